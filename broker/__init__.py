@@ -1,0 +1,1 @@
+"""One worker process: bytes -> frame -> message -> handler -> log -> store."""

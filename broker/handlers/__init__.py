@@ -1,0 +1,1 @@
+"""One module per API: a message in, a message out."""

@@ -1,0 +1,1 @@
+"""Partition logs: append, read, tail cache, retention."""

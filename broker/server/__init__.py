@@ -1,0 +1,1 @@
+"""Client connections: framing, ordered replies, back-pressure."""

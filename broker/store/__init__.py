@@ -1,0 +1,1 @@
+"""Redis: the only package that knows it."""

@@ -1,0 +1,157 @@
+"""The RecordBatch v2 header: what the broker reads and patches without touching records.
+
+Nothing here decodes a record: the produce and fetch paths only ever look at these 61 bytes.
+
+    byte  0  base offset       8 | outside the CRC: the broker patches these two
+    byte 12  leader epoch      4 |
+    byte  8  length            4   of everything after this field
+    byte 16  magic             1   2
+    byte 17  crc               4   CRC-32C from byte 21 to the end
+    byte 21  attributes        2   0-2 codec, 3 LogAppendTime, 4 transactional, 5 control
+    byte 23  last offset delta 4
+    byte 27  base timestamp    8
+    byte 35  max timestamp     8
+    byte 43  producer id       8
+    byte 51  producer epoch    2
+    byte 53  base sequence     4
+    byte 57  record count      4
+    byte 61  records
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = 61
+LENGTH_AT = 8
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+MAX_TIMESTAMP_AT = 35
+LENGTH_OVERHEAD = 12  # base offset and length itself, which `length` does not count
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_PRODUCER_ID = -1
+CODEC_ZSTD = 4
+
+_INT64 = struct.Struct(">q")
+_UINT32 = struct.Struct(">I")
+_INT16 = struct.Struct(">h")
+# Base offset, length and leader epoch; and what a walk over batches needs to know.
+_PLACE = struct.Struct(">qi")
+_LAST_DELTA = struct.Struct(">i")
+
+
+class CorruptBatch(ValueError):
+    """The bytes are not a record batch: wrong length, magic, count or checksum."""
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        return self.length + LENGTH_OVERHEAD
+
+
+def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
+    """The header at `at`; raises CorruptBatch when it does not fit there."""
+    if len(batch) - at < HEADER_SIZE:
+        raise CorruptBatch(f"{len(batch) - at} bytes cannot hold a batch header")
+    header = BatchHeader._make(HEADER.unpack_from(batch, at))
+    if header.length < HEADER_SIZE - LENGTH_OVERHEAD or at + header.size > len(batch):
+        raise CorruptBatch(f"batch length {header.length} does not fit {len(batch) - at} bytes")
+    return header
+
+
+def place(batch: bytearray | memoryview, base_offset: int) -> None:
+    """Give a batch its place in the log: base offset, and leader epoch 0 (there is one epoch)."""
+    _INT64.pack_into(batch, 0, base_offset)
+    batch[12:16] = b"\0\0\0\0"
+
+
+def checksum(batch: Buffer) -> int:
+    value: int = crc32c(memoryview(batch)[ATTRIBUTES_AT:])
+    return value
+
+
+def stamp_append_time(batch: bytearray | memoryview, attributes: int, now_ms: int) -> None:
+    """Turn a batch into one with LogAppendTime: the only change here that needs a new CRC."""
+    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
+    _UINT32.pack_into(batch, CRC_AT, checksum(batch))
+
+
+def split_batches(blob: Buffer) -> Iterator[memoryview]:
+    """The batches that stand one after the other in an entry."""
+    view = memoryview(blob)
+    at, end = 0, len(view)
+    while at < end:
+        size = read_header(view, at).size
+        yield view[at : at + size]
+        at += size
+
+
+def headers(blob: Buffer) -> Iterator[BatchHeader]:
+    """The headers of the batches that stand one after the other in an entry."""
+    at, end = 0, len(blob)
+    while at < end:
+        header = read_header(blob, at)
+        yield header
+        at += header.size
+
+
+def find_batch(blob: Buffer, offset: int) -> int:
+    """Where the batch that contains `offset` (or the first one after it) begins in an entry.
+
+    The length of the blob when every batch in it ends before `offset`.
+    """
+    at, end = 0, len(blob)
+    while at < end:
+        base, length = _PLACE.unpack_from(blob, at)
+        (delta,) = _LAST_DELTA.unpack_from(blob, at + 23)
+        if base + delta >= offset:
+            return at
+        at += length + LENGTH_OVERHEAD
+    return end
+
+
+def cut(blob: Buffer, start: int, limit: int, *, at_least_one: bool) -> int:
+    """Where to cut an entry so that whole batches from `start` on take at most `limit` bytes."""
+    at, end = start, len(blob)
+    if end - start <= limit:
+        return end
+    while at < end:
+        _, length = _PLACE.unpack_from(blob, at)
+        following: int = at + length + LENGTH_OVERHEAD
+        if following - start > limit and not (at_least_one and at == start):
+            return at
+        at = following
+    return at

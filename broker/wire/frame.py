@@ -1,0 +1,93 @@
+"""Frames and headers: what stands before a message on the wire.
+
+A frame is an int32 length and that many bytes. A request begins with its header (API key,
+version, correlation id, client id, and tagged fields when flexible); a response with the
+correlation id (and tagged fields when flexible).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from broker.wire.apis import Api, lookup
+from broker.wire.batch import Buffer
+from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
+from broker.wire.schema import Message
+
+LENGTH = struct.Struct(">i")
+_HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_RESPONSE_HEAD = struct.Struct(">ii")
+_RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    api: Api | None  # None: this API or this version of it is not served
+    body_at: int
+
+
+def read_request_header(frame: bytes | bytearray) -> RequestHeader:
+    """The header of a request frame (without its length); raises MalformedMessage."""
+    try:
+        key, version, correlation, size = _HEAD.unpack_from(frame)
+        position = _HEAD.size
+        client_id = None
+        if size >= 0:
+            end = position + size
+            if end > len(frame):
+                raise MalformedMessage(f"client id of {size} bytes overruns the frame")
+            client_id = frame[position:end].decode()
+            position = end
+        elif size != -1:
+            raise MalformedMessage(f"client id of {size} bytes")
+        api = lookup(key, version)
+        if api is not None and version >= api.flexible_from:
+            count = frame[position]
+            position += 1
+            if count:
+                count, position = read_uvarint(frame, position - 1)
+                position = skip_tags(frame, position, len(frame), count)
+    except (struct.error, IndexError, UnicodeDecodeError) as fault:
+        raise MalformedMessage(f"request header: {fault}") from None
+    return RequestHeader(key, version, correlation, client_id, api, position)
+
+
+def response_frame(api: Api, version: int, correlation_id: int, message: Message) -> list[Buffer]:
+    """A whole response frame as parts to be written one after the other."""
+    parts: list[Buffer] = [b""]
+    api.response_codec(version).encode(message, parts)
+    size = sum(map(len, parts)) + 4
+    if api.response_header_has_tags(version):
+        parts[0] = _RESPONSE_HEAD_TAGS.pack(size + 1, correlation_id, 0)
+    else:
+        parts[0] = _RESPONSE_HEAD.pack(size, correlation_id)
+    return parts
+
+
+def request_frame(
+    api: Api, version: int, correlation_id: int, client_id: str | None, message: Message
+) -> bytes:
+    """A whole request frame: what a client sends. Used by the load test and the tests."""
+    name = (client_id or "").encode()
+    head = _HEAD.pack(api.key, version, correlation_id, -1 if client_id is None else len(name))
+    parts: list[Buffer] = [head, name, b"\0" if version >= api.flexible_from else b""]
+    api.request_codec(version).encode(message, parts)
+    body = b"".join(parts)
+    return LENGTH.pack(len(body)) + body
+
+
+def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int, Message]:
+    """Correlation id and message of a response frame (without its length): the client's side."""
+    (correlation_id,) = LENGTH.unpack_from(frame)
+    position = 4
+    if api.response_header_has_tags(version):
+        count, position = read_uvarint(frame, position)
+        position = skip_tags(frame, position, len(frame), count)
+    message, position = api.response_codec(version).decode(frame, position)
+    if position != len(frame):
+        raise MalformedMessage(f"{len(frame) - position} bytes after the response")
+    return correlation_id, message

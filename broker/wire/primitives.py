@@ -1,0 +1,86 @@
+"""Variable-length integers and what generated codecs call for the rare cases.
+
+Fixed-size fields are read with `struct` right in the generated code; see schema.py.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from broker.wire.batch import Buffer
+
+
+class MalformedMessage(ValueError):
+    """Bytes that cannot be a message of the API and version their header names."""
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint: seven bits a byte, least significant first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# Lengths are nearly always short: looked up, not computed.
+UVARINTS: tuple[bytes, ...] = tuple(uvarint(n) for n in range(4096))
+TABLE_SIZE = len(UVARINTS)
+
+
+def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """The value and the position after it; at most five bytes, as lengths and tags are 32 bits."""
+    byte = buf[pos]
+    pos += 1
+    if byte < 0x80:
+        return byte, pos
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise MalformedMessage("a varint over 32 bits")
+            return value, pos
+        shift += 7
+        if shift > 28:
+            raise MalformedMessage("a varint longer than five bytes")
+
+
+def skip_tag(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
+    """Read a tagged field's head: its tag, where its value begins and where it ends."""
+    tag, pos = read_uvarint(buf, pos)
+    size, pos = read_uvarint(buf, pos)
+    if size > end - pos:
+        raise MalformedMessage(f"tagged field {tag} of {size} bytes, {end - pos} left")
+    return tag, pos, pos + size
+
+
+def skip_tags(buf: Buffer, pos: int, end: int, count: int) -> int:
+    """Step over tagged fields nobody here knows: never an error, whatever the client added."""
+    for _ in range(count):
+        _, _, pos = skip_tag(buf, pos, end)
+    return pos
+
+
+def pack_tags(tags: list[tuple[int, list[Buffer]]]) -> bytes:
+    """Tagged fields, in tag order, behind their count."""
+    out = [uvarint(len(tags))]
+    for tag, parts in tags:
+        value = b"".join(parts)
+        out += (uvarint(tag), uvarint(len(value)), value)
+    return b"".join(out)
+
+
+def too_long(what: str, size: int, left: int) -> MalformedMessage:
+    return MalformedMessage(f"{what}: {size} does not fit the {left} bytes left")
+
+
+def unpack_ints(letter: str, size: int, buf: Buffer, pos: int, count: int) -> list[int]:
+    return list(struct.unpack_from(f">{count}{letter}", buf, pos))
+
+
+def pack_ints(letter: str, values: list[int]) -> bytes:
+    return struct.pack(f">{len(values)}{letter}", *values)
