@@ -1,0 +1,462 @@
+"""Settings: what an operator may say to `moldau serve`, and what a worker is told.
+
+An option has one name in four places: `--tail-cache-bytes` on the command line,
+`MOLDAU_TAIL_CACHE_BYTES` in the environment, `tail-cache-bytes` in the TOML file, and the field
+`tail_cache_bytes` here. A flag wins over the environment, the environment over the file, the file
+over the default. `OPTIONS` is the table that feeds all of them and `--help`.
+
+Only values, their parsing and their checks live here: no sockets, no processes, no Redis.
+"""
+
+import difflib
+import os
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+ENV_PREFIX = "MOLDAU_"
+BROKER_ENV_PREFIX = "MOLDAU_BROKER_"
+# Variables that are ours but are not options of `serve`.
+OTHER_ENV = frozenset({"MOLDAU_RUNTIME_DIR"})
+
+MIB = 1024 * 1024
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message says which one, where it was set, and why."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """A broker as clients are told of it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All that one worker process is told: one JSON line on its standard input."""
+
+    index: int
+    workers: int
+    host: str
+    port: int
+    bootstrap_port: int
+    unix_socket: str
+    brokers: list[Endpoint]
+    redis_url: str
+    data_dir: str
+    broker_configs: dict[str, str] = {}
+    max_request_bytes: int = 100 * MIB
+    tail_cache_bytes: int = 128 * MIB
+    inflight_bytes: int = 256 * MIB
+    connection_inflight_bytes: int = 32 * MIB
+    snapshot_entries: int = 1000
+    log_level: str = "info"
+    log_json: bool = False
+
+
+def _default_workers() -> int:
+    return 2 if (os.cpu_count() or 1) >= 2 else 1
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `moldau serve` was asked to do, defaults filled in."""
+
+    host: str = "127.0.0.1"
+    port: int = 9092
+    workers: int = msgspec.field(default_factory=_default_workers)
+    routers: int = 1
+    redis: str | None = None
+    data_dir: str
+    advertise: Literal["workers", "router"] = "workers"
+    advertised_host: str | None = None
+    store_fsync: Literal["everysec", "always", "no"] = "everysec"
+    store_maxmemory: int = 0
+    max_request_bytes: int = 100 * MIB
+    tail_cache_bytes: int = 128 * MIB
+    inflight_bytes: int = 256 * MIB
+    connection_inflight_bytes: int = 32 * MIB
+    snapshot_entries: int = 1000
+    log_level: str = "info"
+    log_json: bool = False
+    broker: dict[str, str] = {}
+
+    def worker_port(self, index: int) -> int:
+        return self.port + 1 + index
+
+    def ports(self) -> list[int]:
+        """Every TCP port this settings listens on, the bootstrap port first."""
+        return [self.port, *(self.worker_port(index) for index in range(self.workers))]
+
+    def host_for_clients(self) -> str:
+        """The name clients are told: a wildcard is an address to listen on, not one to reach."""
+        if self.advertised_host is not None:
+            return self.advertised_host
+        return socket.gethostname() if self.host in WILDCARD_HOSTS else self.host
+
+    def endpoints(self) -> list[Endpoint]:
+        """The brokers Metadata names."""
+        host = self.host_for_clients()
+        if self.advertise == "router":
+            return [Endpoint(0, host, self.port)]
+        return [Endpoint(index, host, self.worker_port(index)) for index in range(self.workers)]
+
+    def worker(self, index: int, *, redis_url: str, unix_socket: str) -> WorkerSettings:
+        """The settings of worker `index`."""
+        return WorkerSettings(
+            index=index,
+            workers=self.workers,
+            host=self.host,
+            port=self.worker_port(index),
+            bootstrap_port=self.port,
+            unix_socket=unix_socket,
+            brokers=self.endpoints(),
+            redis_url=redis_url,
+            data_dir=self.data_dir,
+            broker_configs=self.broker,
+            max_request_bytes=self.max_request_bytes,
+            tail_cache_bytes=self.tail_cache_bytes,
+            inflight_bytes=self.inflight_bytes,
+            connection_inflight_bytes=self.connection_inflight_bytes,
+            snapshot_entries=self.snapshot_entries,
+            log_level=self.log_level,
+            log_json=self.log_json,
+        )
+
+
+# --- parsing one value: from a flag or the environment (text) or from TOML (typed) ------------
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("expected some text")
+    return value.strip()
+
+
+def _integer(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise TypeError
+            number = int(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"expected a whole number, got {value!r}") from None
+        if not low <= number <= high:
+            raise ValueError(f"expected a number from {low} to {high}, got {number}")
+        return number
+
+    return parse
+
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+
+
+def _size(low: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, int | str) else None
+        if match is None or isinstance(value, bool):
+            raise ValueError(f'expected bytes such as 1048576, "512mb" or "4gb", got {value!r}')
+        size = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()]
+        if size < low:
+            raise ValueError(f"expected at least {low} bytes, got {size}")
+        return size
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        # TOML's bare `no` is a syntax error, but `false` is what people write for it.
+        text = "no" if value is False else str(value).strip().lower()
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}")
+        return text
+
+    return parse
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in {"true", "yes", "on", "1"}:
+        return True
+    if text in {"false", "no", "off", "0"}:
+        return False
+    raise ValueError(f"expected true or false, got {value!r}")
+
+
+def _redis_url(value: object) -> str:
+    url = _text(value)
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        # The value is not repeated: it may hold a password.
+        raise ValueError("expected redis://host:port, rediss://host:port or unix:///path")
+    return url
+
+
+def _advertised_host(value: object) -> str:
+    host = _text(value)
+    if host in WILDCARD_HOSTS:
+        raise ValueError(f"{host} is not an address clients can connect to: name this machine")
+    return host
+
+
+def _directory(value: object) -> str:
+    return os.path.abspath(os.path.expanduser(_text(value)))
+
+
+class Option(NamedTuple):
+    """One option of `serve`, wherever it is set."""
+
+    name: str
+    parse: Callable[[object], object]
+    metavar: str
+    help: str
+    group: str
+
+    @property
+    def field(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.field.upper()
+
+
+_LISTEN, _STORE, _TUNING = "listening", "store", "tuning"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("host", _text, "HOST", "address to listen on (127.0.0.1)", _LISTEN),
+    Option(
+        "port",
+        _integer(1, 65534),
+        "PORT",
+        "bootstrap port (9092); worker i listens on PORT+1+i",
+        _LISTEN,
+    ),
+    Option("workers", _integer(1, 256), "N", "worker processes (2, on one core 1)", _LISTEN),
+    Option("routers", _integer(1, 64), "N", "router processes in front (1)", _LISTEN),
+    Option(
+        "advertise",
+        _choice("workers", "router"),
+        "workers|router",
+        "what clients are told: every worker's own port (workers, the default), "
+        "or the bootstrap port only (router), for networks that let one port through",
+        _LISTEN,
+    ),
+    Option(
+        "advertised-host",
+        _advertised_host,
+        "HOST",
+        "host name or address clients are told (the host; this machine's name for 0.0.0.0)",
+        _LISTEN,
+    ),
+    Option(
+        "redis",
+        _redis_url,
+        "URL",
+        "use this Redis 7.0+ or Valkey 8.0+ (redis://, rediss://, unix://) "
+        "instead of the embedded store",
+        _STORE,
+    ),
+    Option(
+        "data-dir",
+        _directory,
+        "DIR",
+        "where the embedded store keeps its data ($XDG_DATA_HOME/moldau, ~/.local/share/moldau)",
+        _STORE,
+    ),
+    Option(
+        "store-fsync",
+        _choice("everysec", "always", "no"),
+        "WHEN",
+        "when the embedded store forces writes to disk: everysec (default), always, no",
+        _STORE,
+    ),
+    Option(
+        "store-maxmemory",
+        _size(0),
+        "SIZE",
+        "memory limit of the embedded store, such as 4gb (0: none); "
+        "when it is full, producers get a retriable error, nothing is evicted",
+        _STORE,
+    ),
+    Option(
+        "max-request-bytes",
+        _size(1024),
+        "SIZE",
+        "largest request a client may send (100mb)",
+        _TUNING,
+    ),
+    Option(
+        "tail-cache-bytes", _size(0), "SIZE", "newest log bytes a worker keeps (128mb)", _TUNING
+    ),
+    Option(
+        "inflight-bytes", _size(MIB), "SIZE", "requests a worker holds at once (256mb)", _TUNING
+    ),
+    Option(
+        "connection-inflight-bytes",
+        _size(MIB),
+        "SIZE",
+        "requests and replies held for one connection (32mb)",
+        _TUNING,
+    ),
+    Option(
+        "snapshot-entries",
+        _integer(1, 1_000_000),
+        "N",
+        "log entries between snapshots of a partition's state (1000)",
+        _TUNING,
+    ),
+    Option(
+        "log-level", _choice(*LOG_LEVELS), "LEVEL", "debug, info (default), warning, error", _TUNING
+    ),
+    Option("log-json", _boolean, "true|false", "log lines as JSON (false)", _TUNING),
+)
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+# --- gathering them: file, environment, flags --------------------------------------------------
+
+
+def load_settings(
+    flags: Mapping[str, object | None], env: Mapping[str, str], file: str | None = None
+) -> ServeSettings:
+    """Settings from command line flags (by field name), the environment and a TOML file.
+
+    A flag that was not given is None or absent. `file` falls back on MOLDAU_CONFIG.
+    """
+    values: dict[str, Any] = {"data_dir": default_data_dir(env)}
+    path = file or env.get(ENV_PREFIX + "CONFIG")
+    broker: dict[str, str] = {}
+    if path:
+        document = _read_toml(path)
+        broker.update(_broker_table(path, document.pop("broker", {})))
+        for key, raw in document.items():
+            option = _option_named(key, path)
+            values[option.field] = _parse(option, raw, f"{path}: {key}")
+
+    broker.update(_broker_env(env))
+    _refuse_misspelt_env(env)
+    for option in OPTIONS:
+        text = env.get(option.env)
+        if text is not None and text != "":
+            values[option.field] = _parse(option, text, option.env)
+        flag = flags.get(option.field)
+        if flag is not None:
+            values[option.field] = _parse(option, flag, f"--{option.name}")
+
+    settings = ServeSettings(**values, broker=broker)
+    _check(settings)
+    return settings
+
+
+def default_data_dir(env: Mapping[str, str]) -> str:
+    base = env.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.abspath(os.path.join(base, "moldau"))
+
+
+def _parse(option: Option, raw: object, where: str) -> object:
+    try:
+        return option.parse(raw)
+    except ValueError as error:
+        if where == option.env and isinstance(raw, str) and raw.startswith("tcp://"):
+            # Kubernetes sets MOLDAU_PORT=tcp://… for a service that is called "moldau".
+            raise ConfigError(
+                f"{where}: {raw!r} looks like a Kubernetes service link; "
+                "set enableServiceLinks: false, or name the service differently"
+            ) from None
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _option_named(key: str, path: str) -> Option:
+    option = _BY_NAME.get(key)
+    if option is not None:
+        return option
+    hint = near_miss(key.replace("_", "-"), [*_BY_NAME, "broker"])
+    if not hint and "." in key:
+        hint = "; Kafka's broker settings go under [broker]"
+    raise ConfigError(f"{path}: unknown key {key!r}{hint}")
+
+
+def near_miss(name: str, known: list[str]) -> str:
+    """`; did you mean 'x'?` when a known name is close, else nothing."""
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
+    """A variable that is nearly ours is a slip; others (Kubernetes', other tools') are let be."""
+    known = [option.env for option in OPTIONS] + [ENV_PREFIX + "CONFIG", *OTHER_ENV]
+    suffixes = [name.removeprefix(ENV_PREFIX) for name in known]
+    for name in sorted(env):
+        if name in known or not name.startswith(ENV_PREFIX) or name.startswith(BROKER_ENV_PREFIX):
+            continue
+        matches = difflib.get_close_matches(
+            name.removeprefix(ENV_PREFIX), suffixes, n=1, cutoff=0.82
+        )
+        if matches:
+            raise ConfigError(f"unknown variable {name}; did you mean {ENV_PREFIX}{matches[0]}?")
+
+
+def _broker_env(env: Mapping[str, str]) -> dict[str, str]:
+    """MOLDAU_BROKER_NUM_PARTITIONS=3 is num.partitions=3, as Kafka's container images do it."""
+    return {
+        name.removeprefix(BROKER_ENV_PREFIX).lower().replace("_", "."): value
+        for name, value in env.items()
+        if name.startswith(BROKER_ENV_PREFIX)
+    }
+
+
+def _broker_table(path: str, table: object) -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: broker: expected a table, [broker]")
+    return dict(_flatten(path, "", table))
+
+
+def _flatten(path: str, prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kafka's dotted keys, whether they were quoted or (unquoted) became nested tables."""
+    for key, value in table.items():
+        name = prefix + key
+        match value:
+            case dict():
+                yield from _flatten(path, name + ".", value)
+            case bool():
+                yield name, "true" if value else "false"
+            case str() | int() | float():
+                yield name, str(value)
+            case list() if all(isinstance(item, str | int) for item in value):
+                yield name, ",".join(str(item) for item in value)
+            case _:
+                raise ConfigError(f"{path}: broker.{name}: expected text, a number or true/false")
+
+
+def _check(settings: ServeSettings) -> None:
+    last = settings.worker_port(settings.workers - 1)
+    if last > 65535:
+        raise ConfigError(
+            f"port {settings.port} with {settings.workers} workers needs ports up to {last}, "
+            "past 65535: choose a lower port"
+        )
+    if settings.connection_inflight_bytes > settings.inflight_bytes:
+        raise ConfigError(
+            "connection-inflight-bytes is larger than inflight-bytes, what a whole worker may hold"
+        )
