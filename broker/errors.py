@@ -1,0 +1,99 @@
+"""What can go wrong, and the one place that says which Kafka error code a client gets for it.
+
+MoldauError
+├── KafkaError            an answer of the protocol: carries its code
+└── StoreFault            the store did not do what was asked; always retriable
+    ├── StoreUnavailable    no connection, or lost before the answer: outcome unknown
+    ├── StoreTimeout        no answer in time: outcome unknown
+    ├── StoreFull           refused: out of memory (`noeviction`)
+    └── StoreRefused        refused for another reason (loading, read-only, ...)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """Kafka's error codes, by Kafka's names."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+    RESOURCE_NOT_FOUND = 91
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+
+
+class MoldauError(Exception):
+    """Base of everything Moldau raises on purpose."""
+
+
+class KafkaError(MoldauError):
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message or code.name
+
+
+class StoreFault(MoldauError):
+    """The store did not do what was asked."""
+
+
+class StoreUnavailable(StoreFault):
+    """There is no connection, or it was lost before the answer came."""
+
+
+class StoreTimeout(StoreFault):
+    """The answer did not come in time; what was asked may still happen."""
+
+
+class StoreRefused(StoreFault):
+    """The store answered with an error: what was asked did not happen."""
+
+
+class StoreFull(StoreRefused):
+    """The store has reached its memory limit; reads go on."""
+
+
+def code_for(fault: BaseException) -> ErrorCode:
+    """The Kafka error a client gets. A storage fault is always one that clients retry."""
+    if isinstance(fault, KafkaError):
+        return fault.code
+    if isinstance(fault, StoreTimeout):
+        return ErrorCode.REQUEST_TIMED_OUT
+    if isinstance(fault, StoreFault):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,53 @@
+"""Every key Moldau uses in Redis.
+
+    moldau:cluster                        string  the cluster id
+    moldau:producer-ids                   string  the next free producer id
+    moldau:topics                         hash    topic name -> its record (topics.py)
+    moldau:incarnations                   hash    topic name -> how often it was deleted
+    moldau:config                         hash    "" or a node id -> dynamic broker configuration
+    moldau:changes                        stream  what changed, for every worker to read
+    moldau:wake:<worker>                  stream  partitions of this leader others appended to
+    moldau:<topic>:<partition>            stream  the log: entries `<base offset>-1`
+    moldau:<topic>:<partition>:state      hash    log start, snapshot of the fold, cleaning
+    moldau:<topic>:<partition>:times      zset    sparse index: running max timestamp -> place
+    moldau:<topic>:<partition>:clean:<n>  stream  the compacted prefix, generation n
+
+A topic name has no colon, so nothing of a partition can meet another topic's keys. Where a
+topic's name could meet one of our own (`moldau:wake:0`), and for a topic that was deleted and
+created again, the name in the keys carries `~<incarnation>`, which no topic name can contain: a
+worker that slept through the deletion then appends to a key that is gone, never to the new log.
+"""
+
+from __future__ import annotations
+
+CLUSTER = b"moldau:cluster"
+PRODUCER_IDS = b"moldau:producer-ids"
+TOPICS = b"moldau:topics"
+INCARNATIONS = b"moldau:incarnations"
+CONFIG = b"moldau:config"
+CHANGES = b"moldau:changes"
+
+# Second parts of our own keys that are followed by something a client or worker chose.
+RESERVED = frozenset({"wake", "group", "slot", "txn"})
+
+
+def stream(topic: str, incarnation: int, partition: int) -> bytes:
+    """The key of a partition's log."""
+    suffix = f"~{incarnation}" if incarnation or topic in RESERVED else ""
+    return f"moldau:{topic}{suffix}:{partition}".encode()
+
+
+def state(log: bytes) -> bytes:
+    return log + b":state"
+
+
+def times(log: bytes) -> bytes:
+    return log + b":times"
+
+
+def clean(log: bytes, generation: int) -> bytes:
+    return log + b":clean:%d" % generation
+
+
+def wake(worker: int) -> bytes:
+    return b"moldau:wake:%d" % worker

@@ -1,0 +1,47 @@
+"""The store of one worker: its connections, and what is asked of them by subject."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.store.pipe import Pipe
+from broker.store.streams import Streams
+from broker.store.target import Target
+from broker.store.topics import TopicStore
+
+
+class Store:
+    """Connections apart by what they carry, so that none waits behind another's bytes.
+
+    bulk: appends; replicated: appends that WAIT; reads: logs; control: small writes;
+    blocking: the watcher's XREAD.
+    """
+
+    def __init__(self, url: str, worker: int) -> None:
+        target = Target(url)
+        self.label = target.label
+
+        def pipe(what: str, *, stall_after: float | None = 20.0) -> Pipe:
+            return Pipe(target, f"moldau-{worker}-{what}", stall_after=stall_after)
+
+        self.bulk = pipe("bulk")
+        self.replicated = pipe("replicated", stall_after=120.0)
+        self.reads = pipe("reads")
+        self.control = pipe("control")
+        self.blocking = pipe("blocking", stall_after=60.0)
+        self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
+        self.topics = TopicStore(self.control)
+
+    async def connect(self) -> None:
+        await asyncio.gather(*(pipe.connect() for pipe in self._pipes()))
+
+    def close(self) -> None:
+        for pipe in self._pipes():
+            pipe.close()
+
+    @property
+    def is_up(self) -> bool:
+        return self.bulk.is_up and self.reads.is_up and self.control.is_up
+
+    def _pipes(self) -> tuple[Pipe, ...]:
+        return (self.bulk, self.replicated, self.reads, self.control, self.blocking)

@@ -1,0 +1,240 @@
+"""The commands of partition logs: append, read, trim, and what is kept beside a log.
+
+Entries are `(base offset, blob, nonce)`; the caller never sees an id or a field name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.errors import StoreFault, StoreRefused
+from broker.store import keys, resp
+from broker.store.pipe import Done, Pipe, within
+from broker.wire.batch import Buffer
+
+CONTROL_TIMEOUT = 15.0
+# XTRIM MINID ~ stops after 10,000 entries a call; without ~ it would block the store.
+TRIM_STEP = 10_000
+
+# A log's start only ever moves up, whoever moves it and in whatever order that arrives.
+_RAISE_START = (
+    "local now = tonumber(redis.call('HGET', KEYS[1], 'start') or '0') "
+    "if tonumber(ARGV[1]) > now then "
+    "redis.call('HSET', KEYS[1], 'start', ARGV[1], 'start_bytes', ARGV[2]) return 1 end return 0"
+)
+# A snapshot of the fold only ever moves on.
+_RAISE_SNAPSHOT = (
+    "local at = tonumber(redis.call('HGET', KEYS[1], 'snapshot_at') or '-1') "
+    "if tonumber(ARGV[1]) > at then "
+    "redis.call('HSET', KEYS[1], 'snapshot_at', ARGV[1], 'snapshot', ARGV[2]) return 1 end return 0"
+)
+
+
+class Entry(NamedTuple):
+    base: int
+    blob: bytes
+    nonce: bytes
+
+
+class SavedState(NamedTuple):
+    """What stands beside a log: see keys.py."""
+
+    start: int
+    start_bytes: int
+    snapshot: bytes | None
+    clean: bytes | None
+
+
+EntriesDone = Callable[[list[Entry] | StoreFault], None]
+
+
+def _entries(reply: list[Any]) -> list[Entry]:
+    return [
+        Entry(int(entry_id[:-2]), fields[1], fields[3] if len(fields) > 2 else b"")
+        for entry_id, fields in reply
+        if fields is not None
+    ]
+
+
+class Streams:
+    """Logs in Redis. Bulk appends, replicated appends, reads and control each have their pipe."""
+
+    def __init__(self, bulk: Pipe, replicated: Pipe, reads: Pipe, control: Pipe) -> None:
+        self._bulk = bulk
+        self._replicated = replicated
+        self._reads = reads
+        self._control = control
+
+    async def wait_up(self) -> None:
+        await self._bulk.wait_up()
+        await self._reads.wait_up()
+
+    # --- appending ---
+
+    def append(
+        self,
+        prefix: bytes,
+        offset: int,
+        parts: list[Buffer],
+        size: int,
+        nonce: bytes,
+        wake: bytes | None,
+        done: Done,
+    ) -> None:
+        """Compare-and-append: `done` gets the id, None (no such log) or a StoreFault."""
+        self._bulk.send(resp.append(prefix, offset, parts, size, nonce), done)
+        if wake is not None:
+            # In the same write, so that the leader's readers hear of it whatever happens to us.
+            self._bulk.send((wake,), _ignore)
+
+    def append_replicated(
+        self,
+        prefix: bytes,
+        offset: int,
+        parts: list[Buffer],
+        size: int,
+        nonce: bytes,
+        wake: bytes | None,
+        replicas: int,
+        timeout_ms: int,
+        done: Callable[[Any, int], None],
+    ) -> None:
+        """The same, then WAIT for replicas; on a pipe of its own, which WAIT holds up."""
+        outcome: list[Any] = []
+        pipe = self._replicated
+        pipe.send(resp.append(prefix, offset, parts, size, nonce), outcome.append)
+        if wake is not None:
+            pipe.send((wake,), _ignore)
+        wait = resp.command("WAIT", replicas, timeout_ms)
+        pipe.send((wait,), lambda got: done(outcome[0], got if isinstance(got, int) else -1))
+
+    def wait_replicas(self, replicas: int, timeout_ms: int, done: Callable[[int], None]) -> None:
+        wait = resp.command("WAIT", replicas, timeout_ms)
+        self._replicated.send((wait,), lambda got: done(got if isinstance(got, int) else -1))
+
+    # --- reading ---
+
+    def read(self, key: bytes, offset: int, count: int, done: EntriesDone) -> None:
+        """The entry that contains the offset and up to `count` after it, in one round trip."""
+        first: list[Any] = []
+
+        def second(reply: Any) -> None:
+            if isinstance(first[0], StoreFault):
+                done(first[0])
+            elif isinstance(reply, StoreFault):
+                done(reply)
+            else:
+                done(_entries(first[0]) + _entries(reply))
+
+        self._reads.send((resp.read_back(key, offset),), first.append)
+        self._reads.send((resp.read_on(key, offset + 1, count),), second)
+
+    def read_on(self, key: bytes, offset: int, count: int, done: EntriesDone) -> None:
+        """Up to `count` entries that begin at the offset or after it."""
+
+        def finish(reply: Any) -> None:
+            done(reply if isinstance(reply, StoreFault) else _entries(reply))
+
+        self._reads.send((resp.read_on(key, offset, count),), finish)
+
+    async def last_entry(self, key: bytes) -> Entry | None:
+        reply = await self._read_call("XREVRANGE", key, "+", "-", "COUNT", 1)
+        entries = _entries(reply)
+        return entries[0] if entries else None
+
+    async def first_entries(self, key: bytes, offset: int, count: int) -> list[Entry]:
+        return _entries(await self._read_call("XRANGE", key, b"%d-1" % offset, "+", "COUNT", count))
+
+    async def entry_count(self, key: bytes) -> int:
+        count: int = await self._read_call("XLEN", key)
+        return count
+
+    async def _read_call(self, *words: bytes | str | int) -> Any:
+        return await within(CONTROL_TIMEOUT, self._reads.call(*words))
+
+    async def _control_call(self, *words: bytes | str | int | float) -> Any:
+        return await within(CONTROL_TIMEOUT, self._control.call(*words))
+
+    # --- a log's life ---
+
+    async def create(self, key: bytes) -> None:
+        """An empty stream: XADD NOMKSTREAM needs it, and only a group can make one."""
+        try:
+            await self._control_call("XGROUP", "CREATE", key, "moldau-create", "$", "MKSTREAM")
+        except StoreRefused as fault:
+            if not str(fault).startswith("BUSYGROUP"):
+                raise
+        await self._control_call("XGROUP", "DESTROY", key, "moldau-create")
+
+    async def remove(self, key: bytes) -> None:
+        """Everything of a partition; one key a command, so that a Redis cluster would do."""
+        generation = await self._control_call("HGET", keys.state(key), "clean_generation")
+        for name in (key, keys.state(key), keys.times(key)):
+            await self._control_call("UNLINK", name)
+        if generation is not None:
+            for number in (int(generation) - 1, int(generation), int(generation) + 1):
+                await self._control_call("UNLINK", keys.clean(key, number))
+
+    async def saved_state(self, key: bytes) -> SavedState:
+        start, start_bytes, snapshot, clean = await self._read_call(
+            "HMGET", keys.state(key), "start", "start_bytes", "snapshot", "clean"
+        )
+        return SavedState(int(start or 0), int(start_bytes or 0), snapshot, clean)
+
+    async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes) -> None:
+        await self._control_call("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), offset, snapshot)
+
+    async def raise_start(self, key: bytes, start: int, start_bytes: int) -> bool:
+        moved = await self._control_call(
+            "EVAL", _RAISE_START, 1, keys.state(key), start, start_bytes
+        )
+        return bool(moved)
+
+    async def trim(self, key: bytes, first_kept: int) -> int:
+        """Remove the entries below `first_kept` (a base offset), a bounded step at a time."""
+        removed = 0
+        while True:
+            step: int = await self._control_call(
+                "XTRIM", key, "MINID", "~", b"%d-1" % first_kept, "LIMIT", TRIM_STEP
+            )
+            removed += step
+            if step < TRIM_STEP:
+                break
+        # `~` stops at a node's edge: what is left there is less than one node.
+        rest: int = await self._control_call("XTRIM", key, "MINID", "=", b"%d-1" % first_kept)
+        return removed + rest
+
+    # --- the sparse time index: score is the running maximum of timestamps ---
+
+    def index(self, key: bytes, max_timestamp: int, offset: int, size: int) -> None:
+        """Note that up to `offset` no timestamp is above `max_timestamp`; `size` bytes so far."""
+        words = ("ZADD", keys.times(key), max_timestamp, f"{offset}:{size}")
+        self._control.send((resp.command(*words),), _ignore)
+
+    async def index_before(self, key: bytes, timestamp: int) -> tuple[int, int] | None:
+        """The last point (offset, bytes) up to which every timestamp is below `timestamp`."""
+        reply = await self._read_call(
+            "ZREVRANGEBYSCORE", keys.times(key), f"({timestamp}", "-inf", "LIMIT", 0, 1
+        )
+        return _point(reply[0]) if reply else None
+
+    async def index_points(self, key: bytes) -> list[tuple[int, int]]:
+        """Every point (offset, bytes), oldest first."""
+        reply = await self._read_call("ZRANGE", keys.times(key), 0, -1)
+        return sorted(_point(member) for member in reply)
+
+    async def drop_index(self, key: bytes, points: list[tuple[int, int]]) -> None:
+        if points:
+            await self._control_call(
+                "ZREM", keys.times(key), *(f"{offset}:{size}" for offset, size in points)
+            )
+
+
+def _point(member: bytes) -> tuple[int, int]:
+    offset, _, size = member.partition(b":")
+    return int(offset), int(size)
+
+
+def _ignore(reply: Any) -> None:
+    """A hint (a wake-up, an index point): losing one costs time, never data."""

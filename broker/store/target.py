@@ -1,0 +1,79 @@
+"""Where the store is: a redis-py URL taken apart, and how to open a connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from redis.asyncio.connection import SSLConnection, parse_url
+
+OPEN_TIMEOUT = 5.0
+
+
+def masked(url: str) -> str:
+    """The URL without its password: what may stand in a log line."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    where = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{where}"))
+
+
+class Target:
+    """A store to connect to: `redis://`, `rediss://` or `unix://`, as redis-py reads them."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.label = masked(url)
+        options: dict[str, Any] = dict(parse_url(url))
+        self._path: str | None = options.get("path")
+        self._host: str = options.get("host", "localhost")
+        self._port: int = options.get("port", 6379)
+        self._database: int = options.get("db", 0)
+        self._username: str | None = options.get("username")
+        self._password: str | None = options.get("password")
+        self._tls = _tls_context(options)
+
+    async def open(
+        self, loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
+        async with asyncio.timeout(OPEN_TIMEOUT):
+            if self._path is not None:
+                await loop.create_unix_connection(protocol, self._path)
+                return
+            transport, _ = await loop.create_connection(
+                protocol, self._host, self._port, ssl=self._tls
+            )
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def greeting(self, name: str) -> list[tuple[str | int, ...]]:
+        """The commands a new connection begins with; the last one's reply is the client's id."""
+        words: list[tuple[str | int, ...]] = []
+        if self._password is not None:
+            user = (self._username,) if self._username else ()
+            words.append(("AUTH", *user, self._password))
+        if self._database:
+            words.append(("SELECT", self._database))
+        words.append(("CLIENT", "SETNAME", name))
+        words.append(("CLIENT", "ID"))
+        return words
+
+
+def _tls_context(options: dict[str, Any]) -> ssl.SSLContext | None:
+    if options.get("connection_class") is not SSLConnection:
+        return None
+    context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
+    if certificate := options.get("ssl_certfile"):
+        context.load_cert_chain(certificate, options.get("ssl_keyfile"))
+    if options.get("ssl_check_hostname") in (False, "false", "False"):
+        context.check_hostname = False
+    if options.get("ssl_cert_reqs") in ("none", "CERT_NONE", ssl.CERT_NONE):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,132 @@
+"""One blocking XREAD per worker: how a worker hears of what others did, without polling.
+
+It waits on the change stream, on this worker's wake stream (other workers appended to a partition
+this one leads) and on the logs it tails without leading them. When the set of tailed logs changes,
+the waiting XREAD is ended with CLIENT UNBLOCK and begun anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from broker.errors import StoreFault, StoreRefused
+from broker.store import keys
+from broker.store.pipe import Pipe
+from broker.store.streams import Entry, _entries
+from broker.store.topics import Change, read_change
+
+log = logging.getLogger("moldau.store")
+
+OnChange = Callable[[Change], None]
+OnWake = Callable[[bytes], None]
+OnEntries = Callable[[bytes, list[Entry]], None]
+
+
+class Watcher:
+    """Runs until closed. Callbacks: a change, a woken log's key, a tailed log's new entries.
+
+    `on_reset` is called after the connection was lost: what was missed must be read anew.
+    """
+
+    def __init__(
+        self,
+        blocking: Pipe,
+        control: Pipe,
+        worker: int,
+        *,
+        on_change: OnChange,
+        on_wake: OnWake,
+        on_entries: OnEntries,
+        on_reset: Callable[[], None],
+    ) -> None:
+        self._blocking = blocking
+        self._control = control
+        self._wake_key = keys.wake(worker)
+        self._on_change = on_change
+        self._on_wake = on_wake
+        self._on_entries = on_entries
+        self._on_reset = on_reset
+        self._changes_at = b"$"
+        self._wake_at = b"$"
+        self._tails: dict[bytes, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._unblocking = False
+
+    def start(self, changes_at: bytes) -> None:
+        self._changes_at = changes_at
+        self._wake_at = b"0-0"
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def tail(self, key: bytes, end: int) -> None:
+        """From now on tell of entries of this log at `end` or above."""
+        self._tails[key] = end
+        self._restart()
+
+    def untail(self, key: bytes) -> None:
+        # The waiting XREAD may still bring entries of it: harmless, they are only folded in.
+        self._tails.pop(key, None)
+
+    def tails(self, key: bytes) -> bool:
+        return key in self._tails
+
+    def _restart(self) -> None:
+        if not self._unblocking and self._blocking.is_up:
+            self._unblocking = True
+            words = ("CLIENT", "UNBLOCK", self._blocking.client_id)
+            self._control.call(*words).add_done_callback(self._unblocked)
+
+    def _unblocked(self, future: asyncio.Future[Any]) -> None:
+        self._unblocking = False
+        fault = future.exception()
+        if fault is None and future.result() == 0 and self._blocking.is_up:
+            # It was not blocked at that moment: the XREAD on its way may have the old set.
+            asyncio.get_running_loop().call_later(0.002, self._restart)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._blocking.wait_up()
+                reply = await self._blocking.call(*self._words())
+            except StoreRefused as fault:
+                # Loading after a restart, or no permission: said once a second, tried again.
+                log.warning("watching the store: %s", fault)
+                await asyncio.sleep(1)
+            except StoreFault:
+                await self._blocking.wait_up()
+                self._on_reset()
+            else:
+                for key, entries in reply or ():
+                    self._deliver(key, entries)
+
+    def _words(self) -> list[bytes | str | int]:
+        tails = list(self._tails.items())
+        return [
+            *("XREAD", "COUNT", 64, "BLOCK", 20_000, "STREAMS", keys.CHANGES, self._wake_key),
+            *(key for key, _ in tails),
+            self._changes_at,
+            self._wake_at,
+            # Entries are `<base>-1`: everything above `<end>-0` begins at the end or after it.
+            *(b"%d-0" % end for _, end in tails),
+        ]
+
+    def _deliver(self, key: bytes, entries: list[Any]) -> None:
+        if key == keys.CHANGES:
+            self._changes_at = entries[-1][0]
+            for _, fields in entries:
+                self._on_change(read_change(fields[1]))
+        elif key == self._wake_key:
+            self._wake_at = entries[-1][0]
+            for log_key in {fields[1] for _, fields in entries}:
+                self._on_wake(log_key)
+        else:
+            if key in self._tails:
+                self._tails[key] = int(entries[-1][0][:-2]) + 1
+            self._on_entries(key, _entries(entries))
