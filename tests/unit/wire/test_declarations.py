@@ -1,0 +1,163 @@
+"""Our declarations against Kafka's message definitions, where those lie beside the repository.
+
+Compared field by field for each version served: order, type, nullability, tag and default. The
+definitions are not part of the repository; without them these tests are skipped, and the two
+oracles still check every message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from broker.wire.apis import APIS, Api
+from broker.wire.schema import NO_UUID, Message, fields_of
+from tests.support.wire_messages import CASES, Case
+from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO
+
+DEFINITIONS = Path(__file__).parents[4] / "shared" / "kafka-messages"
+NEEDS_DEFINITIONS = pytest.mark.skipif(
+    not DEFINITIONS.is_dir(), reason=f"Kafka's message definitions are not in {DEFINITIONS}"
+)
+
+# API key -> the highest version we serve, and why it is not the newest one defined.
+BELOW_NEWEST = {
+    22: (5, "InitProducerId v6 is marked unstable: two-phase commit is not released"),
+    35: (4, "DescribeLogDirs v5 is newer than Kafka 4.3"),
+}
+
+
+class Declared(NamedTuple):
+    """A field in one version, as both sides describe it."""
+
+    name: str
+    kind: str
+    nullable: bool
+    tag: int | None
+    default: Any
+    fields: list[Declared] | None
+
+
+def definition(name: str) -> Any:
+    return json.loads((DEFINITIONS / f"{name}.json").read_text())
+
+
+def versions(text: str) -> range:
+    if text == "none":
+        return range(0)
+    low, _, high = text.partition("-")
+    if low.endswith("+"):
+        return range(int(low[:-1]), 1 << 15)
+    return range(int(low), int(high or low) + 1)
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def ours(message: type[Message], version: int) -> list[Declared]:
+    result = []
+    for field in fields_of(message):
+        if not field.present(version):
+            continue
+        tagged = field.tagged(version)
+        # A tagged structure that is unset is None for us; on the wire it has no null.
+        unset = tagged and field.kind == "struct" and not field.is_array
+        result.append(
+            Declared(
+                field.name,
+                "[]" * field.is_array + field.kind,
+                field.nullable(version) and not unset,
+                field.rule.tag if tagged else None,
+                field.default,
+                ours(field.struct, version) if field.struct is not None else None,
+            )
+        )
+    return result
+
+
+def kafkas(definition: Any, version: int, common: dict[str, Any] | None = None) -> list[Declared]:
+    if common is None:
+        common = {entry["name"]: entry for entry in definition.get("commonStructs", [])}
+    result = []
+    for field in definition["fields"]:
+        if version not in versions(field["versions"]):
+            continue
+        array, name = field["type"].startswith("[]"), field["type"].removeprefix("[]")
+        struct = field if "fields" in field else common.get(name)
+        tagged = "tag" in field and version in versions(field["taggedVersions"])
+        result.append(
+            Declared(
+                snake_case(field["name"]),
+                "[]" * array + ("struct" if struct else name),
+                version in versions(field.get("nullableVersions", "none")),
+                field["tag"] if tagged else None,
+                default_of(field, array, name),
+                kafkas(struct, version, common) if struct else None,
+            )
+        )
+    return result
+
+
+def default_of(field: Any, array: bool, kind: str) -> Any:
+    value = field.get("default", "")
+    if value == "null" or kind == "records":
+        return None
+    if array:
+        return []
+    if kind == "bool":
+        return value in ("true", True)
+    if kind == "string":
+        return value
+    if kind == "bytes":
+        return b""
+    if kind == "uuid":
+        return NO_UUID
+    if kind[0].isupper():
+        return None  # a structure: unset
+    return float(value or 0) if kind == "float64" else int(str(value) or "0", 0)
+
+
+@NEEDS_DEFINITIONS
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_fields_are_those_of_kafka(case: Case) -> None:
+    theirs = definition(case.message.__name__)
+    assert ours(case.message, case.version) == kafkas(theirs, case.version)
+
+
+@NEEDS_DEFINITIONS
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_keys_versions_and_flexibility_are_those_of_kafka(api: Api) -> None:
+    for side in ("Request", "Response"):
+        theirs = definition(api.name + side)
+        assert theirs["apiKey"] == api.key
+        valid = versions(theirs["validVersions"])
+        assert (api.lowest, api.highest) == (
+            valid[0],
+            BELOW_NEWEST.get(api.key, (valid[-1], ""))[0],
+        )
+        flexible = versions(theirs["flexibleVersions"])
+        for version in range(api.lowest, api.highest + 1):
+            assert api.is_flexible(version) == (version in flexible)
+
+
+@NEEDS_DEFINITIONS
+def test_every_exception_is_still_one() -> None:
+    for key, (highest, _) in BELOW_NEWEST.items():
+        if key in APIS:
+            newest = versions(definition(f"{APIS[key].name}Request")["validVersions"])[-1]
+            assert highest < newest
+
+
+def test_every_case_is_known_to_an_oracle() -> None:
+    assert not NOT_IN_KAFKA_PYTHON.keys() & NOT_IN_KIO.keys()
+
+
+def test_messages_are_named_after_their_api() -> None:
+    for api in APIS.values():
+        assert api.request.__name__ == f"{api.name}Request"
+        assert api.response.__name__ == f"{api.name}Response"
