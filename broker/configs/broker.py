@@ -1,0 +1,342 @@
+"""The broker keys: those clients and consoles look at, and those Moldau is tuned with.
+
+Declarations only. Defaults and what can be changed while running are Kafka 4.3's; a key that
+would be dynamic in Kafka but means nothing here is read-only, so that nobody changes it in vain.
+"""
+
+from typing import Final
+
+from broker.configs.catalogue import ConfigKey, ConfigType, ListOf, Range, Validator
+from broker.configs.topic import MAX_LONG, TOPIC_KEYS
+
+BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+LONG, LIST = ConfigType.LONG, ConfigType.LIST
+
+MAX_INT: Final = "2147483647"
+HOUR_MS: Final = 3_600_000
+MINUTE_MS: Final = 60_000
+# Groups and transactional ids are spread over the workers by this many slots, for good.
+SLOTS: Final = 50
+
+# Minus one is "no limit"; zero would drop records as they are written.
+_UNLIMITED_OR_POSITIVE = Range(1, also=(-1,))
+# Topic keys whose broker key is null by default, and the keys that then count, in this order.
+_FALLBACKS = {
+    "retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "segment.ms": ("log.roll.hours",),
+    "segment.jitter.ms": ("log.roll.jitter.hours",),
+    "flush.ms": ("log.flush.scheduler.interval.ms",),
+}
+
+
+def _topic_default(topic: ConfigKey, synonym: str) -> ConfigKey:
+    """The broker key that gives `topic` its value where a topic does not set it: dynamic."""
+    fallbacks = _FALLBACKS.get(topic.name, ())
+    return ConfigKey(
+        synonym,
+        topic.type,
+        None if fallbacks else topic.default,
+        f"For topics that do not set {topic.name}. {topic.documentation}",
+        _UNLIMITED_OR_POSITIVE if topic.name == "retention.ms" else topic.validator,
+        fallbacks=fallbacks,
+        inert=topic.inert,
+    )
+
+
+def _fallback(
+    name: str, kind: ConfigType, default: str | None, milliseconds: int, validator: Validator
+) -> ConfigKey:
+    """A key that counts when the finer one it stands in for is not set."""
+    finer = next(topic for topic, names in _FALLBACKS.items() if name in names)
+    return ConfigKey(
+        name,
+        kind,
+        default,
+        f"Stands in for {TOPIC_KEYS[finer].synonym} where that is not set. "
+        f"{TOPIC_KEYS[finer].documentation}",
+        validator,
+        read_only=True,
+        milliseconds=milliseconds,
+        inert=TOPIC_KEYS[finer].inert,
+    )
+
+
+def _static(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    documentation: str,
+    validator: Validator | None = None,
+    *,
+    fallbacks: tuple[str, ...] = (),
+    inert: bool = False,
+    set_by: str = "",
+) -> ConfigKey:
+    """A key that is read at start."""
+    return ConfigKey(
+        name,
+        kind,
+        default,
+        documentation,
+        validator,
+        read_only=True,
+        fallbacks=fallbacks,
+        inert=inert,
+        set_by=set_by,
+    )
+
+
+def _dynamic(
+    name: str, kind: ConfigType, default: str, documentation: str, validator: Validator
+) -> ConfigKey:
+    """A key that may change while running, for the whole cluster or for one broker."""
+    return ConfigKey(name, kind, default, documentation, validator)
+
+
+_NO_THREADS = (
+    "Shown for compatibility, no effect: a worker is one event loop; more of them come with "
+    "--workers."
+)
+
+_LISTENING = (
+    _static(
+        "advertised.listeners",
+        LIST,
+        None,
+        "Where clients are told to connect to this broker.",
+        ListOf(may_be_empty=False),
+        fallbacks=("listeners",),
+        set_by="--advertise and --advertised-host",
+    ),
+    _static(
+        "broker.id",
+        INT,
+        "-1",
+        "The number of this broker in Metadata, as older tools call node.id.",
+        set_by="--workers",
+    ),
+    _static(
+        "broker.rack",
+        STRING,
+        None,
+        "Shown for compatibility, no effect: all workers run on one host.",
+        inert=True,
+    ),
+    _static(
+        "connections.max.idle.ms",
+        LONG,
+        "600000",
+        "A connection on which nothing moved for this long is closed.",
+    ),
+    _static(
+        "fetch.max.bytes",
+        INT,
+        "57671680",
+        "Most bytes of records in one Fetch response, whatever the client asks for. A first batch "
+        "that is larger is still returned whole.",
+        Range(1024),
+    ),
+    _static(
+        "listeners",
+        LIST,
+        "PLAINTEXT://:9092",
+        "Where this broker listens.",
+        ListOf(may_be_empty=False),
+        set_by="--host and --port",
+    ),
+    _dynamic(
+        "max.connections",
+        INT,
+        MAX_INT,
+        "Most connections a broker holds at a time; further ones are closed as they come.",
+        Range(0),
+    ),
+    _static(
+        "node.id",
+        INT,
+        None,
+        "The number of this broker in Metadata: the index of its worker.",
+        Range(0),
+        set_by="--workers",
+    ),
+    _static("num.io.threads", INT, "8", _NO_THREADS, Range(1), inert=True),
+    _static("num.network.threads", INT, "3", _NO_THREADS, Range(1), inert=True),
+    _static(
+        "socket.request.max.bytes",
+        INT,
+        "104857600",
+        "Largest request a client may send; the connection of a larger one is closed.",
+        Range(1),
+        set_by="--max-request-bytes",
+    ),
+)
+
+_TOPICS = (
+    _static(
+        "auto.create.topics.enable",
+        BOOLEAN,
+        "true",
+        "Whether Metadata for a topic that does not exist creates it, when the client allows that.",
+    ),
+    _static(
+        "default.replication.factor",
+        INT,
+        "1",
+        "Shown for compatibility, no effect: brokers keep one copy of a partition; further copies "
+        "are replicas of the Redis behind them.",
+        Range(1),
+        inert=True,
+    ),
+    _static(
+        "delete.topic.enable",
+        BOOLEAN,
+        "true",
+        "Whether DeleteTopics is allowed.",
+    ),
+    _static(
+        "num.partitions",
+        INT,
+        "1",
+        "Partitions of a topic that is created without saying how many.",
+        Range(1),
+    ),
+)
+
+_LOG = (
+    _fallback("log.flush.scheduler.interval.ms", LONG, MAX_LONG, 1, Range(0)),
+    _fallback("log.retention.hours", INT, "168", HOUR_MS, _UNLIMITED_OR_POSITIVE),
+    _fallback("log.retention.minutes", INT, None, MINUTE_MS, _UNLIMITED_OR_POSITIVE),
+    _fallback("log.roll.hours", INT, "168", HOUR_MS, Range(1)),
+    _fallback("log.roll.jitter.hours", INT, "0", HOUR_MS, Range(0)),
+    _dynamic(
+        "log.cleaner.backoff.ms",
+        LONG,
+        "15000",
+        "How long compaction rests when it finds nothing to do.",
+        Range(0),
+    ),
+    _static(
+        "log.cleaner.enable",
+        BOOLEAN,
+        "true",
+        "Whether topics with cleanup.policy=compact are compacted in the background.",
+    ),
+    _static(
+        "log.dirs",
+        LIST,
+        None,
+        "Where the embedded store keeps its data, or the address of an external Redis.",
+        ListOf(may_be_empty=False),
+        set_by="--data-dir and --redis",
+    ),
+    _static(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        "How often partitions are checked for records past their retention.",
+        Range(1),
+    ),
+    _static(
+        "remote.log.storage.system.enable",
+        BOOLEAN,
+        "false",
+        "Whether topics may set remote.storage.enable. Brokers archive nothing themselves: turn it "
+        "on only where an archiver copies the topics out of Redis.",
+    ),
+)
+
+_GROUPS = (
+    _static(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        "3000",
+        "How long the first rebalance of an empty group waits for further members.",
+        Range(0),
+    ),
+    _static(
+        "group.max.session.timeout.ms",
+        INT,
+        "1800000",
+        "Longest session timeout a member of a classic group may ask for.",
+        Range(1),
+    ),
+    _static(
+        "group.max.size",
+        INT,
+        MAX_INT,
+        "Most members a classic group may have.",
+        Range(1),
+    ),
+    _static(
+        "group.min.session.timeout.ms",
+        INT,
+        "6000",
+        "Shortest session timeout a member of a classic group may ask for.",
+        Range(1),
+    ),
+    _static(
+        "offset.metadata.max.bytes",
+        INT,
+        "4096",
+        "Longest metadata text a committed offset may carry.",
+        Range(0),
+    ),
+    _static(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        "600000",
+        "How often committed offsets are checked for their retention.",
+        Range(1),
+    ),
+    _static(
+        "offsets.retention.minutes",
+        INT,
+        "10080",
+        "How long the committed offsets of a group without members are kept.",
+        Range(1),
+    ),
+    _static(
+        "offsets.topic.num.partitions",
+        INT,
+        str(SLOTS),
+        "Slots the groups are spread over, as over the partitions of Kafka's __consumer_offsets. "
+        "Fixed: which worker owns a group follows from it.",
+        Range(SLOTS, SLOTS),
+    ),
+)
+
+_PRODUCERS = (
+    _dynamic(
+        "producer.id.expiration.ms",
+        INT,
+        "86400000",
+        "How long a partition remembers the last batches of a producer that writes no more.",
+        Range(1),
+    ),
+    _static(
+        "transaction.max.timeout.ms",
+        INT,
+        "900000",
+        "Longest transaction timeout a producer may ask for.",
+        Range(1),
+    ),
+    _static(
+        "transactional.id.expiration.ms",
+        INT,
+        "604800000",
+        "How long a transactional id that is not used is remembered.",
+        Range(1),
+    ),
+)
+
+_TOPIC_DEFAULTS = tuple(
+    _topic_default(key, key.synonym) for key in TOPIC_KEYS.values() if key.synonym is not None
+)
+
+BROKER_KEYS: Final = {
+    key.name: key
+    for key in sorted(
+        (*_LISTENING, *_TOPICS, *_LOG, *_GROUPS, *_PRODUCERS, *_TOPIC_DEFAULTS),
+        key=lambda key: key.name,
+    )
+}

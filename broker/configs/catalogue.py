@@ -1,0 +1,193 @@
+"""What a configuration key is: its type, default, allowed values and documentation.
+
+The vocabulary of the declarations in `topic.py` and `broker.py`, and the parsing of one value.
+No key is declared here, nothing is resolved here, and nothing of ours is imported.
+"""
+
+import enum
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+
+class ConfigType(enum.IntEnum):
+    """Types as DescribeConfigs v3+ puts them on the wire."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(enum.IntEnum):
+    """Where a value comes from, as on the wire; a lower code wins over a higher one."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+class InvalidConfig(ValueError):
+    """A key or value that is refused: INVALID_CONFIG. The message is meant for the user."""
+
+
+class InvalidConfigRequest(InvalidConfig):
+    """An alteration that makes no sense whatever the key is: Kafka says INVALID_REQUEST."""
+
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Numbers from minimum to maximum, and the special ones in `also`."""
+
+    minimum: float
+    maximum: float | None = None
+    also: tuple[int, ...] = ()
+
+    def problem(self, value: Value) -> str | None:
+        if not isinstance(value, int | float):
+            raise TypeError(f"a range cannot check {value!r}")
+        inside = value >= self.minimum and (self.maximum is None or value <= self.maximum)
+        return None if inside or value in self.also else f"must be {self._words()}"
+
+    def _words(self) -> str:
+        if self.maximum is None:
+            words = f"at least {self.minimum}"
+        elif self.maximum == self.minimum:
+            words = f"{self.minimum}"
+        else:
+            words = f"from {self.minimum} to {self.maximum}"
+        return " or ".join([words, *map(str, self.also)])
+
+
+class OneOf(msgspec.Struct, frozen=True):
+    """One of some words, case and all; `refused` says why a known word is not taken."""
+
+    words: tuple[str, ...]
+    refused: Mapping[str, str] = {}
+
+    def problem(self, value: Value) -> str | None:
+        if value in self.refused and isinstance(value, str):
+            return self.refused[value]
+        return None if value in self.words else f"must be one of {', '.join(self.words)}"
+
+
+class ListOf(msgspec.Struct, frozen=True):
+    """A list without repetitions: of some words, or of any when none are named."""
+
+    words: tuple[str, ...] = ()
+    may_be_empty: bool = True
+
+    def problem(self, value: Value) -> str | None:
+        if not isinstance(value, tuple):
+            raise TypeError(f"a list cannot check {value!r}")
+        if not value:
+            return None if self.may_be_empty else "must not be empty"
+        if "" in value:
+            return "must not have empty elements"
+        if len(set(value)) != len(value):
+            return "must not name a value twice"
+        if self.words and not set(value) <= set(self.words):
+            return f"must be a list of {', '.join(self.words)}"
+        return None
+
+
+class ThrottledReplicas(msgspec.Struct, frozen=True):
+    """`*`, or a list of partition:broker."""
+
+    def problem(self, value: Value) -> str | None:
+        if not isinstance(value, tuple):
+            raise TypeError(f"a list cannot check {value!r}")
+        if value == ("*",) or all(re.fullmatch(r"([0-9]+:[0-9]+)?", part) for part in value):
+            return None
+        return "must be * or a list of partition:broker"
+
+
+Validator = Range | OneOf | ListOf | ThrottledReplicas
+
+_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+# Narrower than int() and float(): what Java refuses ("1_000", "nan") is refused here too.
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_COMMA = re.compile(r"\s*,\s*")
+
+
+class ConfigKey(msgspec.Struct, frozen=True):
+    """One configuration key.
+
+    `default` is None where Kafka's is null. `synonym` names the broker key a topic key takes its
+    value from when the topic does not set it. `fallbacks` are the keys that stand in for an unset
+    broker key, in order of precedence; each counts in `milliseconds`, when that is not 0.
+    `inert` keys are accepted because tools set them, and change nothing: their documentation says
+    so. `set_by` names the options of `moldau serve` that decide a key nobody may set otherwise.
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None
+    documentation: str
+    validator: Validator | None = None
+    read_only: bool = False
+    sensitive: bool = False
+    synonym: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    milliseconds: int = 0
+    inert: bool = False
+    set_by: str = ""
+
+    def parse(self, text: str) -> Value:
+        """The typed value of `text`, or InvalidConfig that names key, value and what is allowed."""
+        value = self._typed(text.strip())
+        problem = self.validator.problem(value) if self.validator is not None else None
+        if problem is not None:
+            raise self._invalid(text, problem)
+        return value
+
+    def canonical(self, text: str) -> str:
+        """`text` as Kafka prints the parsed value: ` TRUE ` is true, `a , b` is a,b."""
+        value = self.parse(text)
+        match value:
+            case bool():
+                return "true" if value else "false"
+            case tuple():
+                return ",".join(value)
+            case _:
+                return str(value)
+
+    def _typed(self, text: str) -> Value:
+        match self.type:
+            case ConfigType.BOOLEAN:
+                if text.lower() not in {"true", "false"}:
+                    raise self._invalid(text, "must be true or false")
+                return text.lower() == "true"
+            case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
+                bits = _BITS[self.type]
+                # The length is looked at first: int() of a huge text is slow, then an error.
+                if len(text) > 32 or not _INTEGER.fullmatch(text):
+                    raise self._invalid(text, f"must be a whole number of {bits} bits")
+                number = int(text)
+                if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+                    raise self._invalid(text, f"must be a whole number of {bits} bits")
+                return number
+            case ConfigType.DOUBLE:
+                if not _DECIMAL.fullmatch(text):
+                    raise self._invalid(text, "must be a number")
+                return float(text)
+            case ConfigType.LIST:
+                return tuple(_COMMA.split(text)) if text else ()
+            case _:
+                return text
+
+    def _invalid(self, text: str, problem: str) -> InvalidConfig:
+        shown = "[hidden]" if self.sensitive else repr(text[:200])
+        return InvalidConfig(f"Invalid value {shown} for configuration {self.name}: {problem}")

@@ -1,0 +1,179 @@
+"""Which value of a key counts, where it comes from, and how DescribeConfigs tells it.
+
+Nothing here checks values for sense beyond parsing them: that is `validate.py`, before they are
+stored.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from broker.configs.broker import BROKER_KEYS
+from broker.configs.catalogue import ConfigKey, ConfigSource, ConfigType
+from broker.configs.topic import TOPIC_KEYS
+
+
+class ConfigSynonym(msgspec.Struct, frozen=True):
+    """One of the places a value could come from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(msgspec.Struct, frozen=True):
+    """One key as DescribeConfigs answers it; `value` is None when it is sensitive or not set."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: ConfigSource
+    sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    type: ConfigType
+    documentation: str
+
+    @property
+    def is_default(self) -> bool:
+        """What DescribeConfigs v0 has in place of the source."""
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+class Resolved(NamedTuple):
+    """The value that counts, its source, and all candidates in order of precedence."""
+
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+class BrokerConfig(msgspec.Struct, frozen=True):
+    """What is set for a broker: at start, for the whole cluster, and for this broker alone."""
+
+    static: dict[str, str] = {}
+    dynamic_default: dict[str, str] = {}
+    dynamic_broker: dict[str, str] = {}
+
+    def resolve(self, name: str) -> Resolved:
+        """The value of a broker key. A name that is not a broker key is a KeyError.
+
+        A source wins as a whole, as in Kafka: log.retention.hours changed for the cluster beats
+        log.retention.ms from the start. An unset key takes the value of its fallbacks.
+        """
+        key = BROKER_KEYS[name]
+        synonyms = tuple(self._candidates((name, *key.fallbacks)))
+        if not synonyms:
+            return Resolved(None, ConfigSource.DEFAULT_CONFIG, ())
+        return Resolved(_as_value_of(key, synonyms[0]), synonyms[0].source, synonyms)
+
+    def get(self, name: str) -> str:
+        """The value of a broker key as Kafka prints it; empty when there is none."""
+        return self.resolve(name).value or ""
+
+    def get_int(self, name: str) -> int:
+        return int(self.get(name))
+
+    def get_bool(self, name: str) -> bool:
+        return self.get(name) == "true"
+
+    def _candidates(self, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
+        for values, source in (
+            (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        ):
+            for name in names:
+                if name in values:
+                    yield ConfigSynonym(name, values[name], source)
+        for name in names:
+            default = BROKER_KEYS[name].default
+            if default is not None:
+                yield ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG)
+
+
+def _as_value_of(key: ConfigKey, candidate: ConfigSynonym) -> str:
+    """The candidate's value as one of `key`: hours and minutes become milliseconds."""
+    origin = BROKER_KEYS[candidate.name]
+    text = origin.canonical(candidate.value or "")
+    if origin is key or not origin.milliseconds:
+        return text
+    # -1 is "no limit" in any unit.
+    return text if text == "-1" else str(int(text) * origin.milliseconds)
+
+
+def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> str:
+    """The value of a topic key as Kafka prints it: the topic's own, the broker's or the default."""
+    key = TOPIC_KEYS[name]
+    own = overrides.get(name)
+    if own is not None:
+        return key.canonical(own)
+    if key.synonym is not None:
+        return broker.get(key.synonym)
+    return key.default or ""
+
+
+def describe_topic(
+    overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Every topic key, or those of `names` there are; no names are all, as null and [] in Kafka."""
+    return [
+        _topic_entry(key, overrides, broker)
+        for key in TOPIC_KEYS.values()
+        if not names or key.name in names
+    ]
+
+
+def describe_broker(
+    broker: BrokerConfig, names: Collection[str] | None = None, *, cluster_default: bool = False
+) -> list[ConfigEntry]:
+    """Every broker key, or those of `names` there are.
+
+    `cluster_default` answers for the broker resource with the empty name: only what was changed
+    for the whole cluster.
+    """
+    if cluster_default:
+        broker = BrokerConfig(dynamic_default=broker.dynamic_default)
+    entries = []
+    for key in BROKER_KEYS.values():
+        if names and key.name not in names:
+            continue
+        if not cluster_default:
+            entries.append(_entry(key, *broker.resolve(key.name)))
+        elif key.name in broker.dynamic_default:
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            own = ConfigSynonym(key.name, broker.dynamic_default[key.name], source)
+            entries.append(_entry(key, _as_value_of(key, own), source, (own,)))
+    return entries
+
+
+def _topic_entry(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig) -> ConfigEntry:
+    inherited = Resolved(key.default, ConfigSource.DEFAULT_CONFIG, ())
+    if key.synonym is not None:
+        inherited = broker.resolve(key.synonym)
+    source, synonyms = inherited.source, inherited.synonyms
+    if key.name in overrides:
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+        synonyms = (ConfigSynonym(key.name, overrides[key.name], source), *synonyms)
+    return _entry(key, topic_value(key.name, overrides, broker), source, synonyms)
+
+
+def _entry(
+    key: ConfigKey,
+    value: str | None,
+    source: ConfigSource,
+    synonyms: tuple[ConfigSynonym, ...],
+) -> ConfigEntry:
+    if key.sensitive:
+        value = None
+        synonyms = tuple(msgspec.structs.replace(synonym, value=None) for synonym in synonyms)
+    return ConfigEntry(
+        key.name,
+        value,
+        key.read_only,
+        source,
+        key.sensitive,
+        synonyms,
+        key.type,
+        key.documentation,
+    )

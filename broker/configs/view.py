@@ -1,0 +1,82 @@
+"""A topic's configuration as the log reads it: typed, resolved once, plain attributes.
+
+Made anew when the topic's or the broker's configuration changes, never looked up by name on the
+hot path.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from broker.configs.resolve import BrokerConfig, topic_value
+
+# Codec numbers of the record batch header; `producer` has none: batches stay as they came.
+CODEC_NUMBERS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODECS_WITH_LEVELS: Final = frozenset({"gzip", "lz4", "zstd"})
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in force for a topic. -1 is "no limit" for every retention."""
+
+    compact: bool
+    delete: bool
+    retention_ms: int
+    retention_bytes: int
+    local_retention_ms: int
+    local_retention_bytes: int
+    remote_storage: bool
+    max_message_bytes: int
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    codec: int | None
+    codec_level: int | None
+    min_insync_replicas: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    segment_ms: int
+    segment_bytes: int
+    index_interval_bytes: int
+
+
+def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> TopicConfig:
+    """The configuration in force for a topic that sets `overrides`."""
+    in_force = broker or BrokerConfig()
+
+    def text(name: str) -> str:
+        return topic_value(name, overrides, in_force)
+
+    def integer(name: str) -> int:
+        return int(text(name))
+
+    policies = text("cleanup.policy").split(",")
+    codec = text("compression.type")
+    retention_ms, retention_bytes = integer("retention.ms"), integer("retention.bytes")
+    local_ms, local_bytes = integer("local.retention.ms"), integer("local.retention.bytes")
+    return TopicConfig(
+        compact="compact" in policies,
+        delete="delete" in policies,
+        retention_ms=retention_ms,
+        # Kafka takes any negative size as "no limit".
+        retention_bytes=max(retention_bytes, -1),
+        local_retention_ms=retention_ms if local_ms == -2 else local_ms,
+        local_retention_bytes=max(retention_bytes if local_bytes == -2 else local_bytes, -1),
+        remote_storage=text("remote.storage.enable") == "true",
+        max_message_bytes=integer("max.message.bytes"),
+        log_append_time=text("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
+        codec=CODEC_NUMBERS.get(codec),
+        codec_level=integer(f"compression.{codec}.level") if codec in CODECS_WITH_LEVELS else None,
+        min_insync_replicas=integer("min.insync.replicas"),
+        delete_retention_ms=integer("delete.retention.ms"),
+        min_compaction_lag_ms=integer("min.compaction.lag.ms"),
+        max_compaction_lag_ms=integer("max.compaction.lag.ms"),
+        min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+        segment_ms=integer("segment.ms"),
+        segment_bytes=integer("segment.bytes"),
+        index_interval_bytes=integer("index.interval.bytes"),
+    )

@@ -1,0 +1,211 @@
+"""The declarations agree with Kafka 4.3 and with themselves."""
+
+import pytest
+
+from broker.configs import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    ConfigKey,
+    ConfigOperation,
+    ConfigSource,
+    ConfigType,
+    InvalidConfig,
+    validate_static,
+)
+
+MAX_LONG = str(2**63 - 1)
+MAX_INT = str(2**31 - 1)
+
+# name: (type, default, broker key), as Kafka 4.3 has them.
+KAFKA_TOPIC_KEYS = {
+    "cleanup.policy": ("LIST", "delete", "log.cleanup.policy"),
+    "compression.gzip.level": ("INT", "-1", "compression.gzip.level"),
+    "compression.lz4.level": ("INT", "9", "compression.lz4.level"),
+    "compression.type": ("STRING", "producer", "compression.type"),
+    "compression.zstd.level": ("INT", "3", "compression.zstd.level"),
+    "delete.retention.ms": ("LONG", "86400000", "log.cleaner.delete.retention.ms"),
+    "file.delete.delay.ms": ("LONG", "60000", "log.segment.delete.delay.ms"),
+    "flush.messages": ("LONG", MAX_LONG, "log.flush.interval.messages"),
+    "flush.ms": ("LONG", MAX_LONG, "log.flush.interval.ms"),
+    "follower.replication.throttled.replicas": ("LIST", "", None),
+    "index.interval.bytes": ("INT", "4096", "log.index.interval.bytes"),
+    "leader.replication.throttled.replicas": ("LIST", "", None),
+    "local.retention.bytes": ("LONG", "-2", "log.local.retention.bytes"),
+    "local.retention.ms": ("LONG", "-2", "log.local.retention.ms"),
+    "max.compaction.lag.ms": ("LONG", MAX_LONG, "log.cleaner.max.compaction.lag.ms"),
+    "max.message.bytes": ("INT", "1048588", "message.max.bytes"),
+    "message.timestamp.after.max.ms": ("LONG", "3600000", "log.message.timestamp.after.max.ms"),
+    "message.timestamp.before.max.ms": ("LONG", MAX_LONG, "log.message.timestamp.before.max.ms"),
+    "message.timestamp.type": ("STRING", "CreateTime", "log.message.timestamp.type"),
+    "min.cleanable.dirty.ratio": ("DOUBLE", "0.5", "log.cleaner.min.cleanable.ratio"),
+    "min.compaction.lag.ms": ("LONG", "0", "log.cleaner.min.compaction.lag.ms"),
+    "min.insync.replicas": ("INT", "1", "min.insync.replicas"),
+    "preallocate": ("BOOLEAN", "false", "log.preallocate"),
+    "remote.log.copy.disable": ("BOOLEAN", "false", None),
+    "remote.log.delete.on.disable": ("BOOLEAN", "false", None),
+    "remote.storage.enable": ("BOOLEAN", "false", None),
+    "retention.bytes": ("LONG", "-1", "log.retention.bytes"),
+    "retention.ms": ("LONG", "604800000", "log.retention.ms"),
+    "segment.bytes": ("INT", "1073741824", "log.segment.bytes"),
+    "segment.index.bytes": ("INT", "10485760", "log.index.size.max.bytes"),
+    "segment.jitter.ms": ("LONG", "0", "log.roll.jitter.ms"),
+    "segment.ms": ("LONG", "604800000", "log.roll.ms"),
+    "unclean.leader.election.enable": ("BOOLEAN", "false", "unclean.leader.election.enable"),
+}
+
+# name: (type, default, may change while running), as Kafka 4.3 has them. Dynamic in Kafka and
+# static here are listeners, num.io.threads and num.network.threads: options of serve decide them.
+KAFKA_BROKER_KEYS = {
+    "advertised.listeners": ("LIST", None, False),
+    "auto.create.topics.enable": ("BOOLEAN", "true", False),
+    "broker.id": ("INT", "-1", False),
+    "broker.rack": ("STRING", None, False),
+    "compression.gzip.level": ("INT", "-1", True),
+    "compression.lz4.level": ("INT", "9", True),
+    "compression.type": ("STRING", "producer", True),
+    "compression.zstd.level": ("INT", "3", True),
+    "connections.max.idle.ms": ("LONG", "600000", False),
+    "default.replication.factor": ("INT", "1", False),
+    "delete.topic.enable": ("BOOLEAN", "true", False),
+    "fetch.max.bytes": ("INT", "57671680", False),
+    "group.initial.rebalance.delay.ms": ("INT", "3000", False),
+    "group.max.session.timeout.ms": ("INT", "1800000", False),
+    "group.max.size": ("INT", MAX_INT, False),
+    "group.min.session.timeout.ms": ("INT", "6000", False),
+    "listeners": ("LIST", "PLAINTEXT://:9092", False),
+    "log.cleaner.backoff.ms": ("LONG", "15000", True),
+    "log.cleaner.delete.retention.ms": ("LONG", "86400000", True),
+    "log.cleaner.enable": ("BOOLEAN", "true", False),
+    "log.cleaner.max.compaction.lag.ms": ("LONG", MAX_LONG, True),
+    "log.cleaner.min.cleanable.ratio": ("DOUBLE", "0.5", True),
+    "log.cleaner.min.compaction.lag.ms": ("LONG", "0", True),
+    "log.cleanup.policy": ("LIST", "delete", True),
+    "log.dirs": ("LIST", None, False),
+    "log.flush.interval.messages": ("LONG", MAX_LONG, True),
+    "log.flush.interval.ms": ("LONG", None, True),
+    "log.flush.scheduler.interval.ms": ("LONG", MAX_LONG, False),
+    "log.index.interval.bytes": ("INT", "4096", True),
+    "log.index.size.max.bytes": ("INT", "10485760", True),
+    "log.local.retention.bytes": ("LONG", "-2", True),
+    "log.local.retention.ms": ("LONG", "-2", True),
+    "log.message.timestamp.after.max.ms": ("LONG", "3600000", True),
+    "log.message.timestamp.before.max.ms": ("LONG", MAX_LONG, True),
+    "log.message.timestamp.type": ("STRING", "CreateTime", True),
+    "log.preallocate": ("BOOLEAN", "false", True),
+    "log.retention.bytes": ("LONG", "-1", True),
+    "log.retention.check.interval.ms": ("LONG", "300000", False),
+    "log.retention.hours": ("INT", "168", False),
+    "log.retention.minutes": ("INT", None, False),
+    "log.retention.ms": ("LONG", None, True),
+    "log.roll.hours": ("INT", "168", False),
+    "log.roll.jitter.hours": ("INT", "0", False),
+    "log.roll.jitter.ms": ("LONG", None, True),
+    "log.roll.ms": ("LONG", None, True),
+    "log.segment.bytes": ("INT", "1073741824", True),
+    "log.segment.delete.delay.ms": ("LONG", "60000", True),
+    "max.connections": ("INT", MAX_INT, True),
+    "message.max.bytes": ("INT", "1048588", True),
+    "min.insync.replicas": ("INT", "1", True),
+    "node.id": ("INT", None, False),
+    "num.io.threads": ("INT", "8", False),
+    "num.network.threads": ("INT", "3", False),
+    "num.partitions": ("INT", "1", False),
+    "offset.metadata.max.bytes": ("INT", "4096", False),
+    "offsets.retention.check.interval.ms": ("LONG", "600000", False),
+    "offsets.retention.minutes": ("INT", "10080", False),
+    "offsets.topic.num.partitions": ("INT", "50", False),
+    "producer.id.expiration.ms": ("INT", "86400000", True),
+    "remote.log.storage.system.enable": ("BOOLEAN", "false", False),
+    "socket.request.max.bytes": ("INT", "104857600", False),
+    "transaction.max.timeout.ms": ("INT", "900000", False),
+    "transactional.id.expiration.ms": ("INT", "604800000", False),
+    "unclean.leader.election.enable": ("BOOLEAN", "false", True),
+}
+
+
+EVERY_KEY = [
+    pytest.param(key, id=f"{kind}:{key.name}")
+    for kind, keys in (("topic", TOPIC_KEYS), ("broker", BROKER_KEYS))
+    for key in keys.values()
+]
+
+
+def test_topic_keys_are_kafkas_and_ours() -> None:
+    declared = {key.name: (key.type.name, key.default, key.synonym) for key in TOPIC_KEYS.values()}
+    assert declared.pop("moldau.storage") == ("STRING", "log", None)
+    assert declared == KAFKA_TOPIC_KEYS
+
+
+def test_broker_keys_are_kafkas() -> None:
+    declared = {
+        key.name: (key.type.name, key.default, not key.read_only) for key in BROKER_KEYS.values()
+    }
+    assert declared == KAFKA_BROKER_KEYS
+
+
+@pytest.mark.parametrize("key", EVERY_KEY)
+def test_a_default_is_valid_and_as_kafka_prints_it(key: ConfigKey) -> None:
+    if key.default is not None:
+        assert key.canonical(key.default) == key.default
+
+
+@pytest.mark.parametrize("key", EVERY_KEY)
+def test_documentation_is_text_and_says_when_a_key_has_no_effect(key: ConfigKey) -> None:
+    assert key.documentation.strip() == key.documentation
+    assert len(key.documentation) > 20
+    assert key.documentation.endswith(".")
+    assert ("no effect" in key.documentation) == key.inert
+
+
+@pytest.mark.parametrize("key", EVERY_KEY)
+def test_passwords_are_sensitive(key: ConfigKey) -> None:
+    assert key.sensitive == (key.type is ConfigType.PASSWORD)
+
+
+def test_a_topic_keys_broker_key_exists_and_gives_it_the_same_default() -> None:
+    for key in TOPIC_KEYS.values():
+        if key.synonym is None:
+            continue
+        broker_key = BROKER_KEYS[key.synonym]
+        assert broker_key.type is key.type
+        assert not broker_key.read_only
+        assert broker_key.default == key.default or broker_key.fallbacks
+
+
+def test_fallbacks_exist_and_end_in_a_default_or_in_what_the_process_sets() -> None:
+    for key in BROKER_KEYS.values():
+        last = [key, *(BROKER_KEYS[name] for name in key.fallbacks)][-1]
+        assert (
+            last.default is not None
+            or last.set_by
+            or last.name
+            in {
+                "broker.rack",
+                "log.retention.minutes",
+            }
+        )
+
+
+def test_keys_are_listed_in_order() -> None:
+    assert list(TOPIC_KEYS) == sorted(TOPIC_KEYS)
+    assert list(BROKER_KEYS) == sorted(BROKER_KEYS)
+
+
+@pytest.mark.parametrize("name", [key.name for key in BROKER_KEYS.values() if key.set_by])
+def test_what_options_of_serve_decide_cannot_be_set_otherwise(name: str) -> None:
+    default = BROKER_KEYS[name].default or "1"
+    with pytest.raises(InvalidConfig, match=rf"{name} cannot be set: it is decided by --"):
+        validate_static({name: default})
+
+
+# kafka-python reads its schemas through a deprecated function, when it is imported.
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+def test_codes_are_what_clients_expect() -> None:
+    from kafka import admin
+
+    types = {kind.name: kind.value for kind in admin.ConfigType}
+    assert {kind.name: kind.value for kind in ConfigType}.items() <= types.items()
+    sources = {source.name: source.value for source in admin.ConfigSourceType}
+    assert {source.name: source.value for source in ConfigSource}.items() <= sources.items()
+    operations = {operation.name: operation.value for operation in admin.AlterConfigOp}
+    assert {operation.name: operation.value for operation in ConfigOperation} == operations
