@@ -1,0 +1,64 @@
+"""The `moldau` command: finds the subcommand, hands over to its module.
+
+A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> exit code`, named in
+COMMANDS; it is imported only when it is asked for.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+DESCRIPTION = """\
+Moldau is a Kafka-protocol broker that keeps its logs in Redis Streams.
+"""
+
+EXAMPLES = """\
+examples:
+  moldau serve                     a broker on 127.0.0.1:9092 with its own store
+  moldau serve --help              all its options
+  moldau status                    what is running
+"""
+
+
+class Command(NamedTuple):
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "serve": Command("ops.serve", "start the broker"),
+    "status": Command("ops.status", "show the processes of a running broker"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in arguments if word in COMMANDS), None)
+    parser = argparse.ArgumentParser(
+        prog="moldau",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    version = importlib.metadata.version("moldau")
+    parser.add_argument("--version", action="version", version=f"moldau {version}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        subparser = commands.add_parser(
+            name, help=command.summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == chosen:
+            importlib.import_module(command.module).add_arguments(subparser)
+    parsed = parser.parse_args(arguments)
+    if parsed.command is None:
+        parser.print_help()
+        return 2
+    code: int = importlib.import_module(COMMANDS[parsed.command].module).run(parsed)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The control socket: how `moldau status` asks a running supervisor what it knows.
+
+One request line in (`status`), one JSON document out, end of connection. Only the user that runs
+`serve` can reach it: it lives in the runtime directory.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+REQUEST_LIMIT = 4096
+CLIENT_PATIENCE_S = 5.0
+
+
+class NotRunningError(RuntimeError):
+    """Nobody answers on the control socket."""
+
+
+async def serve_control(path: Path, status: Callable[[], dict[str, Any]]) -> asyncio.Server:
+    """Answer requests at `path`. The caller holds the port's lock, so a file there is stale."""
+    remove_socket(path)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Whoever asked may hang up at any time; that is nobody's error.
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
+            try:
+                async with asyncio.timeout(CLIENT_PATIENCE_S):
+                    request = (await reader.readline()).strip()
+                    known = request == b"status"
+                    reply = status() if known else {"error": f"unknown request {request!r}"}
+                    writer.write(msgspec.json.encode(reply) + b"\n")
+                    await writer.drain()
+            finally:
+                writer.close()
+
+    return await asyncio.start_unix_server(answer, path=path, limit=REQUEST_LIMIT)
+
+
+def remove_socket(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def ask_status(path: Path) -> dict[str, Any]:
+    """The status of the supervisor at `path`. Raises NotRunningError."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(CLIENT_PATIENCE_S)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"status\n")
+            reply = b""
+            while chunk := connection.recv(65536):
+                reply += chunk
+        except OSError as error:
+            raise NotRunningError(str(error)) from None
+    document = msgspec.json.decode(reply)
+    if not isinstance(document, dict):
+        raise NotRunningError(f"no status in the reply {reply!r}")
+    return document

@@ -1,0 +1,63 @@
+"""Are the ports free? Asked before any worker starts.
+
+Workers share the bootstrap port with SO_REUSEPORT, which would also silently share it with
+another broker of the same user: so it is tried here without.
+"""
+
+import errno
+import os
+import socket
+import time
+
+from broker.config import ConfigError
+
+
+class PortTakenError(ConfigError):
+    """Somebody listens on a port that `serve` needs."""
+
+
+def check_ports(host: str, ports: list[int], *, patience_s: float = 0.0) -> None:
+    """Raise PortTakenError for a port that is taken, ConfigError for a host that is not ours.
+
+    With `patience_s`, wait so long for a predecessor's processes to let go of them.
+    """
+    deadline = time.monotonic() + patience_s
+    for port in ports:
+        while True:
+            problem = _problem(host, port)
+            if problem is None:
+                break
+            if problem.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                raise _explained(host, port, ports, problem)
+            time.sleep(0.02)
+
+
+def _problem(host: str, port: int) -> OSError | None:
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses:
+            with socket.socket(family, kind, protocol) as trial:
+                # Connections of a predecessor that still fade away are no obstacle.
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind(address)
+                trial.listen(1)
+    except OSError as error:
+        return error
+    return None
+
+
+def _explained(host: str, port: int, ports: list[int], problem: OSError) -> ConfigError:
+    what = "the bootstrap port" if port == ports[0] else f"worker {ports.index(port) - 1}'s"
+    if problem.errno == errno.EADDRINUSE:
+        return PortTakenError(
+            f"port {port} ({what}) on {host} is taken: stop what listens there, "
+            f"or choose another with --port (needs {len(ports)} ports in a row)"
+        )
+    if isinstance(problem, socket.gaierror):
+        return ConfigError(f"host {host}: {problem.strerror}")
+    if problem.errno == errno.EACCES:
+        return ConfigError(f"port {port} on {host}: not permitted; choose one above 1023")
+    words = os.strerror(problem.errno) if problem.errno else str(problem)
+    return ConfigError(f"cannot listen on {host}:{port}: {words}")

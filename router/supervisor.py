@@ -1,0 +1,298 @@
+"""The supervisor: starts the processes of one host in order, restarts what dies, ends all of it.
+
+    startup ──▶ main_loop ──▶ shutdown
+       │            │             ▲
+       └────────────┴─ SIGTERM ───┘        (a second SIGTERM or SIGINT does not wait any more)
+
+Children come in stages, each of which needs the ones before: the store, then the workers. A stage
+starts in parallel and the next one waits until all of it is ready; shutdown goes backwards. What
+the children do is not known here: a `ChildSpec` says how to start one and how to tell it is ready.
+
+- At the first start a child that ends before it is ready ends `serve` (BootError, exit code 3).
+- Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s; ten
+  healthy seconds reset that.
+- A child with a ping socket that misses two pings in a row is killed, and so restarted.
+- SIGHUP asks `reload` for the children as they should be now, and replaces, one after another,
+  those that are told something else on their standard input.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from router.children import Child, ChildError, ChildSpec, State, first_of
+from router.control import remove_socket, serve_control
+from router.health import answers
+
+logger = logging.getLogger("moldau.supervisor")
+
+FIRST_BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 5.0
+HEALTHY_AFTER_S = 10.0
+PING_INTERVAL_S = 2.0
+PING_PATIENCE_S = 5.0
+PING_MISSES = 2
+# SIGTERM to exit is promised within 10 s. The last stage, the store, gets what is left of it.
+DRAIN_S = 7.0
+STOP_S = 9.0
+
+Stages = Sequence[Sequence[ChildSpec]]
+
+
+class BootError(RuntimeError):
+    """`serve` cannot start; the message says why."""
+
+
+class Supervisor:
+    """Runs the stages until it is told to stop. `run` needs the main thread of the process."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        *,
+        port: int,
+        control_path: Path,
+        store: dict[str, Any],
+        on_ready: Callable[[], None],
+        reload: Callable[[], Stages] | None = None,
+        background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ) -> None:
+        self._stages = [[Child(spec) for spec in stage] for stage in stages]
+        self._port = port
+        self._control_path = control_path
+        self._store = store
+        self._on_ready = on_ready
+        self._reload = reload
+        self._background = background
+        self._started_at = time.monotonic()
+        self._state = State.STARTING
+        self._had_terminal = os.isatty(2)
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._reloads = asyncio.Event()
+
+    @property
+    def children(self) -> list[Child]:
+        return [child for stage in self._stages for child in stage]
+
+    async def run(self) -> None:
+        """From start to end; returns once everything is stopped. Raises BootError."""
+        self._listen_to_signals()
+        control = await serve_control(self._control_path, self.status)
+        try:
+            await first_of(self.startup(), self._stop.wait())
+            if not self._stop.is_set():
+                self._state = State.RUNNING
+                self._on_ready()
+                await self.main_loop()
+        finally:
+            await self.shutdown()
+            control.close()
+            remove_socket(self._control_path)
+
+    async def startup(self) -> None:
+        """Start the stages one after another. Raises BootError."""
+        for stage in self._stages:
+            try:
+                for child in stage:
+                    child.start()
+                await asyncio.gather(*(child.until_ready() for child in stage))
+            except ChildError as error:
+                raise BootError(str(error)) from None
+
+    async def main_loop(self) -> None:
+        """Keep every child alive until SIGTERM."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._keep(child)) for child in self.children]
+            tasks += [
+                group.create_task(self._watch_health(child))
+                for child in self.children
+                if child.spec.ping_socket is not None
+            ]
+            tasks += [group.create_task(job()) for job in self._background]
+            tasks.append(group.create_task(self._reload_when_asked()))
+            await self._stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def shutdown(self) -> None:
+        """Stop the stages, last one first: drained if there is time, killed if there is not."""
+        self._state = State.STOPPING
+        begun = time.monotonic()
+        for stage in reversed(self._stages):
+            alive = [child for child in stage if child.is_alive]
+            for child in alive:
+                child.state = State.STOPPING
+                child.signal(signal.SIGTERM)
+            limit = STOP_S if stage is self._stages[0] else DRAIN_S
+            left = max(0.5, limit - (time.monotonic() - begun))
+            await self._until_gone(alive, left)
+            for child in alive:
+                if child.is_alive:
+                    logger.warning("%s did not stop in time: killed", child.spec.name)
+                    child.kill()
+                await child.until_exit()
+                child.state = State.STOPPED
+
+    # --- what the operator may ask for ---------------------------------------------------------
+
+    def handle_sigterm(self) -> None:
+        if self._stop.is_set():
+            logger.warning("asked to stop again: not waiting for requests in flight")
+            self._hurry.set()
+        self._stop.set()
+
+    def handle_sigint(self) -> None:
+        self.handle_sigterm()
+
+    def handle_sighup(self) -> None:
+        if self._had_terminal and not os.isatty(2):
+            self.handle_sigterm()  # the terminal was closed: nobody is there any more
+        else:
+            self._reloads.set()
+
+    def handle_sigchld(self) -> None:
+        for child in self.children:
+            child.reap()
+
+    def status(self) -> dict[str, Any]:
+        """What `moldau status --json` prints."""
+        own = {
+            "role": "supervisor",
+            "index": 0,
+            "pid": os.getpid(),
+            "port": self._port,
+            "uptime_s": round(time.monotonic() - self._started_at, 3),
+            "restarts": 0,
+            "state": str(self._state),
+        }
+        return {
+            "processes": [
+                own,
+                *(
+                    {
+                        "role": child.spec.role,
+                        "index": child.spec.index,
+                        "pid": child.pid,
+                        "port": child.spec.port,
+                        "uptime_s": round(child.uptime_s, 3),
+                        "restarts": child.restarts,
+                        "state": str(child.state),
+                    }
+                    for child in self.children
+                ),
+            ],
+            "store": self._store,
+        }
+
+    # --- keeping one child alive ---------------------------------------------------------------
+
+    async def _keep(self, child: Child) -> None:
+        backoff = FIRST_BACKOFF_S
+        while True:
+            await child.until_exit()
+            if child.state is not State.STOPPING:  # else it was asked to, and comes back at once
+                if child.was_healthy_for(HEALTHY_AFTER_S):
+                    backoff = FIRST_BACKOFF_S
+                logger.error("%s; starting it again in %.1f s", child.epitaph(), backoff)
+                child.state = State.BACKOFF
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, LONGEST_BACKOFF_S)
+            child.restarts += 1
+            try:
+                child.start()
+            except ChildError:
+                logger.exception("%s cannot be started again", child.spec.name)
+                continue
+            with contextlib.suppress(ChildError):  # it ended: the loop goes on to say so
+                await child.until_ready()
+                logger.info("%s is serving again, process %s", child.spec.name, child.pid)
+
+    async def _watch_health(self, child: Child) -> None:
+        misses = 0
+        while True:
+            await asyncio.sleep(PING_INTERVAL_S)
+            assert child.spec.ping_socket is not None
+            pid = child.pid
+            if child.state is not State.RUNNING or await answers(
+                child.spec.ping_socket, PING_PATIENCE_S
+            ):
+                misses = 0
+                continue
+            if child.state is not State.RUNNING or child.pid != pid:
+                misses = 0  # it ended meanwhile; that is not a hang
+                continue
+            misses += 1
+            logger.warning("%s does not answer (%d of %d)", child.spec.name, misses, PING_MISSES)
+            if misses >= PING_MISSES:
+                logger.error("%s hangs: killed, to be started again", child.spec.name)
+                child.kill()
+                misses = 0
+
+    # --- re-reading the configuration ----------------------------------------------------------
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._reloads.wait()
+            self._reloads.clear()
+            if self._reload is None:
+                continue
+            try:
+                wanted = {spec.name: spec for stage in self._reload() for spec in stage}
+            except ValueError as error:
+                logger.error("the configuration stays as it was: %s", error)  # noqa: TRY400
+                continue
+            for child in self.children:
+                spec = wanted.get(child.spec.name)
+                if spec is not None and spec.stdin_line != child.spec.stdin_line:
+                    await self._replace(child, spec)
+            logger.info("configuration read again")
+
+    async def _replace(self, child: Child, spec: ChildSpec) -> None:
+        """Let a child drain and come back with a new specification."""
+        child.spec = spec
+        if child.state is not State.RUNNING:
+            return  # it is being restarted anyway, and takes the new one along
+        logger.info("%s restarts with the new configuration", spec.name)
+        back = asyncio.ensure_future(child.until_next_ready())
+        child.state = State.STOPPING
+        child.signal(signal.SIGTERM)
+        await first_of(child.until_exit(), timeout_s=DRAIN_S)
+        if child.state is State.STOPPING:
+            child.kill()
+        # The next one waits for this one: settings that keep a worker from starting reach one only.
+        await back
+
+    # --- signals -------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            loop.add_signal_handler(number, getattr(self, f"handle_{number.name.lower()}"))
+
+    async def _until_gone(self, children: Sequence[Child], patience_s: float) -> None:
+        """Wait until all are gone, but not past `patience_s`.
+
+        A second request to stop cuts the wait for requests in flight short, but not the store's:
+        what it was told must get to its file.
+        """
+        if not children:
+            return
+        waits = [_all_gone(children)]
+        if children[0].spec.role != "store":
+            waits.append(self._until_hurry())
+        await first_of(*waits, timeout_s=patience_s)
+
+    async def _until_hurry(self) -> None:
+        await self._hurry.wait()
+
+
+async def _all_gone(children: Sequence[Child]) -> None:
+    for child in children:
+        await child.until_exit()
