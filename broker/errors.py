@@ -1,12 +1,13 @@
 """What can go wrong, and the one place that says which Kafka error code a client gets for it.
 
 MoldauError
-├── KafkaError            an answer of the protocol: carries its code
-└── StoreFault            the store did not do what was asked; always retriable
-    ├── StoreUnavailable    no connection, or lost before the answer: outcome unknown
-    ├── StoreTimeout        no answer in time: outcome unknown
-    ├── StoreFull           refused: out of memory (`noeviction`)
-    └── StoreRefused        refused for another reason (loading, read-only, ...)
+├── KafkaError              an answer of the protocol: carries its code
+└── StoreFault              the store did not do what was asked; always retriable
+    ├── StoreUnavailable      the connection was lost before the answer: outcome unknown
+    ├── StoreTimeout          no answer in time: outcome unknown
+    └── StoreRefused          it did not happen: loading, read-only, ...
+        ├── StoreDown           there is no connection: nothing was sent
+        └── StoreFull           out of memory (`noeviction`)
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class StoreFault(MoldauError):
 
 
 class StoreUnavailable(StoreFault):
-    """There is no connection, or it was lost before the answer came."""
+    """The connection was lost before the answer came: it may have happened or not."""
 
 
 class StoreTimeout(StoreFault):
@@ -82,6 +83,10 @@ class StoreTimeout(StoreFault):
 
 class StoreRefused(StoreFault):
     """The store answered with an error: what was asked did not happen."""
+
+
+class StoreDown(StoreRefused):
+    """There is no connection, so nothing was sent."""
 
 
 class StoreFull(StoreRefused):

@@ -5,6 +5,7 @@
     moldau:topics                         hash    topic name -> its record (topics.py)
     moldau:incarnations                   hash    topic name -> how often it was deleted
     moldau:config                         hash    "" or a node id -> dynamic broker configuration
+    moldau:barrier                        string  written before a WAIT for replicas
     moldau:changes                        stream  what changed, for every worker to read
     moldau:wake:<worker>                  stream  partitions of this leader others appended to
     moldau:<topic>:<partition>            stream  the log: entries `<base offset>-1`
@@ -25,6 +26,7 @@ PRODUCER_IDS = b"moldau:producer-ids"
 TOPICS = b"moldau:topics"
 INCARNATIONS = b"moldau:incarnations"
 CONFIG = b"moldau:config"
+BARRIER = b"moldau:barrier"
 CHANGES = b"moldau:changes"
 
 # Second parts of our own keys that are followed by something a client or worker chose.

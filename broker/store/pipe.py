@@ -3,7 +3,7 @@
 redis-py's asyncio client costs about 40 us of CPU a command; this costs 2 to 3. A command goes out
 as bytes that are ready for the wire (resp.py); its callback gets the reply, or a StoreFault. When
 the connection is lost every waiting callback gets StoreUnavailable and the pipe connects again by
-itself, with back-off; commands sent meanwhile fail at once.
+itself, with back-off; commands sent meanwhile fail at once with StoreDown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import Any
 
 import hiredis
 
-from broker.errors import StoreFault, StoreFull, StoreRefused, StoreTimeout, StoreUnavailable
+from broker.errors import (
+    StoreDown,
+    StoreFault,
+    StoreFull,
+    StoreRefused,
+    StoreTimeout,
+    StoreUnavailable,
+)
 from broker.store.resp import command
 from broker.store.target import Target
 from broker.wire.batch import Buffer
@@ -134,7 +141,7 @@ class Pipe(asyncio.Protocol):
     def send(self, parts: Sequence[Buffer], done: Done) -> None:
         """Send one command, encoded; `done` gets its reply or a StoreFault, in order of sending."""
         if self._transport is None:
-            fault = StoreUnavailable(f"{self._target.label}: not connected")
+            fault = StoreDown(f"{self._target.label}: not connected")
             self._loop.call_soon(done, fault)
             return
         self._out.extend(parts)

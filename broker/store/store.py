@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.store.pipe import Pipe
-from broker.store.streams import Streams
+from broker.store.pipe import Pipe, within
+from broker.store.streams import CONTROL_TIMEOUT, Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
 
@@ -45,3 +45,12 @@ class Store:
 
     def _pipes(self) -> tuple[Pipe, ...]:
         return (self.bulk, self.replicated, self.reads, self.control, self.blocking)
+
+    async def capacity(self) -> tuple[int, int]:
+        """The store's memory limit and what is left of it; -1 and -1 when it has none."""
+        text: bytes = await within(CONTROL_TIMEOUT, self.control.call("INFO", "memory"))
+        facts = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
+        limit = int(facts.get(b"maxmemory", 0))
+        if not limit:
+            return -1, -1
+        return limit, max(limit - int(facts.get(b"used_memory", 0)), 0)

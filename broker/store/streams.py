@@ -5,6 +5,7 @@ Entries are `(base offset, blob, nonce)`; the caller never sees an id or a field
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -88,28 +89,13 @@ class Streams:
             # In the same write, so that the leader's readers hear of it whatever happens to us.
             self._bulk.send((wake,), _ignore)
 
-    def append_replicated(
-        self,
-        prefix: bytes,
-        offset: int,
-        parts: list[Buffer],
-        size: int,
-        nonce: bytes,
-        wake: bytes | None,
-        replicas: int,
-        timeout_ms: int,
-        done: Callable[[Any, int], None],
-    ) -> None:
-        """The same, then WAIT for replicas; on a pipe of its own, which WAIT holds up."""
-        outcome: list[Any] = []
-        pipe = self._replicated
-        pipe.send(resp.append(prefix, offset, parts, size, nonce), outcome.append)
-        if wake is not None:
-            pipe.send((wake,), _ignore)
-        wait = resp.command("WAIT", replicas, timeout_ms)
-        pipe.send((wait,), lambda got: done(outcome[0], got if isinstance(got, int) else -1))
-
     def wait_replicas(self, replicas: int, timeout_ms: int, done: Callable[[int], None]) -> None:
+        """How many replicas have everything written so far; waits for `replicas` of them.
+
+        WAIT is about what its own connection wrote last, so it writes: replication is in order.
+        It holds up its connection, hence one of its own.
+        """
+        self._replicated.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
         wait = resp.command("WAIT", replicas, timeout_ms)
         self._replicated.send((wait,), lambda got: done(got if isinstance(got, int) else -1))
 
@@ -142,6 +128,22 @@ class Streams:
         reply = await self._read_call("XREVRANGE", key, "+", "-", "COUNT", 1)
         entries = _entries(reply)
         return entries[0] if entries else None
+
+    async def entries_at(self, key: bytes, offset: int, count: int) -> list[Entry]:
+        """`read`, for those who can wait: the entry that contains the offset and those after."""
+        future: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+        def finish(got: list[Entry] | StoreFault) -> None:
+            if future.done():
+                return
+            if isinstance(got, StoreFault):
+                future.set_exception(got)
+            else:
+                future.set_result(got)
+
+        self.read(key, offset, count, finish)
+        entries: list[Entry] = await within(CONTROL_TIMEOUT, future)
+        return entries
 
     async def first_entries(self, key: bytes, offset: int, count: int) -> list[Entry]:
         return _entries(await self._read_call("XRANGE", key, b"%d-1" % offset, "+", "COUNT", count))

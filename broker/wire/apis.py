@@ -53,11 +53,15 @@ class Api(NamedTuple):
     request: type[Message]
     response: type[Message]
     routing: Routing
-    # Advertised from here when that is below what is served (see PRODUCE).
-    advertised_from: int | None = None
+    # Understood from here on, and refused with UNSUPPORTED_VERSION below `lowest` (see Produce).
+    refused_from: int | None = None
 
-    def serves(self, version: int) -> bool:
-        return self.lowest <= version <= self.highest
+    @property
+    def advertised_from(self) -> int:
+        return self.lowest if self.refused_from is None else self.refused_from
+
+    def understands(self, version: int) -> bool:
+        return self.advertised_from <= version <= self.highest
 
     def is_flexible(self, version: int) -> bool:
         return version >= self.flexible_from
@@ -79,7 +83,7 @@ _ROWS = (
     # Advertised from 0: older librdkafka turns compression off when it does not see 0-2. They
     # are answered with UNSUPPORTED_VERSION, as in Kafka 4.
     Api(0, "Produce", 3, 13, 9, produce.ProduceRequest, produce.ProduceResponse,
-        Routing.LEADER, advertised_from=0),
+        Routing.LEADER, refused_from=0),
     Api(1, "Fetch", 4, 18, 12, fetch.FetchRequest, fetch.FetchResponse, Routing.LEADER),
     Api(2, "ListOffsets", 1, 11, 6, list_offsets.ListOffsetsRequest,
         list_offsets.ListOffsetsResponse, Routing.LEADER),
@@ -122,6 +126,6 @@ APIS: dict[int, Api] = {api.key: api for api in _ROWS}
 
 @lru_cache(maxsize=512)
 def lookup(key: int, version: int) -> Api | None:
-    """The API, when this version of it is served."""
+    """The API, when this version of it can be answered."""
     api = APIS.get(key)
-    return api if api is not None and api.serves(version) else None
+    return api if api is not None and api.understands(version) else None

@@ -2,12 +2,13 @@
 
 The generated functions are flat: nested structures become nested loops in one function, runs of
 fixed-size fields one `struct` call. Every length and count is checked against what is left of the
-frame before anything is allocated.
+frame before anything is allocated, and the elements of all arrays together against a limit.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -91,9 +92,14 @@ def _decoder(message: type[Message], version: int, flexible: bool) -> _Source:
         skip_tag=primitives.skip_tag,
         skip_tags=primitives.skip_tags,
         too_long=primitives.too_long,
+        too_many=primitives.too_many,
         unpack_ints=primitives.unpack_ints,
     )
     src("end = len(buf)")
+    if _has(message, version, lambda field: field.is_array):
+        src(f"left = {primitives.MAX_ELEMENTS}")
+    if _has(message, version, lambda field: field.kind == "records"):
+        src("view = memoryview(buf)")
     src("try:")
     src.depth += 1
     _decode_struct(src, message, "result")
@@ -102,6 +108,15 @@ def _decoder(message: type[Message], version: int, flexible: bool) -> _Source:
     src("except (StructError, IndexError, UnicodeDecodeError) as fault:")
     src("    raise Malformed(str(fault)) from None")
     return src
+
+
+def _has(message: type[Message], version: int, wanted: Callable[[Field], bool]) -> bool:
+    """Whether a message of this version has such a field anywhere in it."""
+    return any(
+        wanted(field) or (field.struct is not None and _has(field.struct, version, wanted))
+        for field in fields_of(message)
+        if field.present(version)
+    )
 
 
 def _decode_struct(src: _Source, message: type[Message], target: str) -> None:
@@ -231,7 +246,7 @@ def _decode_blob(src: _Source, kind: str, what: str, name: str, nullable: bool) 
     elif kind == "bytes":
         src(f"{name} = bytes(buf[pos:{after}])")
     else:
-        src(f"{name} = memoryview(buf)[pos:{after}]")
+        src(f"{name} = view[pos:{after}]")
     src(f"pos = {after}")
     src.depth -= 1
 
@@ -248,6 +263,8 @@ def _decode_array(src: _Source, field: Field, name: str, nullable: bool) -> None
     src(f"elif {count} * {least} > end - pos: raise too_long({field.name!r}, {count}, end - pos)")
     src("else:")
     src.depth += 1
+    src(f"left -= {count}")
+    src(f"if left < 0: raise too_many({field.name!r}, {count})")
     if field.kind in ("int16", "int32", "int64"):
         letter, size = FIXED[field.kind]
         src(f"{name} = unpack_ints({letter!r}, {size}, buf, pos, {count})")
@@ -312,9 +329,11 @@ class _Run:
         self.values.append(value)
 
     def flush(self) -> None:
-        if self.letters:
+        if self.values == ["0"] and self.letters == "B":  # no tagged fields: nothing to compute
+            self.src("w(b'\\0')")
+        elif self.letters:
             self.src(f"w({self.src.packer(self.letters, 'pack')}({', '.join(self.values)}))")
-            self.letters, self.values = "", []
+        self.letters, self.values = "", []
 
 
 def _encode_struct(src: _Source, message: type[Message], var: str) -> None:
@@ -342,7 +361,8 @@ def _encode_tags(src: _Source, fields: list[Field], var: str) -> None:
     for field in fields:
         value = src.fresh(field.name)
         src(f"{value} = {var}.{field.name}")
-        src(f"if {value} != {_default(src, field)}:")
+        unlike = "is not" if field.default is None else "!="
+        src(f"if {value} {unlike} {_default(src, field)}:")
         src.depth += 1
         parts = src.fresh("parts")
         src(f"{parts} = []")
@@ -423,14 +443,11 @@ def _encode_array(src: _Source, run: _Run, field: Field, value: str) -> None:
         src(f"else: {size} = len({var})")
     else:
         src(f"{size} = len({var})")
+    if field.kind in ("int16", "int32", "int64"):
+        _encode_ints(src, run, field.kind, var, size)
+        return
     _encode_length(src, run, size, "i")
     run.flush()
-    if field.kind in ("int16", "int32", "int64"):
-        letter = FIXED[field.kind][0]
-        one = src.packer(letter, "pack")
-        src(f"if {size} == 1: w({one}({var}[0]))")
-        src(f"elif {size} > 1: w(pack_ints({letter!r}, {var}))")
-        return
     item = src.fresh("item")
     src(f"for {item} in {var}:")
     src.depth += 1
@@ -441,4 +458,20 @@ def _encode_array(src: _Source, run: _Run, field: Field, value: str) -> None:
     else:
         _encode_field(src, inner, field._replace(is_array=False, optional=False), item)
         inner.flush()
+    src.depth -= 1
+
+
+def _encode_ints(src: _Source, run: _Run, kind: str, var: str, size: str) -> None:
+    """Replicas, in-sync replicas and the like mostly have one element: its own short way."""
+    letter = FIXED[kind][0]
+    run.flush()
+    src(
+        f"if {size} == 1: w({src.packer(('B' if src.flexible else 'i') + letter, 'pack')}"
+        f"({2 if src.flexible else 1}, {var}[0]))"
+    )
+    src("else:")
+    src.depth += 1
+    _encode_length(src, run, size, "i")
+    run.flush()
+    src(f"if {size} > 1: w(pack_ints({letter!r}, {var}))")
     src.depth -= 1

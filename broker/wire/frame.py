@@ -8,7 +8,8 @@ correlation id (and tagged fields when flexible).
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 from broker.wire.apis import Api, lookup
 from broker.wire.batch import Buffer
@@ -21,7 +22,9 @@ _RESPONSE_HEAD = struct.Struct(">ii")
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """What every request begins with; made once per request, hence not a NamedTuple."""
+
     api_key: int
     api_version: int
     correlation_id: int
@@ -82,11 +85,14 @@ def request_frame(
 
 def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int, Message]:
     """Correlation id and message of a response frame (without its length): the client's side."""
-    (correlation_id,) = LENGTH.unpack_from(frame)
-    position = 4
-    if api.response_header_has_tags(version):
-        count, position = read_uvarint(frame, position)
-        position = skip_tags(frame, position, len(frame), count)
+    try:
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        position = 4
+        if api.response_header_has_tags(version):
+            count, position = read_uvarint(frame, position)
+            position = skip_tags(frame, position, len(frame), count)
+    except (struct.error, IndexError) as fault:
+        raise MalformedMessage(f"response header: {fault}") from None
     message, position = api.response_codec(version).decode(frame, position)
     if position != len(frame):
         raise MalformedMessage(f"{len(frame) - position} bytes after the response")

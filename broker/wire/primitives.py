@@ -29,24 +29,34 @@ UVARINTS: tuple[bytes, ...] = tuple(uvarint(n) for n in range(4096))
 TABLE_SIZE = len(UVARINTS)
 
 
+# All arrays of a message together hold no more than this. An element can be as short as three
+# bytes on the wire and takes forty times as much in memory: a frame of 100 MiB that is nothing
+# but tiny elements would take gigabytes and many seconds to decode.
+MAX_ELEMENTS = 1 << 20
+
+
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     """The value and the position after it; at most five bytes, as lengths and tags are 32 bits."""
     byte = buf[pos]
-    pos += 1
     if byte < 0x80:
-        return byte, pos
-    value, shift = byte & 0x7F, 7
-    while True:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                raise MalformedMessage("a varint over 32 bits")
-            return value, pos
-        shift += 7
-        if shift > 28:
-            raise MalformedMessage("a varint longer than five bytes")
+        return byte, pos + 1
+    value = byte & 0x7F
+    byte = buf[pos + 1]
+    if byte < 0x80:
+        return value | byte << 7, pos + 2
+    value |= (byte & 0x7F) << 7
+    byte = buf[pos + 2]
+    if byte < 0x80:
+        return value | byte << 14, pos + 3
+    value |= (byte & 0x7F) << 14
+    byte = buf[pos + 3]
+    if byte < 0x80:
+        return value | byte << 21, pos + 4
+    value |= (byte & 0x7F) << 21
+    byte = buf[pos + 4]
+    if byte > 0x0F:
+        raise MalformedMessage("a varint over 32 bits")
+    return value | byte << 28, pos + 5
 
 
 def skip_tag(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
@@ -76,6 +86,10 @@ def pack_tags(tags: list[tuple[int, list[Buffer]]]) -> bytes:
 
 def too_long(what: str, size: int, left: int) -> MalformedMessage:
     return MalformedMessage(f"{what}: {size} does not fit the {left} bytes left")
+
+
+def too_many(what: str, count: int) -> MalformedMessage:
+    return MalformedMessage(f"{what}: with these {count}, more than {MAX_ELEMENTS} elements")
 
 
 def unpack_ints(letter: str, size: int, buf: Buffer, pos: int, count: int) -> list[int]:

@@ -28,8 +28,11 @@ from broker.wire.batch import Buffer
 NEVER = 1 << 15
 
 
-class Message(msgspec.Struct):
-    """Base of every message and of the structures inside one."""
+class Message(msgspec.Struct, gc=False):
+    """Base of every message and of the structures inside one.
+
+    Messages are trees of plain values: the cycle collector need not look at them.
+    """
 
 
 class Primitive(NamedTuple):

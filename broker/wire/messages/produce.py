@@ -19,7 +19,7 @@ class TopicProduceData(Message):
 
 
 class ProduceRequest(Message):
-    transactional_id: String | None = None
+    transactional_id: Annotated[String | None, F(since=3)] = None
     acks: Int16 = 0
     timeout_ms: Int32 = 0
     topic_data: list[TopicProduceData] = []
@@ -39,7 +39,7 @@ class PartitionProduceResponse(Message):
     index: Int32 = 0
     error_code: Int16 = 0
     base_offset: Int64 = 0
-    log_append_time_ms: Int64 = -1
+    log_append_time_ms: Annotated[Int64, F(since=2)] = -1
     log_start_offset: Annotated[Int64, F(since=5)] = -1
     record_errors: Annotated[list[BatchIndexAndErrorMessage], F(since=8)] = []
     error_message: Annotated[String | None, F(since=8)] = None
@@ -61,5 +61,5 @@ class NodeEndpoint(Message):
 
 class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = []
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Annotated[Int32, F(since=1)] = 0
     node_endpoints: Annotated[list[NodeEndpoint], F(since=10, tag=0)] = []

@@ -1,0 +1,117 @@
+"""What handlers work with: one worker's view of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.config import Endpoint, WorkerSettings
+from broker.configs import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
+from broker.errors import ErrorCode, KafkaError
+from broker.handlers.deadlines import Deadlines
+from broker.log.logs import Logs
+from broker.log.retention import Retention
+from broker.log.topics import Topic, Topics, leader_of
+from broker.store.store import Store
+from broker.store.topics import Change
+
+PRODUCER_ID_BLOCK = 1000
+LEADER_EPOCH = 0  # logs live in the store: leadership is a preference, and never changes hands
+NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # Kafka's "not asked for"
+
+
+class Parked(Protocol):
+    """A request that waits for something to happen, and can be answered at any time."""
+
+    def finish(self) -> None: ...
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        store: Store,
+        topics: Topics,
+        logs: Logs,
+        cluster_id: str,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.topics = topics
+        self.logs = logs
+        self.cluster_id = cluster_id
+        self.deadlines = Deadlines()
+        self.retention = Retention(store.streams, store.topics)
+        self.parked: set[Parked] = set()
+        self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
+        self.use_config(topics.broker)
+        self._next_producer_id = 0
+        self._last_producer_id = 0
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """The broker's configuration changed: topics and what is looked at per request follow."""
+        self.topics.use_broker_config(config)
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.auto_create = config.get_bool("auto.create.topics.enable")
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.topics.broker
+
+    @property
+    def brokers(self) -> list[Endpoint]:
+        return self.settings.brokers
+
+    def leader(self, topic: Topic, partition: int) -> int:
+        """The node clients are told to go to for a partition."""
+        if len(self.brokers) == 1:
+            return self.brokers[0].node_id
+        return leader_of(topic.name, partition, self.settings.workers)
+
+    async def take_producer_id(self) -> int:
+        """A producer id nobody has; taken from the store a block at a time."""
+        while self._next_producer_id >= self._last_producer_id:
+            first = await self.store.topics.take_producer_ids(PRODUCER_ID_BLOCK)
+            self._next_producer_id = first
+            self._last_producer_id = first + PRODUCER_ID_BLOCK
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    # --- broker configuration ---
+
+    def node_named(self, name: str) -> str:
+        """A broker resource's name, if it names a broker there is."""
+        if name not in {str(node.node_id) for node in self.brokers}:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
+        return name
+
+    async def config_of(self, node: str) -> BrokerConfig:
+        """What is in force on a broker; "" is what is set for all of them."""
+        dynamic = await self.store.topics.broker_configs()
+        return BrokerConfig(self.config.static, dynamic.get("", {}), dynamic.get(node, {}))
+
+    async def load_config(self) -> None:
+        self.use_config(await self.config_of(str(self.node_id)))
+
+    async def alter_broker_config(
+        self, node: str, change: Callable[[dict[str, str]], dict[str, str]], *, validate_only: bool
+    ) -> None:
+        """Replace what is set for a broker ("" for all) by what `change` makes of it."""
+        if node:
+            self.node_named(node)
+        while True:
+            dynamic = await self.store.topics.broker_configs()
+            old = dynamic.get(node)
+            try:
+                new = change(dict(old or {}))
+                validate_broker(new, BrokerConfig(self.config.static, dynamic.get("", {})))
+            except InvalidConfigRequest as refusal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(refusal)) from None
+            except InvalidConfig as refusal:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
+            if validate_only:
+                return
+            if await self.store.topics.set_broker_config(node, old, new):
+                break
+        await self.load_config()
+        await self.store.topics.announce(Change("config"))

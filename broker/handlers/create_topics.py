@@ -1,0 +1,94 @@
+"""CreateTopics (key 19): KIP-4, KIP-525 (what was created), KIP-516 (topic ids from v7).
+
+A replication factor is accepted as it comes: how often data is kept is the store's affair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.configs import ConfigEntry, describe_topic
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+REPLICATION = 1
+
+
+async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results: list[CreatableTopicResult] = []
+    for topic in request.topics:
+        if named[topic.name] > 1:
+            if not any(result.name == topic.name for result in results):
+                text = f"topic {topic.name!r} stands twice in the request"
+                results.append(_refused(topic, KafkaError(ErrorCode.INVALID_REQUEST, text)))
+            continue
+        try:
+            results.append(await _create(broker, topic, request.validate_only))
+        except MoldauError as fault:
+            results.append(_refused(topic, fault))
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(
+    broker: Broker, topic: CreatableTopic, validate_only: bool
+) -> CreatableTopicResult:
+    partitions = topic.num_partitions
+    if topic.assignments:
+        partitions = _assigned_partitions(broker, topic)
+    elif topic.replication_factor == 0 or topic.replication_factor < -1:
+        text = f"replication factor {topic.replication_factor}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    configs = {item.name: item.value for item in topic.configs}
+    record = await broker.topics.create(
+        topic.name, partitions, configs, validate_only=validate_only
+    )
+    described = describe_topic(record.configs, broker.config)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=record.topic_id,
+        num_partitions=record.partitions,
+        replication_factor=REPLICATION,
+        configs=[_config(entry) for entry in described],
+    )
+
+
+def _assigned_partitions(broker: Broker, topic: CreatableTopic) -> int:
+    """Assignments by hand are honoured for the count: leaders are spread by the broker."""
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        text = "with assignments, neither partitions nor replication factor can be given"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    indexes = sorted(item.partition_index for item in topic.assignments)
+    if indexes != list(range(len(indexes))):
+        text = f"partitions {indexes} are not consecutive from 0"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    known = {node.node_id for node in broker.brokers}
+    for item in topic.assignments:
+        if not item.broker_ids or not known.issuperset(item.broker_ids):
+            text = f"partition {item.partition_index}: unknown brokers {item.broker_ids}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return len(indexes)
+
+
+def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+    )
+
+
+def _refused(topic: CreatableTopic, fault: BaseException) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name, error_code=code_for(fault), error_message=str(fault), configs=None
+    )

@@ -1,0 +1,40 @@
+"""DeleteRecords (key 21, KIP-107): raise the log start; Kafka Streams purges with it."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.context import Broker
+from broker.handlers.partitions import current_log
+from broker.server.connection import Call
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+
+async def handle(
+    broker: Broker, request: DeleteRecordsRequest, call: Call
+) -> DeleteRecordsResponse:
+    topics = []
+    for topic in request.topics:
+        answers = [await _delete(broker, topic.name, item) for item in topic.partitions]
+        topics.append(DeleteRecordsTopicResult(topic.name, answers))
+    return DeleteRecordsResponse(topics=topics)
+
+
+async def _delete(
+    broker: Broker, name: str, item: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    try:
+        log = await current_log(broker, name, item.partition_index)
+        topic = broker.topics.get(name)
+        if topic is not None and not topic.config.delete:
+            text = "cleanup.policy does not include delete"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        start = await broker.retention.delete_records(log, item.offset)
+    except MoldauError as fault:
+        return DeleteRecordsPartitionResult(item.partition_index, -1, code_for(fault))
+    return DeleteRecordsPartitionResult(item.partition_index, start)

@@ -1,0 +1,15 @@
+"""DescribeAcls (key 29): there is no authorizer, and user interfaces want to hear just that."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+
+async def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+    )

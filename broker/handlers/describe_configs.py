@@ -1,0 +1,72 @@
+"""DescribeConfigs (key 32): every key of a topic or broker, with source, type and documentation.
+
+KIP-226: synonyms. KIP-569: types and documentation from v3.
+"""
+
+from __future__ import annotations
+
+from broker.configs import ConfigEntry, describe_broker, describe_topic
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+
+
+async def handle(
+    broker: Broker, request: DescribeConfigsRequest, call: Call
+) -> DescribeConfigsResponse:
+    results = []
+    for item in request.resources:
+        result = DescribeConfigsResult(0, None, item.resource_type, item.resource_name)
+        try:
+            entries = await _entries(broker, item)
+        except MoldauError as fault:
+            result.error_code, result.error_message = code_for(fault), str(fault)
+        else:
+            result.configs = [_answer(entry, request) for entry in entries]
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[ConfigEntry]:
+    if item.resource_type == TOPIC:
+        topic = await broker.topics.find(item.resource_name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic(topic.record.configs, broker.config, item.configuration_keys)
+    if item.resource_type == BROKER:
+        if item.resource_name == "":
+            config = await broker.config_of("")
+            return describe_broker(config, item.configuration_keys, cluster_default=True)
+        node = broker.node_named(item.resource_name)
+        return describe_broker(await broker.config_of(node), item.configuration_keys)
+    if item.resource_type == BROKER_LOGGER:
+        return []
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")
+
+
+def _answer(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    answer = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        answer.synonyms = [
+            DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return answer

@@ -1,0 +1,61 @@
+"""DescribeLogDirs (key 35, KIP-113, KIP-827): how many bytes each partition holds in the store.
+
+Every broker answers for the partitions it leads, so that a sum over brokers is right.
+"""
+
+from __future__ import annotations
+
+from broker.errors import MoldauError, StoreFault, code_for
+from broker.handlers.context import Broker
+from broker.log.topics import Topic
+from broker.server.connection import Call
+from broker.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+async def handle(
+    broker: Broker, request: DescribeLogDirsRequest, call: Call
+) -> DescribeLogDirsResponse:
+    wanted: list[tuple[Topic, list[int]]] = []
+    if request.topics is None:
+        wanted = [(topic, list(range(topic.partitions))) for topic in broker.topics.all()]
+    for item in request.topics or ():
+        found = broker.topics.get(item.topic)
+        if found is not None:
+            known = [index for index in item.partitions if 0 <= index < found.partitions]
+            wanted.append((found, known))
+    result = DescribeLogDirsResult(log_dir=broker.store.label)
+    try:
+        result.total_bytes, result.usable_bytes = await broker.store.capacity()
+        for topic, partitions in wanted:
+            sizes = await _sizes(broker, topic, partitions)
+            if sizes:
+                result.topics.append(DescribeLogDirsTopic(topic.name, sizes))
+    except StoreFault as fault:
+        return DescribeLogDirsResponse(
+            results=[DescribeLogDirsResult(code_for(fault), broker.store.label)]
+        )
+    return DescribeLogDirsResponse(results=[result])
+
+
+async def _sizes(
+    broker: Broker, topic: Topic, partitions: list[int]
+) -> list[DescribeLogDirsPartition]:
+    sizes = []
+    for partition in partitions:
+        if broker.leader(topic, partition) != broker.node_id:
+            continue
+        log = broker.logs.get(topic, partition)
+        try:
+            await log.current()
+        except StoreFault:
+            raise
+        except MoldauError:
+            continue  # deleted meanwhile
+        sizes.append(DescribeLogDirsPartition(partition, log.size))
+    return sizes

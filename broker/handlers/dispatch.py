@@ -1,0 +1,130 @@
+"""From a frame to its handler: one table, and a test that it covers the table of APIs exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_acls,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.apis import API_VERSIONS, APIS, Api
+from broker.wire.frame import response_frame
+from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from broker.wire.primitives import MalformedMessage
+from broker.wire.schema import Message
+
+log = logging.getLogger("moldau.server")
+
+Waiting = Callable[[Broker, Any, Call], Awaitable[Message]]
+Replying = Callable[[Broker, Any, Call], None]
+
+# The hot path: these reply by themselves, through callbacks.
+REPLYING: dict[int, Replying] = {0: produce.handle, 1: fetch.handle}
+
+WAITING: dict[int, Waiting] = {
+    2: list_offsets.handle,
+    3: metadata.handle,
+    API_VERSIONS: api_versions.handle,
+    19: create_topics.handle,
+    20: delete_topics.handle,
+    21: delete_records.handle,
+    22: init_producer_id.handle,
+    23: offset_for_leader_epoch.handle,
+    29: describe_acls.handle,
+    32: describe_configs.handle,
+    33: alter_configs.handle,
+    35: describe_log_dirs.handle,
+    37: create_partitions.handle,
+    44: incremental_alter_configs.handle,
+    60: describe_cluster.handle,
+    75: describe_topic_partitions.handle,
+}
+
+
+class Dispatcher:
+    """Called by connections with every frame."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, call: Call, frame: bytearray) -> None:
+        header = call.header
+        api = header.api
+        if api is None:
+            _refuse_version(call)
+            return
+        try:
+            request, end = api.request_codec(header.api_version).decode(frame, header.body_at)
+            if end != len(frame):
+                raise MalformedMessage(f"{len(frame) - end} bytes after the request")
+        except MalformedMessage as fault:
+            log.warning(
+                "closing %s: malformed %s v%d: %s", call.peer, api.name, header.api_version, fault
+            )
+            call.connection.abort()
+            return
+        replying = REPLYING.get(header.api_key)
+        if replying is not None:
+            try:
+                replying(self._broker, request, call)
+            except Exception:
+                _give_up(call, api)
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(call, api, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, call: Call, api: Api, request: Message) -> None:
+        try:
+            call.reply(await WAITING[api.key](self._broker, request, call))
+        except Exception:
+            _give_up(call, api)
+
+
+def _give_up(call: Call, api: Api) -> None:
+    """A fault of ours. The client sees a closed connection, which every client retries."""
+    log.exception("serving %s v%d to %s failed", api.name, call.header.api_version, call.peer)
+    call.connection.abort()
+
+
+def _refuse_version(call: Call) -> None:
+    """An API or a version of one that is not served: say so where the protocol has a way."""
+    header = call.header
+    known = APIS.get(header.api_key)
+    if header.api_key == API_VERSIONS:
+        # In the v0 layout, naming what is spoken: the client asks again in a version it finds.
+        assert known is not None
+        answer = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(known.key, known.lowest, known.highest)],
+        )
+        call.parts = response_frame(known, 0, header.correlation_id, answer)
+        call.connection.answered(call)
+        return
+    name = known.name if known is not None else f"API {header.api_key}"
+    log.warning("closing %s: %s v%d is not served", call.peer, name, header.api_version)
+    call.connection.abort()

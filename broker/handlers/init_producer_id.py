@@ -1,0 +1,26 @@
+"""InitProducerId (key 22, KIP-98, KIP-360): ids for idempotent producers.
+
+An idempotent producer that lost track (KIP-360) asks with its old id and epoch and simply gets a
+fresh id: nothing here would stop the old one, but only itself could be using it.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, StoreFault, code_for
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+async def handle(
+    broker: Broker, request: InitProducerIdRequest, call: Call
+) -> InitProducerIdResponse:
+    if request.transactional_id == "":
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        # The transaction APIs are not advertised either: clients say so before they get here.
+        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        return InitProducerIdResponse(producer_id=await broker.take_producer_id(), producer_epoch=0)
+    except StoreFault as fault:
+        return InitProducerIdResponse(error_code=code_for(fault))

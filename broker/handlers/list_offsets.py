@@ -1,0 +1,68 @@
+"""ListOffsets (key 2): earliest, latest, by timestamp, largest timestamp.
+
+KIP-320: leader epochs from v4. KIP-734: -3, the largest timestamp. KIP-405 and later: -4, earliest
+local, is the log start; -5 and -6, which ask about a remote tier, have no answer here: offset -1,
+as Kafka says it for a topic that has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.context import LEADER_EPOCH, Broker
+from broker.handlers.partitions import current_log
+from broker.log.times import Found, offset_for_timestamp, offset_of_largest_timestamp
+from broker.server.connection import Call
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+
+
+async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    async def one(topic: ListOffsetsTopic, item: ListOffsetsPartition) -> object:
+        try:
+            return await _find(broker, topic.name, item)
+        except MoldauError as fault:
+            return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
+
+    topics = []
+    for topic in request.topics:
+        answers = await asyncio.gather(*(one(topic, item) for item in topic.partitions))
+        topics.append(ListOffsetsTopicResponse(topic.name, list(answers)))  # type: ignore[arg-type]
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _find(
+    broker: Broker, topic: str, item: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    if item.current_leader_epoch > LEADER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    log = await current_log(broker, topic, item.partition_index)
+    wanted = item.timestamp
+    found: Found | None
+    if wanted == LATEST:
+        found = Found(log.end, -1)
+    elif wanted in (EARLIEST, EARLIEST_LOCAL):
+        found = Found(log.start, -1)
+    elif wanted == MAX_TIMESTAMP:
+        found = await offset_of_largest_timestamp(broker.store.streams, log)
+    elif wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        found = None
+    elif wanted < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {wanted}")
+    else:
+        found = await offset_for_timestamp(broker.store.streams, log, wanted)
+    if found is None:
+        return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)
+    return ListOffsetsPartitionResponse(
+        item.partition_index, 0, found.timestamp, found.offset, LEADER_EPOCH
+    )

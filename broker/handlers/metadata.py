@@ -1,0 +1,82 @@
+"""Metadata (key 3): brokers, topics and who leads their partitions; creates topics on the way.
+
+KIP-4: an empty list asks for none from v1 on, for all in v0. KIP-204: v4 may forbid auto-creation.
+KIP-516: topic ids from v10, and look-ups by them from v12 on.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.context import LEADER_EPOCH, Broker
+from broker.log.topics import INTERNAL, Topic, check_name
+from broker.server.connection import Call
+from broker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from broker.wire.schema import NO_UUID
+
+
+async def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse:
+    wants_all = request.topics is None or (call.header.api_version == 0 and not request.topics)
+    if wants_all:
+        topics = [_describe(broker, topic) for topic in broker.topics.all()]
+    else:
+        topics = [await _asked(broker, item, request) for item in request.topics or ()]
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(b.node_id, b.host, b.port) for b in broker.brokers],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.brokers[0].node_id,
+        topics=topics,
+    )
+
+
+async def _asked(
+    broker: Broker, item: MetadataRequestTopic, request: MetadataRequest
+) -> MetadataResponseTopic:
+    try:
+        if item.topic_id != NO_UUID:
+            topic = await broker.topics.find_id(item.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            name = item.name or ""
+            check_name(name)
+            may_create = broker.auto_create and request.allow_auto_topic_creation
+            topic = await _find_or_create(broker, name, may_create)
+    except MoldauError as fault:
+        # Kafka's clients ask again after LEADER_NOT_AVAILABLE; a storage error they might not
+        # expect here.
+        code = code_for(fault)
+        if not isinstance(fault, KafkaError):
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponseTopic(code, item.name, item.topic_id)
+    return _describe(broker, topic)
+
+
+async def _find_or_create(broker: Broker, name: str, may_create: bool) -> Topic:
+    topic = await broker.topics.find(name)
+    if topic is None and may_create:
+        try:
+            await broker.topics.create(name, -1, {})
+        except KafkaError as refusal:
+            if refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        topic = await broker.topics.find(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+def _describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    partitions = []
+    for partition in range(topic.partitions):
+        leader = broker.leader(topic, partition)
+        partitions.append(
+            MetadataResponsePartition(0, partition, leader, LEADER_EPOCH, [leader], [leader], [])
+        )
+    return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.name in INTERNAL, partitions)

@@ -1,0 +1,17 @@
+"""Finding the log of a partition a request names."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, KafkaError
+from broker.handlers.context import Broker
+from broker.log.partition import PartitionLog
+
+
+async def current_log(broker: Broker, topic_name: str, partition: int) -> PartitionLog:
+    """The log, its fold up to date; raises KafkaError or a StoreFault."""
+    topic = await broker.topics.find(topic_name)
+    if topic is None or not 0 <= partition < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = broker.logs.get(topic, partition)
+    await log.current()
+    return log

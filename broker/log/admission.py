@@ -1,0 +1,119 @@
+"""May this batch enter this topic? What Kafka checks of a batch before it is appended.
+
+The header is enough for most of it. Records are only decoded where the topic asks for that: a
+compacted topic (every record needs a key) and a topic with a codec of its own (recompression).
+"""
+
+from __future__ import annotations
+
+from broker.configs import TopicConfig
+from broker.errors import ErrorCode, KafkaError
+from broker.wire.batch import (
+    CODEC_MASK,
+    CODEC_ZSTD,
+    CONTROL,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    checksum,
+    read_header,
+    stamp_append_time,
+)
+from broker.wire.records import keyless_record, recompress
+
+FIRST_VERSION_WITH_ZSTD = 7
+KNOWN_CODECS = 5
+NO_TIMESTAMP = -1
+
+
+def admit(
+    records: Buffer | list[Buffer] | None, config: TopicConfig, version: int, now_ms: int
+) -> tuple[memoryview | bytearray, BatchHeader]:
+    """The batch, ready to be appended, and its header; raises KafkaError when it is refused."""
+    if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+    batch: memoryview | bytearray = records
+    size = len(batch)
+    try:
+        header = read_header(batch)
+    except CorruptBatch as fault:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
+    if header.magic != 2:
+        code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+        raise KafkaError(code, f"record format {header.magic}, not 2")
+    if header.length + LENGTH_OVERHEAD != size:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "exactly one batch per partition")
+    if size > config.max_message_bytes:
+        text = f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+    if checksum(batch) != header.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not fit")
+    _check_header(header, version)
+    _check_timestamps(header, config, now_ms)
+    if config.compact or config.codec is not None:
+        batch, header = _look_inside(batch, header, config)
+    if config.log_append_time:
+        stamp_append_time(batch, header.attributes, now_ms)
+        header = read_header(batch)
+    return batch, header
+
+
+def _check_header(header: BatchHeader, version: int) -> None:
+    attributes = header.attributes
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        text = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
+        raise KafkaError(ErrorCode.INVALID_RECORD, text)
+    if attributes & CONTROL:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients do not write control batches")
+    if attributes & TRANSACTIONAL:
+        text = "transactions are not served by this broker"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+    codec = attributes & CODEC_MASK
+    if codec >= KNOWN_CODECS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
+    if codec == CODEC_ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        raise KafkaError(code, "zstd needs Produce v7 or above")
+    if header.producer_id != NO_PRODUCER_ID and (
+        header.base_sequence < 0 or header.producer_epoch < 0
+    ):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without epoch or sequence")
+
+
+def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    """By the header: the largest timestamp is exact, the first stands for the smallest."""
+    if config.log_append_time or header.max_timestamp == NO_TIMESTAMP:
+        return
+    if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
+        text = (
+            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
+            f"({config.timestamp_after_max_ms}) ahead"
+        )
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+    if now_ms - header.base_timestamp > config.timestamp_before_max_ms:
+        text = (
+            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms "
+            f"({config.timestamp_before_max_ms}) ago"
+        )
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+
+
+def _look_inside(
+    batch: memoryview | bytearray, header: BatchHeader, config: TopicConfig
+) -> tuple[memoryview | bytearray, BatchHeader]:
+    # Records may unpack to more than a batch may be, within reason.
+    limit = 64 * max(config.max_message_bytes, 1 << 20)
+    try:
+        if config.compact and keyless_record(batch, limit):
+            text = "a compacted topic takes only records with keys"
+            raise KafkaError(ErrorCode.INVALID_RECORD, text)
+        if config.codec is not None and config.codec != header.attributes & CODEC_MASK:
+            batch = bytearray(recompress(batch, config.codec, config.codec_level, limit))
+            header = read_header(batch)
+    except CorruptBatch as fault:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
+    return batch, header

@@ -1,0 +1,80 @@
+"""A batch on its way into a log, and the entry that carries it: pure, the log sends it."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from itertools import count
+
+from broker.log.state import Producer
+from broker.store.streams import Entry
+from broker.wire.batch import BatchHeader, Buffer, place
+
+JOIN_LIMIT = 1 << 16  # smaller entries are kept in one piece
+
+# Entries without an idempotent batch carry a nonce: without one, two workers' identical batches
+# could not be told apart after a lost connection.
+_writer = os.urandom(6)
+_appends = count()
+
+
+class Append(ABC):
+    """One batch on its way into the log; `done` is told once where it stands or why it does not."""
+
+    __slots__ = ("base_offset", "batch", "given_up", "header", "replicas", "timeout_ms")
+
+    def __init__(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        replicas: int = 0,
+        timeout_ms: int = 0,
+    ) -> None:
+        self.batch = batch
+        self.header = header
+        self.replicas = replicas
+        self.timeout_ms = timeout_ms
+        self.base_offset = -1
+        self.given_up = False  # its client was told of a timeout: not sent if it still waits
+
+    @abstractmethod
+    def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None: ...
+
+
+class Flight:
+    """The entry that is being appended."""
+
+    __slots__ = ("appends", "base", "end", "max_timestamp", "nonce", "parts", "producers", "size")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.end = base
+        self.size = 0
+        self.parts: list[Buffer] = []
+        self.appends: list[Append] = []
+        self.producers: dict[int, Producer] = {}
+        self.max_timestamp = -1
+        self.nonce = b""
+
+    def add(self, append: Append, producer: Producer | None) -> None:
+        header = append.header
+        place(append.batch, self.end)
+        append.base_offset = self.end
+        if producer is not None:
+            self.producers[header.producer_id] = producer
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+        self.end += header.last_offset_delta + 1
+        self.size += len(append.batch)
+        self.parts.append(append.batch)
+        self.appends.append(append)
+
+    def seal(self) -> None:
+        """Ready to go: one piece if small, and a nonce where the bytes are not unique."""
+        if len(self.parts) > 1 and self.size <= JOIN_LIMIT:
+            self.parts = [b"".join(self.parts)]
+        if not self.producers:
+            self.nonce = b"%b%x" % (_writer, next(_appends))
+
+    def matches(self, entry: Entry) -> bool:
+        return entry.nonce == self.nonce and entry.blob == b"".join(self.parts)

@@ -1,0 +1,445 @@
+"""A partition's log: compare-and-append on a Redis stream, and reading.
+
+Appending is optimistic: `XADD <end>-1` succeeds only if nobody appended since, because anybody's
+entry would sit exactly at our end. Refused, we read on from our end, check again and retry.
+
+**One append in flight per partition and worker.** Two would break the proof: the first refused,
+the second accepted. What arrives meanwhile is gathered and becomes the next entry.
+
+A log is in one of these phases; everything that touches the fold waits for IDLE:
+
+    UNLOADED   nothing known           -> LOADING when first used
+    LOADING    reading snapshot, tail  -> IDLE, or UNLOADED when the store failed
+    IDLE                               -> APPENDING, CATCHING_UP
+    APPENDING  an XADD is out          -> IDLE; CATCHING_UP when refused; RESOLVING when lost
+    RESOLVING  was it appended?        -> IDLE or CATCHING_UP, once the store is back
+    CATCHING_UP reading what others appended -> IDLE
+    GONE       the topic was deleted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from broker.errors import (
+    ErrorCode,
+    KafkaError,
+    StoreFault,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from broker.log.flight import Append, Flight
+from broker.log.reading import Reading
+from broker.log.state import LogState
+from broker.log.tail import CachedEntry, Tail
+from broker.store.resp import append_prefix
+from broker.store.streams import Entry, Streams
+from broker.wire.batch import NO_PRODUCER_ID, headers
+
+log = logging.getLogger("moldau.log")
+
+ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
+INDEX_EVERY = 1 << 20
+CATCH_UP_COUNT = 64
+SNAPSHOT_BYTES = 64 << 20
+ENTRY_OVERHEAD = 256  # what a cached entry costs beside its bytes
+
+
+class Phase(Enum):
+    UNLOADED = auto()
+    LOADING = auto()
+    IDLE = auto()
+    APPENDING = auto()
+    RESOLVING = auto()
+    CATCHING_UP = auto()
+    GONE = auto()
+
+
+class LogHost(Protocol):
+    """What a log needs of the worker it lives in."""
+
+    streams: Streams
+    snapshot_entries: int
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def producer_expiry(self) -> int: ...
+    def store_full(self, fault: StoreFull) -> None: ...
+
+
+class PartitionLog(Reading):
+    """See the module. Reading is in reading.py; this class appends and keeps the fold."""
+
+    def __init__(
+        self, host: LogHost, topic: str, partition: int, key: bytes, tail: Tail, wake: bytes | None
+    ) -> None:
+        super().__init__(host.streams, key, tail)
+        self.host = host
+        self.topic = topic
+        self.partition = partition
+        self._prefix = append_prefix(key)
+        self._wake_leader = wake  # the command that tells the leader; None when we are it
+        self.phase = Phase.UNLOADED
+        self._queue: deque[Append] = deque()
+        self._flight: Flight | None = None
+        self._when_settled: list[Callable[[BaseException | None], None]] = []
+        self._look_again = False
+        self._since_snapshot = 0
+        self._snapshot_end = 0
+        self._snapshot_size = 0
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # --- appending ---
+
+    def append(self, append: Append) -> None:
+        self._queue.append(append)
+        if self.phase is Phase.IDLE:
+            self._send_next()
+        elif self.phase is Phase.UNLOADED:
+            self._load()
+        elif self.phase is Phase.GONE:
+            self._fail_queue(_gone())
+
+    def _send_next(self) -> None:
+        """Gather what is waiting into an entry and send it; IDLE when nothing is left."""
+        # First of all, as answering a refused batch can bring the next one in.
+        self.phase = Phase.APPENDING
+        queue, state = self._queue, self.state
+        flight = Flight(state.end)
+        while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
+            append = queue.popleft()
+            if append.given_up:
+                continue
+            header = append.header
+            producer = None
+            if header.producer_id != NO_PRODUCER_ID:
+                try:
+                    duplicate = state.check(header, flight.producers)
+                except KafkaError as refusal:
+                    append.done(refusal, -1, -1)
+                    continue
+                if duplicate is not None:
+                    # With replicas to wait for too: the first answer may have been "too few".
+                    self._in_the_log(append, duplicate.base_offset, duplicate.timestamp)
+                    continue
+                producer = state.advance(header, flight.end, flight.producers)
+            flight.add(append, producer)
+        if not flight.parts:
+            self._settled()
+            return
+        flight.seal()
+        self._flight = flight
+        self._send(flight)
+
+    def _send(self, flight: Flight) -> None:
+        self.host.streams.append(
+            self._prefix,
+            flight.base,
+            flight.parts,
+            flight.size,
+            flight.nonce,
+            self._wake_leader,
+            self._answered,
+        )
+
+    def _in_the_log(self, append: Append, base_offset: int, timestamp: int) -> None:
+        """Answer, once as many replicas of the store have it as the topic wants."""
+        if not append.replicas:
+            append.done(None, base_offset, timestamp)
+            return
+
+        def reached(got: int) -> None:
+            error = None if got >= append.replicas else _too_few(append.replicas, got)
+            append.done(error, base_offset, timestamp)
+
+        self.host.streams.wait_replicas(append.replicas, append.timeout_ms, reached)
+
+    def _answered(self, reply: Any) -> None:
+        flight = self._flight
+        if flight is None:  # the topic was deleted while this was on its way
+            return
+        if type(reply) is bytes:
+            self._succeeded(flight)
+        elif reply is None:
+            self.gone()
+        elif isinstance(reply, StoreRefused):
+            self._refused(flight, reply)
+        else:
+            assert isinstance(reply, StoreFault)
+            self.phase = Phase.RESOLVING
+            self.host.spawn(self._resolve(flight))
+
+    def _succeeded(self, flight: Flight) -> None:
+        self._flight = None
+        state = self.state
+        indexed = state.size // INDEX_EVERY
+        state.appended(flight.end, flight.size, flight.max_timestamp, flight.base, flight.producers)
+        cost = flight.size + ENTRY_OVERHEAD
+        self.tail.add(CachedEntry(flight.base, flight.end, cost, tuple(flight.parts)))
+        if state.size // INDEX_EVERY != indexed:
+            self.host.streams.index(self.key, state.max_timestamp, state.end, state.size)
+        self._since_snapshot += 1
+        for append in flight.appends:
+            self._in_the_log(append, append.base_offset, append.header.max_timestamp)
+        if self._queue and not self._look_again:
+            self._send_next()
+        else:
+            self._settled()
+        if self.waiters:
+            self.wake()
+        if self.snapshot_due:
+            self.host.spawn(self.save_snapshot())
+
+    def _refused(self, flight: Flight, fault: StoreRefused) -> None:
+        self._flight = None
+        if "equal or smaller" in str(fault):
+            # Somebody appended first. Back into the queue, in order, behind what they wrote.
+            self._queue.extendleft(reversed(flight.appends))
+            self._catch_up()
+            return
+        if isinstance(fault, StoreFull):
+            self.host.store_full(fault)
+        else:
+            log.error("append to %r refused by the store: %s", self, fault)
+        for append in flight.appends:
+            append.done(fault, -1, -1)
+        self._continue()
+
+    async def _resolve(self, flight: Flight) -> None:
+        """The connection was lost with an append out: find out whether it is in the log.
+
+        If it is not there it is sent again, the same bytes with the same id: should the first
+        try still arrive, Redis takes only one of the two.
+        """
+        streams = self.host.streams
+        while self._flight is flight:
+            await streams.wait_up()
+            try:
+                entries = await streams.first_entries(self.key, flight.base, 1)
+            except StoreFault as fault:
+                log.warning("append to %r: outcome still unknown: %s", self, fault)
+                continue
+            if self._flight is not flight:
+                return
+            if entries and entries[0].base == flight.base:
+                if flight.matches(entries[0]):
+                    self._succeeded(flight)
+                else:
+                    self._refused(flight, StoreRefused("equal or smaller"))
+                return
+            self.phase = Phase.APPENDING
+            self._send(flight)
+            return
+
+    # --- knowing what others appended ---
+
+    def look(self) -> None:
+        """Somebody may have appended: read on from our end."""
+        if self.phase is Phase.IDLE:
+            self._catch_up()
+        elif self.phase is not Phase.UNLOADED:
+            self._look_again = True
+
+    def when_current(self, done: Callable[[BaseException | None], None]) -> None:
+        """Call `done` once the fold has everything that is in the log now."""
+        self._when_settled.append(done)
+        if self.phase is Phase.UNLOADED:
+            self._load()
+        elif self.phase is Phase.GONE:
+            self._settle_waiters(_gone())
+        else:
+            self.look()
+
+    async def current(self) -> None:
+        """`when_current`, for those who can wait; raises what went wrong."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(fault: BaseException | None) -> None:
+            if future.done():
+                return
+            if fault is None:
+                future.set_result(None)
+            else:
+                future.set_exception(fault)
+
+        self.when_current(settled)
+        await future
+
+    def when_loaded(self, done: Callable[[BaseException | None], None]) -> None:
+        """Call `done` once the log is known at all; at once when it is."""
+        if self.phase is Phase.UNLOADED:
+            self._when_settled.append(done)
+            self._load()
+        elif self.phase is Phase.LOADING:
+            self._when_settled.append(done)
+        else:
+            done(_gone() if self.phase is Phase.GONE else None)
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.phase not in (Phase.UNLOADED, Phase.LOADING, Phase.GONE)
+
+    def received(self, entries: list[Entry]) -> None:
+        """Entries the watcher brought of a log we tail."""
+        if self.phase is not Phase.IDLE:
+            self._look_again = True
+        elif self._fold(entries):
+            self._continue()
+        else:
+            self._catch_up()
+
+    def _fold(self, entries: list[Entry]) -> bool:
+        """Apply entries at our end; False when something is missing before them."""
+        state = self.state
+        moved = False
+        for entry in entries:
+            if entry.base < state.end:
+                continue
+            if entry.base > state.end:
+                return False
+            state.apply(headers(entry.blob), len(entry.blob))
+            cost = len(entry.blob) + ENTRY_OVERHEAD
+            self.tail.add(CachedEntry(entry.base, state.end, cost, (entry.blob,)))
+            self._since_snapshot += 1
+            moved = True
+        if moved and self.waiters:
+            self.wake()
+        return True
+
+    def _catch_up(self) -> None:
+        self.phase = Phase.CATCHING_UP
+        self._look_again = False
+        self.host.streams.read_on(self.key, self.state.end, CATCH_UP_COUNT, self._caught_up)
+
+    def _caught_up(self, entries: list[Entry] | StoreFault) -> None:
+        if self.phase is not Phase.CATCHING_UP:
+            return
+        if isinstance(entries, StoreFault):
+            # Nothing of ours is out: what waits can fail safely, and be sent again by its client.
+            self._fail_queue(entries)
+            self._settled(entries)
+            return
+        if not self._fold(entries):
+            # We were so far behind that retention has passed us: the snapshot knows more.
+            self._reload()
+        elif len(entries) >= CATCH_UP_COUNT:
+            self._catch_up()
+        else:
+            self._continue()
+
+    def _continue(self) -> None:
+        if self._queue:
+            self._send_next()
+        else:
+            self._settled()
+
+    def _settled(self, fault: BaseException | None = None) -> None:
+        """Nothing is out. Look again if asked meanwhile, else tell who waited."""
+        self.phase = Phase.IDLE
+        if self._look_again and fault is None:
+            self._catch_up()
+            return
+        if self._when_settled:
+            self._settle_waiters(fault)
+        if self._queue and self.phase is Phase.IDLE:  # came in while we told
+            self._send_next()
+
+    def _settle_waiters(self, fault: BaseException | None) -> None:
+        waiting, self._when_settled = self._when_settled, []
+        for done in waiting:
+            done(fault)
+
+    # --- loading, snapshots, the end ---
+
+    def _load(self) -> None:
+        self.phase = Phase.LOADING
+        self.host.spawn(self._load_now())
+
+    def _reload(self) -> None:
+        self.tail.clear()
+        self._load()
+
+    async def _load_now(self) -> None:
+        streams = self.host.streams
+        try:
+            await self.load_start()
+            saved = await streams.saved_state(self.key)
+            state = LogState.restore(saved.snapshot)
+            while entries := await streams.first_entries(self.key, state.end, CATCH_UP_COUNT):
+                for entry in entries:
+                    state.apply(headers(entry.blob), len(entry.blob))
+        except Exception as fault:
+            if not isinstance(fault, StoreFault):
+                log.exception("log %r cannot be read", self)
+            self.phase = Phase.UNLOADED
+            self._fail_queue(fault)
+            self._settle_waiters(fault)
+            return
+        if self.phase is not Phase.LOADING:
+            return
+        self.state = state
+        self._snapshot_end, self._snapshot_size = state.end, state.size
+        self._continue()
+
+    @property
+    def snapshot_due(self) -> bool:
+        return (
+            self._since_snapshot >= self.host.snapshot_entries
+            or self.state.size - self._snapshot_size >= SNAPSHOT_BYTES
+        )
+
+    @property
+    def has_news(self) -> bool:
+        """Is there anything a snapshot would add?"""
+        return self._since_snapshot > 0
+
+    async def save_snapshot(self) -> None:
+        """Keep the fold beside the log, so that nobody has to read what it covers."""
+        state = self.state
+        state.forget_producers(self.host.producer_expiry(), self._snapshot_end)
+        self._since_snapshot = 0
+        self._snapshot_end, self._snapshot_size = state.end, state.size
+        try:
+            await self.host.streams.save_snapshot(self.key, state.end, state.snapshot())
+        except StoreFault as fault:
+            log.warning("snapshot of %r not saved: %s", self, fault)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._flight is not None or bool(self._queue)
+
+    def gone(self) -> None:
+        """The topic was deleted: nothing more can be appended or read."""
+        flight, self._flight = self._flight, None
+        self.phase = Phase.GONE
+        self.tail.clear()
+        for append in flight.appends if flight is not None else ():
+            append.done(_gone(), -1, -1)
+        self._fail_queue(_gone())
+        self._settle_waiters(_gone())
+        self.wake()
+
+    def _fail_queue(self, fault: BaseException) -> None:
+        waiting, self._queue = self._queue, deque()
+        for append in waiting:
+            append.done(fault, -1, -1)
+
+
+def _gone() -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+
+
+def _too_few(wanted: int, reached: int) -> BaseException:
+    if reached < 0:
+        return StoreUnavailable("the store did not say how many replicas have it")
+    return KafkaError(
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        f"{reached} of {wanted} replicas of the store have it",
+    )

@@ -1,0 +1,197 @@
+"""What a worker knows of a partition: a fold over its log. Pure: no I/O, no clock.
+
+Everything here follows from the batch headers in the log, so any worker that has read the same
+entries has the same state, a restart rebuilds it, and a snapshot of it bounds how much has to be
+read. The state of idempotent producers is what makes a retried batch recognisable (KIP-98):
+
+    same epoch, exactly the sequences of one of the last five batches   duplicate: old offset
+    same epoch, next sequence (wrapping at 2^31 - 1)                    append
+    same epoch, anything else                                           OUT_OF_ORDER_SEQUENCE
+    newer epoch, sequence 0                                             append
+    newer epoch, anything else                                          OUT_OF_ORDER_SEQUENCE
+    older epoch                                                         INVALID_PRODUCER_EPOCH
+    unknown producer                                                    append, any sequence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from broker.errors import ErrorCode, KafkaError
+from broker.wire.batch import NO_PRODUCER_ID, BatchHeader
+
+REMEMBERED_BATCHES = 5
+SEQUENCE_MODULUS = 1 << 31
+
+
+class KnownBatch(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp: int
+
+
+class Producer(msgspec.Struct, array_like=True, frozen=True):
+    """An idempotent producer on one partition. Replaced, never changed: checks can be dropped."""
+
+    epoch: int
+    batches: tuple[KnownBatch, ...]
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence
+
+    @property
+    def last_timestamp(self) -> int:
+        return self.batches[-1].timestamp
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already; this is where."""
+
+    base_offset: int
+    timestamp: int
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """The fold up to `end`, as it is kept beside the log."""
+
+    end: int
+    size: int
+    entries: int
+    max_timestamp: int
+    max_timestamp_base: int
+    producers: dict[int, Producer]
+
+
+_encode_snapshot = msgspec.msgpack.Encoder().encode
+_decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+class LogState:
+    """End offset, bytes, timestamps and producers of a log, up to its last known entry."""
+
+    __slots__ = ("end", "entries", "max_timestamp", "max_timestamp_base", "producers", "size")
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.size = 0  # bytes ever appended; what is kept is this less what was before the start
+        self.entries = 0
+        self.max_timestamp = -1
+        self.max_timestamp_base = -1  # base offset of the batch that has it
+        self.producers: dict[int, Producer] = {}
+
+    def check(self, header: BatchHeader, ahead: dict[int, Producer]) -> Duplicate | None:
+        """May this batch be appended? `ahead` holds the producers of batches about to be.
+
+        None when it may; where the batch is when it is in the log already; raises KafkaError
+        when it must be refused.
+        """
+        producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            return None
+        known = ahead.get(producer_id) or self.producers.get(producer_id)
+        first = header.base_sequence
+        last = (first + header.last_offset_delta) % SEQUENCE_MODULUS
+        if known is not None:
+            if header.producer_epoch < known.epoch:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"producer {producer_id} has epoch {known.epoch}, not {header.producer_epoch}",
+                )
+            if header.producer_epoch == known.epoch:
+                for batch in known.batches:
+                    if batch.first_sequence == first and batch.last_sequence == last:
+                        return Duplicate(batch.base_offset, batch.timestamp)
+                expected = (known.last_sequence + 1) % SEQUENCE_MODULUS
+            else:
+                expected = 0
+            if first != expected:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id}: sequence {first}, expected {expected}",
+                )
+        return None
+
+    def advance(
+        self, header: BatchHeader, base_offset: int, ahead: dict[int, Producer]
+    ) -> Producer | None:
+        """The producer of a batch once it stands at `base_offset`; the state does not change."""
+        producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            return None
+        known = ahead.get(producer_id) or self.producers.get(producer_id)
+        first = header.base_sequence
+        last = (first + header.last_offset_delta) % SEQUENCE_MODULUS
+        batch = KnownBatch(first, last, base_offset, header.max_timestamp)
+        if known is None or known.epoch != header.producer_epoch:
+            return Producer(header.producer_epoch, (batch,))
+        return Producer(known.epoch, (*known.batches, batch)[-REMEMBERED_BATCHES:])
+
+    def appended(
+        self, end: int, size: int, max_timestamp: int, base: int, producers: dict[int, Producer]
+    ) -> None:
+        """An entry checked with `check` and `advance` is in the log."""
+        self.end = end
+        self.size += size
+        self.entries += 1
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_base = base
+        if producers:
+            self.producers.update(producers)
+
+    def apply(self, headers: Iterable[BatchHeader], size: int) -> None:
+        """An entry somebody appended: the log is right, whatever it holds."""
+        for header in headers:
+            producer = self.advance(header, header.base_offset, {})
+            if producer is not None and header.base_sequence >= 0:
+                self.producers[header.producer_id] = producer
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_base = header.base_offset
+            self.end = header.next_offset
+        self.size += size
+        self.entries += 1
+
+    def forget_producers(self, before_ms: int, before_offset: int) -> None:
+        """Forget producers silent since both a time and an offset.
+
+        The offset protects those who write records with old timestamps (a replay, say).
+        """
+        silent = [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.last_timestamp < before_ms
+            and producer.batches[-1].base_offset < before_offset
+        ]
+        for producer_id in silent:
+            del self.producers[producer_id]
+
+    def snapshot(self) -> bytes:
+        return _encode_snapshot(
+            Snapshot(
+                self.end,
+                self.size,
+                self.entries,
+                self.max_timestamp,
+                self.max_timestamp_base,
+                self.producers,
+            )
+        )
+
+    @classmethod
+    def restore(cls, data: bytes | None) -> LogState:
+        state = cls()
+        if data is not None:
+            saved = _decode_snapshot(data)
+            state.end = saved.end
+            state.size = saved.size
+            state.entries = saved.entries
+            state.max_timestamp = saved.max_timestamp
+            state.max_timestamp_base = saved.max_timestamp_base
+            state.producers = saved.producers
+        return state

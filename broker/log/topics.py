@@ -1,0 +1,297 @@
+"""The topics a worker knows, kept in step with the store, and every change to them.
+
+Reads are answered from memory. A name that is not here is looked up in the store before anybody
+is told that it does not exist: another worker may have created it a moment ago.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.configs import (
+    BrokerConfig,
+    InvalidConfig,
+    InvalidConfigRequest,
+    TopicConfig,
+    topic_config,
+    validate_topic,
+)
+from broker.errors import ErrorCode, KafkaError
+from broker.store import keys
+from broker.store.streams import Streams
+from broker.store.topics import Change, TopicRecord, TopicStore
+
+MAX_NAME = 249
+MAX_PARTITIONS = 10_000  # per topic: beyond it a mistake is likelier than a wish
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Topic:
+    """A topic as this worker serves it."""
+
+    __slots__ = ("config", "record")
+
+    def __init__(self, record: TopicRecord, config: TopicConfig) -> None:
+        self.record = record
+        self.config = config
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.record.topic_id
+
+    @property
+    def partitions(self) -> int:
+        return self.record.partitions
+
+    def key(self, partition: int) -> bytes:
+        return keys.stream(self.record.name, self.record.incarnation, partition)
+
+
+def leader_of(topic: str, partition: int, workers: int) -> int:
+    """The worker that leads a partition: spread evenly, the same in every process."""
+    return (zlib.crc32(topic.encode()) + partition) % workers
+
+
+def check_name(name: str) -> None:
+    if not name or name in (".", "..") or len(name) > MAX_NAME or not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name[:MAX_NAME]!r} is not a topic name: 1 to {MAX_NAME} of a-z A-Z 0-9 . _ -",
+        )
+
+
+class Topics:
+    def __init__(self, store: TopicStore, streams: Streams, broker: BrokerConfig) -> None:
+        self._store = store
+        self._streams = streams
+        self.broker = broker
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self.on_removed: Callable[[Topic], None] = lambda topic: None
+
+    # --- looking up ---
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        return list(self._by_name.values())
+
+    async def find(self, name: str) -> Topic | None:
+        """The topic, from the store when it is not known here."""
+        return self._by_name.get(name) or await self.refresh(name)
+
+    async def find_id(self, topic_id: bytes) -> Topic | None:
+        if topic_id not in self._by_id:
+            await self.load()
+        return self._by_id.get(topic_id)
+
+    # --- keeping in step ---
+
+    async def load(self) -> None:
+        """Read everything anew: at start, and when changes may have been missed."""
+        records = {record.name: record for record in await self._store.all_topics()}
+        for name in self._by_name.keys() - records.keys():
+            self._remember(name, None)
+        for name, record in records.items():
+            self._remember(name, record)
+
+    async def refresh(self, name: str) -> Topic | None:
+        self._remember(name, await self._store.topic(name))
+        return self._by_name.get(name)
+
+    def use_broker_config(self, broker: BrokerConfig) -> None:
+        self.broker = broker
+        for topic in self._by_name.values():
+            topic.config = topic_config(topic.record.configs, broker)
+
+    def _remember(self, name: str, record: TopicRecord | None) -> None:
+        if record is not None and record.deleting:
+            record = None
+        known = self._by_name.get(name)
+        if known is not None and (record is None or record.topic_id != known.topic_id):
+            del self._by_name[name], self._by_id[known.topic_id]
+            self.on_removed(known)
+            known = None
+        if record is None or (known is not None and known.record == record):
+            return
+        config = topic_config(record.configs, self.broker)
+        if known is None:
+            known = Topic(record, config)
+            self._by_name[name] = self._by_id[record.topic_id] = known
+        else:
+            known.record, known.config = record, config
+
+    # --- changing ---
+
+    async def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+    ) -> TopicRecord:
+        """Make a topic; raises KafkaError when it is there or must not be."""
+        check_name(name)
+        if partitions == -1:
+            partitions = self.broker.get_int("num.partitions")
+        if not 0 < partitions <= MAX_PARTITIONS:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: 1 to {MAX_PARTITIONS}"
+            )
+        chosen = self._checked(configs)
+        existing = await self._store.topic(name)
+        if existing is not None and existing.deleting:
+            await self._finish_deletion(existing)
+            existing = None
+        self._check_collision(name)
+        if existing is not None:
+            raise _exists(name)
+        record = TopicRecord(
+            name=name,
+            topic_id=uuid.uuid4().bytes,
+            partitions=partitions,
+            incarnation=await self._store.incarnation(name),
+            created_ms=time.time_ns() // 1_000_000,
+            configs=chosen,
+        )
+        if validate_only:
+            return record
+        # Streams first: a topic that can be seen can be appended to.
+        await self._create_streams(record, range(partitions))
+        if not await self._store.add(record):
+            await self._drop_surplus(record)
+            raise _exists(name)
+        self._remember(name, record)
+        await self._store.announce(Change("topic", name))
+        return record
+
+    def _check_collision(self, name: str) -> None:
+        """Kafka's rule: names that differ only in . and _ would share metric names."""
+        if "." not in name and "_" not in name:
+            return
+        folded = name.replace(".", "_")
+        for other in self._by_name:
+            if other != name and other.replace(".", "_") == folded:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} collides with topic {other!r}"
+                )
+
+    def _checked(
+        self, configs: Mapping[str, str | None], existing: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        try:
+            validate_topic(configs, self.broker, existing)
+        except InvalidConfig as refusal:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
+        return {name: value for name, value in configs.items() if value is not None}
+
+    async def _create_streams(self, record: TopicRecord, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            key = keys.stream(record.name, record.incarnation, partition)
+            await self._streams.create(key)
+
+    async def _drop_surplus(self, loser: TopicRecord) -> None:
+        """Somebody created the same topic at the same time, perhaps with fewer partitions."""
+        winner = await self._store.topic(loser.name)
+        kept = winner.partitions if winner and winner.incarnation == loser.incarnation else 0
+        for partition in range(kept, loser.partitions):
+            await self._streams.remove(keys.stream(loser.name, loser.incarnation, partition))
+
+    async def delete(self, name: str) -> TopicRecord:
+        record = await self._store.topic(name)
+        while record is not None and not record.deleting:
+            marked = _with(record, deleting=True)
+            if await self._store.replace(record, marked):
+                record = marked
+                break
+            record = await self._store.topic(name)
+        if record is None:
+            self._remember(name, None)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        self._remember(name, None)
+        await self._store.announce(Change("topic", name))
+        await self._finish_deletion(record)
+        return record
+
+    async def _finish_deletion(self, record: TopicRecord) -> None:
+        for partition in range(record.partitions):
+            await self._streams.remove(keys.stream(record.name, record.incarnation, partition))
+        await self._store.remove(record)
+
+    async def finish_deletions(self) -> None:
+        """Deletions that a crash cut short."""
+        for record in await self._store.all_topics():
+            if record.deleting:
+                await self._finish_deletion(record)
+
+    async def add_partitions(self, name: str, total: int, *, validate_only: bool) -> None:
+        while True:
+            record = await self._known(name)
+            if not record.partitions < total <= MAX_PARTITIONS:
+                raise KafkaError(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"{name!r} has {record.partitions} partitions, {total} is not more"
+                    if total <= record.partitions
+                    else f"{total} partitions: at most {MAX_PARTITIONS}",
+                )
+            if validate_only:
+                return
+            await self._create_streams(record, range(record.partitions, total))
+            if await self._replace(record, _with(record, partitions=total)):
+                return
+
+    async def set_configs(
+        self,
+        name: str,
+        change: Callable[[dict[str, str]], Mapping[str, str | None]],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Replace a topic's configuration by what `change` makes of it."""
+        while True:
+            record = await self._known(name)
+            try:
+                wanted = change(dict(record.configs))
+            except InvalidConfigRequest as refusal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(refusal)) from None
+            except InvalidConfig as refusal:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
+            chosen = self._checked(wanted, record.configs)
+            if validate_only or await self._replace(record, _with(record, configs=chosen)):
+                return
+
+    async def _known(self, name: str) -> TopicRecord:
+        record = await self._store.topic(name)
+        if record is None or record.deleting:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return record
+
+    async def _replace(self, old: TopicRecord, new: TopicRecord) -> bool:
+        if not await self._store.replace(old, new):
+            return False
+        self._remember(new.name, new)
+        await self._store.announce(Change("topic", new.name))
+        return True
+
+
+def _with(record: TopicRecord, **changes: object) -> TopicRecord:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return TopicRecord(**{**fields, **changes})
+
+
+def _exists(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")

@@ -1,0 +1,40 @@
+"""How log lines look: one line each on standard error, as text or as JSON."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import msgspec
+
+
+class JsonLines(logging.Formatter):
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(fields).decode()
+
+
+def set_up_logging(process: str, level: str, *, json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    if json:
+        handler.setFormatter(JsonLines(process))
+    else:
+        text = f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {process} %(name)s: %(message)s"
+        formatter = logging.Formatter(text, datefmt="%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

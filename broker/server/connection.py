@@ -1,0 +1,347 @@
+"""A client's connection: frames in, replies out in the order of their requests.
+
+Bytes are received into one buffer that all connections of the worker share (it is only ever in
+use within one call); a frame is copied out of it once, or, when it is larger than the buffer, the
+rest is received straight into the frame's own memory. Replies that are finished in one turn of
+the event loop go out in one write.
+
+Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
+read its replies, is not read from until that has eased; the worker as a whole has a budget too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from broker.server.budget import Budget
+from broker.store.pipe import coalesce
+from broker.wire.batch import Buffer
+from broker.wire.frame import LENGTH, RequestHeader, read_request_header, response_frame
+from broker.wire.primitives import MalformedMessage
+from broker.wire.schema import Message
+
+log = logging.getLogger("moldau.server")
+
+RECEIVE_BUFFER = 256 * 1024
+FIRST_FRAME_MEMORY = 1 << 20
+MAX_UNANSWERED = 512  # requests; clients pipeline five by default
+WRITE_HIGH_WATER = 1 << 20
+
+_receive_buffer = bytearray(RECEIVE_BUFFER)
+_receive_view = memoryview(_receive_buffer)
+
+
+class Call:
+    """A request being served: what came with it, and the place of its reply."""
+
+    __slots__ = ("connection", "header", "on_lost", "parts", "size")
+
+    def __init__(self, connection: Connection, header: RequestHeader, size: int) -> None:
+        self.connection = connection
+        self.header = header
+        self.size = size
+        self.parts: list[Buffer] | None = None  # the reply, once there is one
+        self.on_lost: Callable[[], None] | None = None  # told when nobody waits for it any more
+
+    def reply(self, message: Message) -> None:
+        header = self.header
+        assert header.api is not None
+        try:
+            self.parts = response_frame(
+                header.api, header.api_version, header.correlation_id, message
+            )
+        except Exception:
+            log.exception("reply to %s v%d cannot be encoded", header.api.name, header.api_version)
+            self.connection.abort()
+            return
+        self.connection.answered(self)
+
+    def no_reply(self) -> None:
+        """Served, and the protocol has no answer to it (Produce with acks=0)."""
+        self.parts = []
+        self.connection.answered(self)
+
+    @property
+    def peer(self) -> str:
+        return self.connection.peer
+
+
+Dispatch = Callable[[Call, bytearray], None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(
+        self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
+    ) -> None:
+        self._dispatch = dispatch
+        self._budget = budget
+        self._connections = connections
+        self._max_frame = max_frame
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._head = bytearray()  # of a frame whose length has not come whole yet
+        self._frame: bytearray | None = None  # one that is being received
+        self._have = 0
+        self._wanted = 0
+        self._backlog: deque[bytearray] = deque()  # received whole, not begun for back-pressure
+        self._calls: deque[Call] = deque()
+        self._unanswered_bytes = 0
+        self._out: list[Buffer] = []
+        self._flush_scheduled = False
+        self._write_paused = False
+        self._read_paused = False
+        self.closing = False
+        self.last_active = 0.0
+        self.peer = "?"
+
+    # --- receiving ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else "unix"
+        self.last_active = self._loop.time()
+        self._connections.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        if frame is not None and len(frame) - self._have > RECEIVE_BUFFER:
+            return memoryview(frame)[self._have :]
+        return _receive_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        frame = self._frame
+        if frame is not None:
+            missing = len(frame) - self._have
+            if missing > RECEIVE_BUFFER:  # received in place
+                self._have += nbytes
+                if self._have == len(frame):
+                    self._frame_filled(frame, b"")
+                return
+            taken = min(missing, nbytes)
+            frame[self._have : self._have + taken] = _receive_view[:taken]
+            self._have += taken
+            if taken == missing:
+                self._frame_filled(frame, _receive_buffer[taken:nbytes])
+        elif self._head:
+            self._head += _receive_view[:nbytes]
+            pending, self._head = self._head, bytearray()
+            self._split(pending, None)
+        else:
+            self._split_receive_buffer(nbytes)
+
+    def _split_receive_buffer(self, nbytes: int) -> None:
+        """The usual case: whole frames, one after the other, in the shared buffer."""
+        frames = []
+        at = 0
+        while nbytes - at >= 4:
+            (size,) = LENGTH.unpack_from(_receive_buffer, at)
+            if not self._acceptable(size):
+                return
+            at += 4
+            end = at + size
+            if end > nbytes:
+                self._start_frame(size, _receive_view[at:nbytes])
+                at = nbytes
+                break
+            frames.append(_receive_buffer[at:end])
+            at = end
+        if at < nbytes:
+            self._head += _receive_view[at:nbytes]
+        # Only now: serving a request may let other connections receive into the shared buffer.
+        for frame in frames:
+            self._begin(frame)
+
+    def _split(self, data: bytes | bytearray, first: bytearray | None) -> None:
+        frames = [] if first is None else [first]
+        at, have = 0, len(data)
+        while have - at >= 4:
+            (size,) = LENGTH.unpack_from(data, at)
+            if not self._acceptable(size):
+                return
+            at += 4
+            end = at + size
+            if end > have:
+                self._start_frame(size, memoryview(data)[at:])
+                at = have
+                break
+            frames.append(bytearray(data[at:end]))
+            at = end
+        if at < have:
+            self._head += data[at:]
+        for frame in frames:
+            self._begin(frame)
+
+    def _acceptable(self, size: int) -> bool:
+        if 8 <= size <= self._max_frame:
+            return True
+        log.warning(
+            "closing %s: a frame of %d bytes (at most %d; is it a Kafka client?)",
+            self.peer,
+            size,
+            self._max_frame,
+        )
+        self.abort()
+        return False
+
+    def _start_frame(self, size: int, begun: memoryview) -> None:
+        # A length is only a claim: memory is given as bytes come, doubling.
+        self._wanted = size
+        self._have = len(begun)
+        self._frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 2 * self._have)))
+        self._frame[: self._have] = begun
+
+    def _frame_filled(self, frame: bytearray, beyond: bytearray | bytes) -> None:
+        """The frame's memory is full: the frame is whole, or it gets more memory."""
+        if len(frame) == self._wanted:
+            self._frame = None
+            self._split(beyond, frame)
+            return
+        larger = bytearray(min(self._wanted, 2 * len(frame)))
+        larger[: len(frame)] = frame
+        self._frame = larger
+        if beyond:
+            _receive_view[: len(beyond)] = beyond
+            self.buffer_updated(len(beyond))
+
+    def _begin(self, frame: bytearray) -> None:
+        if self.closing:
+            return
+        if self._backlog or self._read_paused:
+            self._backlog.append(frame)
+            return
+        self._serve(frame)
+
+    def _serve(self, frame: bytearray) -> None:
+        try:
+            header = read_request_header(frame)
+        except MalformedMessage as fault:
+            log.warning("closing %s: %s", self.peer, fault)
+            self.abort()
+            return
+        size = len(frame)
+        call = Call(self, header, size)
+        self._calls.append(call)
+        self._unanswered_bytes += size
+        self._budget.take(size)
+        self._dispatch(call, frame)
+        if (
+            len(self._calls) >= MAX_UNANSWERED
+            or self._unanswered_bytes > self._budget.per_connection
+            or self._budget.exhausted
+        ):
+            self._pause()
+
+    # --- replying ---
+
+    def answered(self, call: Call) -> None:
+        """A call has its reply: send it and those behind it that were waiting for it."""
+        calls = self._calls
+        if not calls or calls[0].parts is None:
+            return
+        out = self._out
+        freed = 0
+        while calls and calls[0].parts is not None:
+            done = calls.popleft()
+            freed += done.size
+            out += done.parts or ()
+        self._unanswered_bytes -= freed
+        self._budget.give_back(freed)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out, self._out = self._out, []
+        transport = self._transport
+        if transport is None:
+            return
+        if out:
+            parts = coalesce(out)
+            if len(parts) == 1:
+                transport.write(parts[0])
+            else:
+                transport.writelines(parts)
+        self.last_active = self._loop.time()
+        if self.closing and not self._calls:
+            transport.close()
+        elif self._read_paused:
+            self.ease()
+
+    # --- back-pressure ---
+
+    def _pause(self) -> None:
+        if not self._read_paused and self._transport is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+            if self._budget.exhausted:
+                self._budget.wait(self)
+
+    def ease(self) -> None:
+        """Go on reading if there is room again: first with what was received already."""
+        if (
+            not self._read_paused
+            or self._write_paused
+            or self._transport is None
+            or len(self._calls) > MAX_UNANSWERED // 2
+            or self._unanswered_bytes > self._budget.per_connection // 2
+        ):
+            return
+        if self._budget.exhausted:
+            self._budget.wait(self)
+            return
+        self._read_paused = False
+        while self._backlog and not self._read_paused and not self.closing:
+            self._serve(self._backlog.popleft())
+        if not self._read_paused and not self.closing:
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self.ease()
+
+    # --- the end ---
+
+    def drain(self) -> None:
+        """Take no further request; close when those begun are answered."""
+        self.closing = True
+        if self._transport is None:
+            return
+        if not self._calls and not self._flush_scheduled:
+            self._transport.close()
+        else:
+            self._pause()
+
+    def abort(self) -> None:
+        self.closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls and self._frame is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closing = True
+        self._transport = None
+        self._connections.discard(self)
+        self._budget.give_back(self._unanswered_bytes)
+        self._budget.leave(self)
+        self._unanswered_bytes = 0
+        calls, self._calls = self._calls, deque()
+        for call in calls:
+            if call.on_lost is not None:
+                call.on_lost()
+        self._backlog.clear()
+        self._frame = None
+        self._out.clear()

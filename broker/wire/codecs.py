@@ -1,0 +1,246 @@
+"""The five compression codecs of a record batch: bytes in, bytes out.
+
+Used where records themselves are looked at: compaction, recompression, look-up by
+timestamp, compacted topics. Ordinary produce and fetch pass compressed bytes on untouched.
+
+What comes in was written by strangers, so decompressing is bounded: `limit` is the most
+that may come out, and nothing much larger is allocated on the way, whatever a header
+declares. A payload is exactly one frame, as every client writes it; a frame that ends early
+or is followed by something else is corrupt.
+
+What goes out is the dialect that all clients read:
+
+    gzip     one member
+    snappy   blocks of 32 KiB in xerial's framing, as Java writes them (raw is read too)
+    lz4      the frame format with independent blocks: Java refuses linked ones
+    zstd     one frame that declares its content size
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from broker.wire.batch import Buffer, CorruptBatch
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+
+# As in the topic configuration `compression.type`, plus the producers' word for no codec.
+CODEC_NAMES = {
+    "none": NONE,
+    "uncompressed": NONE,
+    "gzip": GZIP,
+    "snappy": SNAPPY,
+    "lz4": LZ4,
+    "zstd": ZSTD,
+}
+
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS
+
+# Marker, version 1, readable from version 1 on. Readers go by the marker alone: some
+# producers write the two numbers in the wrong byte order.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+_BLOCK_LENGTH = struct.Struct(">I")
+
+# No LZ4 sequence makes more than 255 bytes out of one.
+_LZ4_MAX_RATIO = 255
+# Kafka's default of `compression.lz4.level`, by which it means the fast compressor; any other
+# level is one of the high compressor, whose levels end at 12 although Kafka allows 17.
+_KAFKA_DEFAULT_LZ4_LEVEL = 9
+_LZ4_FAST = 0
+_LZ4_HIGHEST = 12
+
+_ZSTD_DEFAULT_LEVEL = 3
+_ZSTD_MAX_BLOCK = 128 * 1024
+_ZSTD_BLOCK_HEADER = 3
+_ZSTD_CHECKSUM = 4
+_ZSTD_RLE, _ZSTD_COMPRESSED, _ZSTD_RESERVED = 1, 2, 3
+
+
+class CodecError(CorruptBatch):
+    """The payload of a batch cannot be decompressed."""
+
+
+class UnknownCodec(CodecError):
+    """The attributes name a codec that does not exist."""
+
+
+class OutputTooLarge(CodecError):
+    """The payload would decompress to more than the caller allows."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """Compress; `level` in the terms of Kafka's `compression.<codec>.level`."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_FORMAT)
+        return packer.compress(data) + packer.flush()
+    if codec == SNAPPY:
+        return _compress_snappy(data)
+    if codec == LZ4:
+        return _compress_lz4(data, level)
+    if codec == ZSTD:
+        # A new one each time: sharing one between threads would corrupt its memory.
+        return zstandard.ZstdCompressor(
+            level=_ZSTD_DEFAULT_LEVEL if level is None else level
+        ).compress(data)
+    raise UnknownCodec(f"there is no codec {codec}")
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> bytes:
+    """Decompress to at most `limit` bytes; raises CodecError when that cannot be done."""
+    if codec == NONE:
+        if len(data) > limit:
+            raise OutputTooLarge(f"{len(data)} bytes of records, more than {limit}")
+        return bytes(data)
+    try:
+        unpack = _DECOMPRESSORS[codec]
+    except KeyError:
+        raise UnknownCodec(f"there is no codec {codec}") from None
+    return unpack(data, limit)
+
+
+def _too_large(name: str, limit: int) -> OutputTooLarge:
+    return OutputTooLarge(f"{name} payload decompresses to more than {limit} bytes")
+
+
+def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+    unpacker = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        # One byte more than allowed tells "just fits" from "too large".
+        out = unpacker.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise CodecError(f"corrupt gzip payload: {error}") from error
+    if len(out) > limit:
+        raise _too_large("gzip", limit)
+    if not unpacker.eof or unpacker.unused_data:
+        raise CodecError("gzip payload does not end where the batch does")
+    return out
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(bytes(view[at : at + _XERIAL_BLOCK])))
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, limit, limit)
+    out = bytearray()
+    at, end = len(_XERIAL_HEADER), len(view)
+    if end < at:
+        raise CodecError("snappy payload ends inside its header")
+    while at < end:
+        start = at + _BLOCK_LENGTH.size
+        if start > end:
+            raise CodecError("snappy payload ends inside a block length")
+        (length,) = _BLOCK_LENGTH.unpack_from(view, at)
+        at = start + length
+        if at > end:
+            raise CodecError("snappy payload ends inside a block")
+        out += _decompress_snappy_block(view[start:at], limit - len(out), limit)
+    return bytes(out)
+
+
+def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    raw = bytes(block)
+    try:
+        # Snappy allocates what the block declares: look before it does.
+        if cramjam.snappy.decompress_raw_len(raw) > room:
+            raise _too_large("snappy", limit)
+        return bytes(cramjam.snappy.decompress_raw(raw))
+    except cramjam.DecompressionError as error:
+        raise CodecError(f"corrupt snappy payload: {error}") from error
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    if level is None or level == _KAFKA_DEFAULT_LZ4_LEVEL:
+        level = _LZ4_FAST
+    packed: bytes = lz4.frame.compress(
+        data, compression_level=min(level, _LZ4_HIGHEST), block_linked=False
+    )
+    return packed
+
+
+def _decompress_lz4(data: Buffer, limit: int) -> bytes:
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    # The library allocates all of max_length at once.
+    at_most = min(limit, len(data) * _LZ4_MAX_RATIO) + 1
+    try:
+        out: bytes = unpacker.decompress(data, max_length=at_most)
+    except RuntimeError as error:
+        raise CodecError(f"corrupt lz4 payload: {error}") from error
+    if len(out) > limit:
+        raise _too_large("lz4", limit)
+    if not unpacker.eof or unpacker.unused_data:
+        raise CodecError("lz4 payload does not end where the batch does")
+    return out
+
+
+def _decompress_zstd(data: Buffer, limit: int) -> bytes:
+    try:
+        frame = zstandard.get_frame_parameters(data)
+        start = zstandard.frame_header_size(data)
+        largest = _measure_zstd(memoryview(data), start, frame.has_checksum)
+        declared = frame.content_size
+        if declared != zstandard.CONTENTSIZE_UNKNOWN:
+            # The library allocates what the frame declares, and ignores max_output_size.
+            if declared > largest:
+                raise CodecError(f"zstd frame of at most {largest} bytes declares {declared}")
+            if declared > limit:
+                raise _too_large("zstd", limit)
+        if largest == 0:
+            return b""  # what the library takes a max_output_size of 0 for is another matter
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=min(largest, limit))
+    except zstandard.ZstdError as error:
+        raise CodecError(f"corrupt zstd payload, or over {limit} bytes: {error}") from error
+
+
+def _measure_zstd(data: memoryview, at: int, has_checksum: bool) -> int:
+    """The most that the frame whose blocks begin at `at` can decompress to.
+
+    Walks the block headers (one for up to 128 KiB of content): the library itself neither
+    bounds what it allocates for a frame of unknown size nor notices what follows a frame.
+    """
+    largest = 0
+    end = len(data) - (_ZSTD_CHECKSUM if has_checksum else 0)
+    last = False
+    while not last:
+        after_header = at + _ZSTD_BLOCK_HEADER
+        if after_header > end:
+            raise CodecError("zstd payload ends inside a frame")
+        header = int.from_bytes(data[at:after_header], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        if kind == _ZSTD_RESERVED or size > _ZSTD_MAX_BLOCK:
+            raise CodecError("corrupt zstd payload: no such block")
+        at = after_header + (1 if kind == _ZSTD_RLE else size)
+        largest += _ZSTD_MAX_BLOCK if kind == _ZSTD_COMPRESSED else size
+    if at != end:
+        raise CodecError("zstd payload does not end where the batch does")
+    return largest
+
+
+_DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
+    GZIP: _decompress_gzip,
+    SNAPPY: _decompress_snappy,
+    LZ4: _decompress_lz4,
+    ZSTD: _decompress_zstd,
+}
