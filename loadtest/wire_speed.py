@@ -67,9 +67,9 @@ class Subject(NamedTuple):
     frame_bytes: int
 
 
-def _received(api: Api, version: int, message: Message) -> bytes:
-    """A request as a worker finds it: without the length before it."""
-    return request_frame(api, version, 1, "wire-speed", message)[4:]
+def _received(api: Api, version: int, message: Message) -> bytearray:
+    """A request as a worker finds it: in memory of its own, without the length before it."""
+    return bytearray(request_frame(api, version, 1, "wire-speed", message)[4:])
 
 
 def _decoding(what: str, api: Api, version: int, message: Message) -> Subject:
