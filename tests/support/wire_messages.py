@@ -74,7 +74,7 @@ class Case(NamedTuple):
 CASES = [
     Case(api, version, side)
     for api in APIS.values()
-    for version in range(api.lowest, api.highest + 1)
+    for version in range(api.advertised_from, api.highest + 1)
     for side in ("request", "response")
 ]
 

@@ -107,8 +107,8 @@ def as_theirs(case: Case, message: Message) -> Any:
 def test_every_case_is_known_or_listed_as_unknown() -> None:
     for case in CASES:
         theirs = PROTOCOL.get((case.api.key, case.side))
-        lowest, highest = theirs.valid_versions if theirs is not None else (1, 0)
-        is_known = lowest <= case.version <= highest
+        # Versions Kafka 4 dropped stay in its definitions, and kafka-python still speaks them.
+        is_known = theirs is not None and theirs.min_version <= case.version <= theirs.max_version
         assert is_known != ((case.api.key, case.version) in NOT_IN_KAFKA_PYTHON), str(case)
 
 
@@ -140,7 +140,8 @@ def test_whole_frames_with_headers(case: Case) -> None:
             frame = bytes(theirs.encode(header=True, framed=True))
             assert request_frame(case.api, case.version, -7, client_id, message) == frame
             header = read_request_header(frame[4:])
-            assert header[:4] == (case.api.key, case.version, -7, client_id)
+            assert (header.api_key, header.api_version) == (case.api.key, case.version)
+            assert (header.correlation_id, header.client_id) == (-7, client_id)
             assert header.api is case.api
             assert case.decode(frame[4 + header.body_at :]) == message
     else:
