@@ -34,7 +34,7 @@ from router.supervisor import BootError, Stages, Supervisor
 
 logger = logging.getLogger("moldau.supervisor")
 
-WORKER_ARGV = (sys.executable, "-m", "broker.worker")
+WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
 # A predecessor that was killed leaves its socket behind, and its workers may need a moment.
 PREDECESSOR_PATIENCE_S = 5.0
 # Enough for thousands of connections; the usual soft limit is 1024, on macOS 256.

@@ -26,9 +26,7 @@ exit code: 0 it is running, 1 it is not, 2 wrong usage
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
-    parser.add_argument(
-        "--port", metavar="PORT", help="bootstrap port of the broker (9092)"
-    )
+    parser.add_argument("--port", metavar="PORT", help="bootstrap port of the broker (9092)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

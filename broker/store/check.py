@@ -8,7 +8,7 @@ No message ever holds the URL's password.
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
 
@@ -42,7 +42,8 @@ def mask(url: str) -> str:
         [(key, "***" if "password" in key else value) for key, value in parse_qsl(parts.query)],
         safe="*/:",
     )
-    return urlunsplit(parts._replace(netloc=netloc, query=query))
+    # By hand: urlunsplit turns unix:///path into unix:/path.
+    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
 
 
 def check_store(url: str) -> StoreInfo:

@@ -1,0 +1,58 @@
+"""Fixtures for every test: a running broker, and a way to start more of them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.running import Broker, remove_dir, short_temp_dir
+
+
+@pytest.fixture(scope="session")
+def moldau() -> Iterator[Broker]:
+    """A broker with two workers and default settings, shared by the tests of one process.
+
+    Tests leave it running and name their topics and groups uniquely.
+    """
+    directory = short_temp_dir()
+    broker = Broker.start(directory, workers=2)
+    try:
+        yield broker
+    finally:
+        code = broker.stop()
+        log = broker.log()
+        remove_dir(directory)
+    assert code == 0, log
+
+
+@pytest.fixture
+def short_tmp_path() -> Iterator[Path]:
+    """A temporary directory with a name short enough for unix sockets."""
+    directory = short_temp_dir()
+    yield directory
+    remove_dir(directory)
+
+
+@pytest.fixture
+def start_moldau(short_tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    """Start a broker of the test's own: `start_moldau(workers=1, broker={…}) -> Broker`.
+
+    Each has its own directory unless `data_dir` names another's. All are stopped afterwards.
+    """
+    started: list[Broker] = []
+
+    def start(**options: object) -> Broker:
+        directory = short_tmp_path / f"serve-{len(started)}"
+        broker = Broker.start(directory, **options)  # type: ignore[arg-type]
+        started.append(broker)
+        return broker
+
+    yield start
+    failures = []
+    for broker in started:
+        try:
+            broker.stop()
+        except AssertionError as failure:  # the others still have to be stopped
+            failures.append(failure)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,321 @@
+"""The supervisor with children of a few lines: order, restarts, back-off, hangs, the end."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router import supervisor as supervisor_module
+from router.children import ChildSpec, State
+from router.supervisor import BootError, Stages, Supervisor
+
+OBEDIENT = """
+import signal, sys
+line = sys.stdin.readline()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+DIES_SOON = 'import sys; sys.stdin.readline(); print("ready", flush=True)'
+BOOT_FAILURE = "import sys; sys.exit(3)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + OBEDIENT
+
+Script = Callable[[Supervisor], Awaitable[None]]
+
+
+def child(code: str, index: int = 0, **options: Any) -> ChildSpec:
+    settings: dict[str, Any] = {"role": "worker", "stdin_line": b"{}", **options}
+    return ChildSpec(index=index, argv=[sys.executable, "-c", code], **settings)
+
+
+def supervise(
+    directory: Path,
+    stages: Stages,
+    script: Script,
+    **options: Any,
+) -> Supervisor:
+    """Run a supervisor; once it is ready run `script`, then SIGTERM. Returns it, stopped."""
+
+    async def run() -> Supervisor:
+        ready = asyncio.Event()
+        supervisor = Supervisor(
+            stages,
+            port=1,
+            control_path=directory / "control.sock",
+            store={"url": "none"},
+            on_ready=ready.set,
+            **options,
+        )
+        running = asyncio.ensure_future(supervisor.run())
+        waiting = asyncio.ensure_future(ready.wait())
+        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if ready.is_set():
+            try:
+                await script(supervisor)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+                await running
+        waiting.cancel()
+        await running
+        return supervisor
+
+    return asyncio.run(run())
+
+
+async def nothing(_: Supervisor) -> None:
+    pass
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - conditions on other processes have no event
+            await asyncio.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_stages_start_in_order_and_stop_backwards(short_tmp_path: Path) -> None:
+    record = short_tmp_path / "record"
+    code = f"""
+import signal, sys, time
+def note(what):
+    with open({str(record)!r}, "a") as file:
+        file.write(what + "\\n")
+def leave(*_):
+    note("stop " + name)
+    sys.exit(0)
+name = sys.stdin.readline().strip()
+signal.signal(signal.SIGTERM, leave)
+note("start " + name)
+time.sleep(0.1)
+note("ready " + name)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    stages = [
+        [child(code, stdin_line=b"one")],
+        [child(code, 1, stdin_line=b"two")],
+    ]
+    stopped = supervise(short_tmp_path, stages, nothing)
+    assert record.read_text().splitlines() == [
+        "start one",
+        "ready one",
+        "start two",
+        "ready two",
+        "stop two",
+        "stop one",
+    ]
+    assert [child.state for child in stopped.children] == [State.STOPPED, State.STOPPED]
+
+
+def test_a_killed_child_is_restarted_and_the_others_are_left_alone(short_tmp_path: Path) -> None:
+    async def script(supervisor: Supervisor) -> None:
+        first, second = supervisor.children
+        pids = first.pid, second.pid
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await until(lambda: first.state is State.RUNNING and first.pid != pids[0])
+        assert (first.restarts, second.restarts, second.pid) == (1, 0, pids[1])
+
+    supervise(short_tmp_path, [[child(OBEDIENT), child(OBEDIENT, 1)]], script)
+
+
+def test_restarts_wait_longer_each_time_up_to_a_limit(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_BACKOFF_S", 0.1)
+    monkeypatch.setattr(supervisor_module, "LONGEST_BACKOFF_S", 0.4)
+
+    async def script(supervisor: Supervisor) -> None:
+        await until(lambda: supervisor.children[0].restarts >= 4)
+
+    supervise(short_tmp_path, [[child(DIES_SOON)]], script)
+    waits = [r.message.rsplit(" in ", 1)[1] for r in caplog.records if "again in" in r.message]
+    assert waits[:4] == ["0.1 s", "0.2 s", "0.4 s", "0.4 s"]
+
+
+def test_health_resets_the_wait(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor_module, "HEALTHY_AFTER_S", 0.0)
+
+    async def script(supervisor: Supervisor) -> None:
+        await until(lambda: supervisor.children[0].restarts >= 3)
+
+    supervise(short_tmp_path, [[child(DIES_SOON)]], script)
+    waits = {r.message.rsplit(" in ", 1)[1] for r in caplog.records if "again in" in r.message}
+    assert waits == {"0.1 s"}
+
+
+def test_a_child_that_cannot_boot_ends_it_all(short_tmp_path: Path) -> None:
+    stages = [[child(OBEDIENT)], [child(BOOT_FAILURE, 1)]]
+    with pytest.raises(BootError, match="worker 1 could not start; its reason is above"):
+        supervise(short_tmp_path, stages, nothing)
+
+
+def test_a_program_that_is_not_there_ends_it_all(short_tmp_path: Path) -> None:
+    spec = ChildSpec(role="store", index=0, argv=["/no/such/server"])
+    with pytest.raises(BootError, match="/no/such/server cannot be run: No such file"):
+        supervise(short_tmp_path, [[spec]], nothing)
+
+
+def test_a_boot_failure_quotes_the_childs_own_log(short_tmp_path: Path) -> None:
+    spec = child("import sys; sys.exit(1)", role="store", last_words=lambda: "disk full")
+    with pytest.raises(BootError, match="store ended with exit code 1: disk full"):
+        supervise(short_tmp_path, [[spec]], nothing)
+
+
+def test_a_boot_failure_at_a_restart_is_retried(short_tmp_path: Path) -> None:
+    marker = short_tmp_path / "broken"
+    code = f"import os, sys\nif os.path.exists({str(marker)!r}): sys.exit(3)\n" + OBEDIENT
+
+    async def script(supervisor: Supervisor) -> None:
+        worker = supervisor.children[0]
+        marker.touch()
+        worker.signal(signal.SIGKILL)
+        await until(lambda: worker.restarts >= 2)
+        marker.unlink()
+        await until(lambda: worker.state is State.RUNNING)
+
+    supervise(short_tmp_path, [[child(code)]], script)
+
+
+def test_a_child_deaf_to_sigterm_is_killed_in_time(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "STOP_S", 0.5)
+    pids: list[int] = []
+
+    async def script(supervisor: Supervisor) -> None:
+        pids.append(supervisor.children[0].pid or 0)
+
+    supervise(short_tmp_path, [[child(DEAF)]], script)
+    assert is_gone(pids[0])
+
+
+def test_a_second_sigterm_does_not_wait_for_a_deaf_child(short_tmp_path: Path) -> None:
+    async def script(supervisor: Supervisor) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: supervisor.children[0].state is State.STOPPING)
+
+    begun = time.monotonic()
+    supervise(short_tmp_path, [[child(DEAF)]], script)  # sends the second one
+    assert time.monotonic() - begun < supervisor_module.STOP_S
+
+
+def test_sigterm_while_starting_gives_up_starting(short_tmp_path: Path) -> None:
+    async def run() -> int:
+        spec = child("import sys; sys.stdin.read()")  # never ready
+        supervisor = Supervisor(
+            [[spec]],
+            port=1,
+            control_path=short_tmp_path / "control.sock",
+            store={},
+            on_ready=lambda: pytest.fail("it cannot be ready"),
+        )
+        running = asyncio.ensure_future(supervisor.run())
+        await until(lambda: supervisor.children[0].pid is not None)
+        pid = supervisor.children[0].pid
+        assert pid is not None
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        return pid
+
+    assert is_gone(asyncio.run(run()))
+
+
+def test_a_child_that_hangs_is_replaced(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(supervisor_module, "PING_PATIENCE_S", 0.2)
+    path = short_tmp_path / "ping.sock"
+    # Accepts connections, and never answers: exactly what a hanging event loop looks like.
+    code = (
+        "import socket, sys, os\n"
+        f"path = {str(path)!r}\n"
+        "if os.path.exists(path): os.unlink(path)\n"
+        "server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen(100)\n"
+    ) + OBEDIENT
+
+    async def script(supervisor: Supervisor) -> None:
+        await until(lambda: supervisor.children[0].restarts >= 1)
+
+    supervise(short_tmp_path, [[child(code, ping_socket=str(path))]], script)
+    assert "worker 0 hangs: killed, to be started again" in caplog.text
+
+
+def test_a_child_that_answers_pings_is_left_alone(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 0.01)
+    path = short_tmp_path / "ping.sock"
+    pings = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal pings
+        request = await reader.readexactly(14)
+        assert request[4:8] == b"\x00\x12\x00\x00"  # ApiVersions, version 0
+        writer.write(b"\x00\x00\x00\x04" + request[8:12])
+        await writer.drain()
+        writer.close()
+        pings += 1
+
+    async def script(supervisor: Supervisor) -> None:
+        async with await asyncio.start_unix_server(answer, path):
+            await until(lambda: pings >= 5)
+        assert supervisor.children[0].restarts == 0
+
+    supervise(short_tmp_path, [[child(OBEDIENT, ping_socket=str(path))]], script)
+
+
+def test_sighup_replaces_only_what_is_told_something_new(short_tmp_path: Path) -> None:
+    before = [[child(OBEDIENT), child(OBEDIENT, 1)]]
+    after = [[child(OBEDIENT), child(OBEDIENT, 1, stdin_line=b'{"log_level": "debug"}')]]
+
+    async def script(supervisor: Supervisor) -> None:
+        first, second = supervisor.children
+        pids = first.pid, second.pid
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: second.state is State.RUNNING and second.pid != pids[1])
+        assert first.pid == pids[0]
+
+    supervise(short_tmp_path, before, script, reload=lambda: after)
+
+
+def test_sighup_with_a_broken_configuration_changes_nothing(
+    short_tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reload() -> Stages:
+        raise ValueError("unknown key 'prot'")
+
+    async def script(supervisor: Supervisor) -> None:
+        pid = supervisor.children[0].pid
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: "stays as it was: unknown key 'prot'" in caplog.text)
+        assert supervisor.children[0].pid == pid
+
+    supervise(short_tmp_path, [[child(OBEDIENT)]], script, reload=reload)
+
+
+def test_the_control_socket_is_removed_and_a_stale_one_is_no_obstacle(
+    short_tmp_path: Path,
+) -> None:
+    path = short_tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(path))
+    assert path.exists()
+    supervise(short_tmp_path, [[child(OBEDIENT)]], nothing)
+    assert not path.exists()
