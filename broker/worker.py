@@ -143,6 +143,14 @@ class Worker:
                 text = f"cannot listen on {settings.host}:{port}: {fault.strerror or fault}"
                 raise BootFailure(f"{text}; choose another --host or --port") from None
             self._servers.append(server)
+        # For the supervisor's pings and the router: what a predecessor left behind is in the way.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(settings.unix_socket)
+        try:
+            local = await loop.create_unix_server(self._connection, settings.unix_socket)
+        except OSError as fault:
+            raise BootFailure(f"cannot listen on {settings.unix_socket}: {fault}") from None
+        self._servers.append(local)
 
     # --- hearing of changes ---
 

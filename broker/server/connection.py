@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 from broker.server.budget import Budget
 from broker.store.pipe import coalesce
@@ -100,9 +101,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- receiving ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) else "unix"
         self.last_active = self._loop.time()

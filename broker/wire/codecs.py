@@ -208,7 +208,7 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
             if declared > limit:
                 raise _too_large("zstd", limit)
         if largest == 0:
-            return b""  # what the library takes a max_output_size of 0 for is another matter
+            return b""  # a max_output_size of 0 would mean that none is given
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=min(largest, limit))
     except zstandard.ZstdError as error:
         raise CodecError(f"corrupt zstd payload, or over {limit} bytes: {error}") from error
