@@ -92,8 +92,13 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def worker_port(self, index: int) -> int:
         return self.port + 1 + index
 
+    def worker_address(self, index: int) -> tuple[str, int]:
+        """Where a process of this machine reaches worker `index`."""
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+        return loopback.get(self.host, self.host), self.worker_port(index)
+
     def ports(self) -> list[int]:
-        """Every TCP port this settings listens on, the bootstrap port first."""
+        """Every TCP port that is listened on, the bootstrap port first."""
         return [self.port, *(self.worker_port(index) for index in range(self.workers))]
 
     def host_for_clients(self) -> str:

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import logging
 import os
-import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from broker.config import OPTIONS, ConfigError, ServeSettings, load_settings
 from broker.configs.catalogue import InvalidConfig
 from broker.configs.validate import validate_static
+from broker.logs_format import set_up_logging
 from ops import embedded
 from router.children import EXIT_BOOT_FAILURE, ChildSpec
 from router.ports import check_ports
@@ -37,8 +37,6 @@ logger = logging.getLogger("moldau.supervisor")
 WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
 # A predecessor that was killed leaves its socket behind, and its workers may need a moment.
 PREDECESSOR_PATIENCE_S = 5.0
-# Enough for thousands of connections; the usual soft limit is 1024, on macOS 256.
-OPEN_FILES = 65536
 
 # What SIGHUP may change while running: what workers are told, and how much is logged.
 RELOADABLE = (
@@ -100,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         settings = read_settings(arguments)
-        set_up_logging(settings)
+        _log_as(settings)
         _serve(arguments, settings)
     except (ConfigError, BootError) as error:
         print(f"moldau: {error}", file=sys.stderr)
@@ -118,12 +116,8 @@ def read_settings(arguments: argparse.Namespace) -> ServeSettings:
     return settings
 
 
-def set_up_logging(settings: ServeSettings) -> None:
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        force=True,
-    )
+def _log_as(settings: ServeSettings) -> None:
+    set_up_logging("supervisor", settings.log_level, json=settings.log_json)
 
 
 def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
@@ -133,7 +127,6 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     for path in (control, *sockets):
         check_socket_path(path)
     _claim_ports(settings, runtime_dir, control)
-    _raise_open_files()
 
     stages: list[list[ChildSpec]] = []
     background: Sequence[Any] = ()
@@ -156,7 +149,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     def reload() -> Stages:
         nonlocal settings
         settings = reloaded(settings, read_settings(arguments))
-        set_up_logging(settings)
+        _log_as(settings)
         return [worker_specs(settings, url, sockets)]
 
     async def supervise() -> None:
@@ -191,7 +184,7 @@ def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> 
             stdin_line=msgspec.json.encode(
                 settings.worker(index, redis_url=url, unix_socket=str(path))
             ),
-            ping_socket=str(path),
+            ping=settings.worker_address(index),
         )
         for index, path in enumerate(sockets)
     ]
@@ -250,13 +243,3 @@ def _external_store(url: str) -> dict[str, Any]:
         "maxmemory_policy": info.maxmemory_policy,
         "replicas": info.replicas,
     }
-
-
-def _raise_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            logger.warning("open files stay limited to %d: %s", soft, error)

@@ -65,8 +65,8 @@ class ChildSpec:
     stdin_line: bytes | None = None
     # None: ready when it writes the line `ready` to its standard output.
     ready_probe: Callable[[], Awaitable[bool]] | None = None
-    # A unix socket that speaks Kafka; a child that stops answering there is replaced.
-    ping_socket: str | None = None
+    # Where it speaks Kafka, a unix path or host and port: if it stops answering it is replaced.
+    ping: str | tuple[str, int] | None = None
     # Does not watch its life-line, so a guard does.
     guarded: bool = False
     # Descriptors it inherits: locks that must outlive the supervisor with it.

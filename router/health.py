@@ -1,4 +1,8 @@
-"""Is a worker still answering? Asked over its unix socket with the cheapest request Kafka has."""
+"""Is a worker still answering? Asked over a socket of its own with the cheapest request there is.
+
+A new connection each time: one that is kept may be held back while the worker is busy, which is
+not the same as hanging.
+"""
 
 import asyncio
 import struct
@@ -7,11 +11,17 @@ import struct
 _PING = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
-async def answers(socket_path: str, patience_s: float) -> bool:
-    """Whether a reply to a ping begins to arrive within `patience_s`."""
+async def answers(address: str | tuple[str, int], patience_s: float) -> bool:
+    """Whether a reply to a ping begins to arrive within `patience_s`.
+
+    The address is the path of a unix socket, or a host and a port.
+    """
     try:
         async with asyncio.timeout(patience_s):
-            reader, writer = await asyncio.open_unix_connection(socket_path)
+            if isinstance(address, str):
+                reader, writer = await asyncio.open_unix_connection(address)
+            else:
+                reader, writer = await asyncio.open_connection(*address)
             try:
                 writer.write(_PING)
                 await reader.readexactly(8)

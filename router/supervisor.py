@@ -11,7 +11,7 @@ the children do is not known here: a `ChildSpec` says how to start one and how t
 - At the first start a child that ends before it is ready ends `serve` (BootError, exit code 3).
 - Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s; ten
   healthy seconds reset that.
-- A child with a ping socket that misses two pings in a row is killed, and so restarted.
+- A child with a ping address that misses two pings in a row is killed, and so restarted.
 - SIGHUP asks `reload` for the children as they should be now, and replaces, one after another,
   those that are told something else on their standard input.
 """
@@ -113,7 +113,7 @@ class Supervisor:
             tasks += [
                 group.create_task(self._watch_health(child))
                 for child in self.children
-                if child.spec.ping_socket is not None
+                if child.spec.ping is not None
             ]
             tasks += [group.create_task(job()) for job in self._background]
             tasks.append(group.create_task(self._reload_when_asked()))
@@ -218,11 +218,9 @@ class Supervisor:
         misses = 0
         while True:
             await asyncio.sleep(PING_INTERVAL_S)
-            assert child.spec.ping_socket is not None
+            assert child.spec.ping is not None
             pid = child.pid
-            if child.state is not State.RUNNING or await answers(
-                child.spec.ping_socket, PING_PATIENCE_S
-            ):
+            if child.state is not State.RUNNING or await answers(child.spec.ping, PING_PATIENCE_S):
                 misses = 0
                 continue
             if child.state is not State.RUNNING or child.pid != pid:

@@ -73,7 +73,7 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
         for settings in (
             load(file),
             load(env={option.env: sample}),
-            load(**{name: sample}),
+            load_settings({name: sample}, {}),
         )
     }
     assert len(values) == 1

@@ -253,7 +253,7 @@ def test_a_child_that_hangs_is_replaced(
     async def script(supervisor: Supervisor) -> None:
         await until(lambda: supervisor.children[0].restarts >= 1)
 
-    supervise(short_tmp_path, [[child(code, ping_socket=str(path))]], script)
+    supervise(short_tmp_path, [[child(code, ping=str(path))]], script)
     assert "worker 0 hangs: killed, to be started again" in caplog.text
 
 
@@ -278,7 +278,7 @@ def test_a_child_that_answers_pings_is_left_alone(
             await until(lambda: pings >= 5)
         assert supervisor.children[0].restarts == 0
 
-    supervise(short_tmp_path, [[child(OBEDIENT, ping_socket=str(path))]], script)
+    supervise(short_tmp_path, [[child(OBEDIENT, ping=str(path))]], script)
 
 
 def test_sighup_replaces_only_what_is_told_something_new(short_tmp_path: Path) -> None:
