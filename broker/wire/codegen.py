@@ -156,7 +156,8 @@ def _default(src: _Source, field: Field) -> str:
         return repr(value)
     if value == []:
         return "[]"
-    return src.bind("D", value)
+    assert isinstance(value, Message), f"{field.name}: no way to write the default {value!r}"
+    return f"{src.bind('T', type(value))}()"  # a new one each time: messages are mutable
 
 
 def _decode_tags(src: _Source, fields: list[Field], values: dict[str, str]) -> None:
