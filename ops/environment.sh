@@ -1,0 +1,53 @@
+# Shared by ops/run and ops/test: the virtual environment `.venv` at the root of the tree.
+# To be sourced, with $root set. Plain POSIX shell; needs Python 3.11+ and nothing else.
+
+venv="$root/.venv"
+
+say() {
+    printf 'moldau: %s\n' "$*" >&2
+}
+
+fail() {
+    say "$@"
+    exit 1
+}
+
+# The first Python 3.11+ that can make virtual environments; $PYTHON overrides the search.
+find_python() {
+    found=""
+    for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3 python3.14}; do
+        command -v "$candidate" >/dev/null 2>&1 || continue
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+        found="$candidate"
+        # Debian and Ubuntu ship the module apart from Python itself.
+        "$candidate" -c 'import ensurepip, venv' 2>/dev/null && return 0
+    done
+    if [ -n "$found" ]; then
+        version=$("$found" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+        fail "$found cannot make virtual environments; install what it lacks: apt-get install python$version-venv"
+    fi
+    fail "Python 3.11 or newer is needed: install it with your package manager (or set PYTHON to its path)"
+}
+
+# What an installation depends on: when it changes, the next start installs again.
+fingerprint() {
+    { printf '%s\n' "$root"; cat "$root/pyproject.toml"; } | cksum
+}
+
+is_installed() {
+    [ -x "$venv/bin/moldau" ] && [ "$(cat "$venv/.moldau-$1" 2>/dev/null)" = "$(fingerprint)" ]
+}
+
+# install NAME REQUIREMENT: install into the environment unless NAME is there and up to date.
+install() {
+    is_installed "$1" && return 0
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        find_python
+        say "making a virtual environment in $venv"
+        "$found" -m venv --clear "$venv" || fail "no virtual environment could be made in $venv"
+    fi
+    say "installing Moldau into $venv (only now and after changes of pyproject.toml)"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$2" ||
+        fail "installation failed; the message is above"
+    fingerprint >"$venv/.moldau-$1"
+}

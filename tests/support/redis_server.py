@@ -1,0 +1,64 @@
+"""An external Redis for tests: Debian's `redis-server` where it is installed, else Valkey's.
+
+Redis 7.0 is the oldest server Moldau promises to work with, so it is preferred.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from ops.embedded import server_binary
+from tests.support.running import free_ports
+
+# ops/test puts it into the environment where the system has none under that name.
+SEARCH_PATH = f"{sys.prefix}/bin:{os.environ.get('PATH', os.defpath)}"
+
+
+@dataclass
+class RedisServer:
+    """A server on a TCP port of 127.0.0.1, without persistence."""
+
+    url: str
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def start_redis(directory: Path, *options: str) -> RedisServer:
+    """Start one and wait until it answers; `options` go on its command line."""
+    directory.mkdir(parents=True, exist_ok=True)
+    program = shutil.which("redis-server", path=SEARCH_PATH) or str(server_binary())
+    for _ in range(5):
+        port = free_ports(1)
+        words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        words += ["--dir", str(directory), "--logfile", str(directory / "log"), *options]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        server = RedisServer(f"redis://127.0.0.1:{port}", port, process)
+        if _answers(server):
+            return server
+    raise AssertionError((directory / "log").read_text())
+
+
+def _answers(server: RedisServer) -> bool:
+    deadline = time.monotonic() + 20
+    while server.process.poll() is None:
+        try:
+            with redis.from_url(server.url) as client:
+                client.ping()
+        except redis.exceptions.AuthenticationError:
+            return True
+        except redis.exceptions.ConnectionError:
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.02)
+        else:
+            return True
+    return False  # somebody took the port
