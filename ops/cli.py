@@ -20,6 +20,7 @@ examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
   moldau status                    what is running
+  moldau bench produce             how fast it is here, and what raw Redis does
 """
 
 
@@ -31,6 +32,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("ops.serve", "start the broker"),
     "status": Command("ops.status", "show the processes of a running broker"),
+    "bench": Command("loadtest.bench", "measure a broker against its own baseline"),
 }
 
 

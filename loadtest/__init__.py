@@ -1,0 +1,1 @@
+"""Load: benchmarks that measure their own baseline, and users for locust."""

@@ -1,0 +1,151 @@
+"""`moldau bench`: how fast a broker is here, against a baseline measured in the same run.
+
+produce  pre-encoded Produce frames over several connections; baseline: XADD of the same bytes to
+         the same store, by the same client
+fetch    the tail (from the worker's cache) and the start (from the store) of a log; baselines:
+         a bare uvloop server that sends as many bytes, and XRANGE of the same entries
+
+Every run is repeated, baseline and broker in turn, so that what else the machine does hits both;
+reported are medians and ranges. CPU is read from /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvloop
+from rich.progress import Progress
+
+from loadtest.fetching import FetchBench
+from loadtest.measure import CpuMeter, Figure, show, size_name, table
+from loadtest.producing import ProduceBench
+from loadtest.replay import Totals
+from loadtest.target import Target, TargetError, own, running
+
+EPILOG = """\
+examples:
+  moldau bench produce                          a broker of its own, all sizes
+  moldau bench produce --size 16384 --repeat 5  one size, five times
+  moldau bench fetch --bootstrap 127.0.0.1:9092 a broker that runs already
+"""
+
+PRODUCE_SIZES = [1024, 16384, 65536, 262144]
+FETCH_SIZES = [16384, 65536]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.epilog = EPILOG
+    parser.add_argument("what", choices=["produce", "fetch"])
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
+    parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
+    parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--in-flight", type=int, default=4, help="requests out per connection")
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=3.0, help="per run")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
+    parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
+
+
+@contextmanager
+def _target(arguments: argparse.Namespace) -> Iterator[Target]:
+    if arguments.bootstrap:
+        yield running(arguments.bootstrap)
+        return
+    with own(arguments.workers, ["--store-fsync", arguments.store_fsync]) as target:
+        yield target
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        with _target(arguments) as target:
+            rows = _measure(arguments, target)
+    except (TargetError, ConnectionError) as fault:
+        print(f"moldau bench: {fault}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps({"bench": arguments.what, "rows": rows}, indent=2))
+    else:
+        show(table(f"moldau bench {arguments.what}", [_readable(row) for row in rows]))
+    return 0
+
+
+def _measure(arguments: argparse.Namespace, target: Target) -> list[dict[str, Any]]:
+    produce = arguments.what == "produce"
+    sizes = arguments.size or (PRODUCE_SIZES if produce else FETCH_SIZES)
+    rows: list[dict[str, Any]] = []
+    with Progress(transient=True, disable=arguments.json or not sys.stderr.isatty()) as progress:
+        task = progress.add_task(arguments.what, total=len(sizes) * arguments.repeat)
+        for size in sizes:
+            bench = (ProduceBench if produce else FetchBench)(target, arguments, size)
+            rows += _repeat(bench, target, arguments.repeat, lambda: progress.advance(task))
+    return rows
+
+
+def _repeat(
+    bench: ProduceBench | FetchBench, target: Target, repeat: int, step: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """Each series of the bench (baseline and broker in turn), `repeat` times."""
+    series: dict[str, list[dict[str, float]]] = {}
+    with bench:
+        for _ in range(repeat):
+            for name, load in bench.loads():
+                meter = CpuMeter(target.pids)
+                totals: Totals = uvloop.run(load())
+                series.setdefault(name, []).append(
+                    _figures(totals, meter.stop(), bench.bytes_of(totals))
+                )
+            step()
+    baselines = {name: runs for name, runs in series.items() if name in bench.baselines.values()}
+    rows = []
+    for name, runs in series.items():
+        row: dict[str, Any] = {"size": bench.size, "run": name}
+        row |= {key: Figure([run[key] for run in runs]) for key in runs[0]}
+        against = baselines.get(bench.baselines.get(name, ""))
+        ratio = None
+        if against:
+            ratio = row["MB/s"].median / Figure([run["MB/s"] for run in against]).median
+        row["of baseline"] = ratio
+        rows.append({key: _jsonable(value) for key, value in row.items()})
+    return rows
+
+
+def _figures(totals: Totals, cpu: dict[str, float], moved: int) -> dict[str, float]:
+    figures = {
+        "requests/s": totals.per_second,
+        "MB/s": moved / totals.seconds / 1e6,
+        "p50 ms": totals.percentile_ms(0.5),
+        "p99 ms": totals.percentile_ms(0.99),
+    }
+    for role, seconds in cpu.items():
+        figures[f"{role} us/req"] = seconds / max(totals.requests, 1) * 1e6
+    if cpu["worker"] > 0:
+        figures["GB/s of worker CPU"] = moved / cpu["worker"] / 1e9
+    else:
+        figures["GB/s of worker CPU"] = 0.0
+    return figures
+
+
+def _jsonable(value: Any) -> Any:
+    return value.to_json() if isinstance(value, Figure) else value
+
+
+def _readable(row: dict[str, Any]) -> dict[str, str]:
+    readable = {}
+    for name, value in row.items():
+        if name == "size":
+            readable[name] = size_name(value)
+        elif isinstance(value, dict):
+            readable[name] = str(Figure([value["min"], value["median"], value["max"]]))
+        elif isinstance(value, float):
+            readable[name] = f"{value:.2f}"
+        else:
+            readable[name] = str(value or "")
+    return readable

@@ -1,0 +1,79 @@
+"""Measuring: CPU of processes, repeated runs, medians and ranges, tables."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+class CpuMeter:
+    """CPU seconds of several processes between `start` and `stop`, by role."""
+
+    def __init__(self, pids: dict[str, list[int]]) -> None:
+        self._pids = pids
+        self._before = self._now()
+
+    def _now(self) -> dict[str, float]:
+        return {role: sum(map(cpu_seconds, pids)) for role, pids in self._pids.items()}
+
+    def stop(self) -> dict[str, float]:
+        return {role: now - self._before[role] for role, now in self._now().items()}
+
+
+class Figure:
+    """A number measured several times: what is reported is its median and its range."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self.values = list(values)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def __str__(self) -> str:
+        low, high = min(self.values), max(self.values)
+        return f"{short(self.median)} ({short(low)}-{short(high)})"
+
+    def to_json(self) -> dict[str, float]:
+        return {"median": self.median, "min": min(self.values), "max": max(self.values)}
+
+
+def short(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def size_name(size: int) -> str:
+    if size >= 1 << 20:
+        return f"{size >> 20} MB"
+    return f"{size >> 10} KB" if size >= 1024 else f"{size} B"
+
+
+def table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    made = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        made.add_column(name, justify="right")
+    for row in rows:
+        made.add_row(*(str(value) for value in row.values()))
+    return made
+
+
+def show(made: Table) -> None:
+    Console().print(made)

@@ -1,0 +1,173 @@
+"""Clients for benchmarks: as little work per request as possible, so that the broker is measured.
+
+A frame is encoded once and sent again and again, a fixed number in flight per connection; of the
+replies only the lengths are read (whether they are good is checked before and after, see bench.py).
+One uvloop drives all connections of a run. The same load can go to a store, for the baseline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+_LENGTH = struct.Struct(">i")
+
+
+class Totals(NamedTuple):
+    """What a run came to."""
+
+    requests: int
+    received: int
+    seconds: float
+    latencies: list[float]  # seconds, sorted
+
+    @property
+    def per_second(self) -> float:
+        return self.requests / self.seconds
+
+    def percentile_ms(self, share: float) -> float:
+        if not self.latencies:
+            return 0.0
+        return self.latencies[min(int(len(self.latencies) * share), len(self.latencies) - 1)] * 1e3
+
+
+class Replayer(asyncio.Protocol):
+    """One connection to a broker: keeps `in_flight` requests out until the run is over."""
+
+    def __init__(self, frame: Sequence[bytes], in_flight: int) -> None:
+        self._frames = frame
+        self._turn = 0
+        self._in_flight = in_flight
+        self._left = 0  # of the reply that is being received
+        self._head = b""
+        self._sent_at: deque[float] = deque()
+        self._transport: asyncio.Transport | None = None
+        self.over = False
+        self.requests = 0
+        self.received = 0
+        self.latencies: list[float] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def begin(self) -> None:
+        self._send(self._in_flight)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _send(self, count: int) -> None:
+        assert self._transport is not None
+        now = time.perf_counter()
+        frames = self._frames
+        out = []
+        for _ in range(count):
+            out.append(frames[self._turn])
+            self._turn = (self._turn + 1) % len(frames)
+            self._sent_at.append(now)
+        if len(out[0]) < 16384:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def data_received(self, data: bytes) -> None:
+        replies = self._count(data)
+        self.received += len(data)
+        if not replies:
+            return
+        now = time.perf_counter()
+        for _ in range(replies):
+            self.latencies.append(now - self._sent_at.popleft())
+        self.requests += replies
+        if not self.over:
+            self._send(replies)
+        elif not self._sent_at and not self.done.done():
+            self.done.set_result(None)
+
+    def _count(self, data: bytes) -> int:
+        """How many replies end in `data`; nothing of them is kept."""
+        at, end, count = 0, len(data), 0
+        while at < end:
+            if self._left:
+                step = min(self._left, end - at)
+                self._left -= step
+                at += step
+                if not self._left:
+                    count += 1
+                continue
+            if not self._head and end - at >= 4:
+                (self._left,) = _LENGTH.unpack_from(data, at)
+                at += 4
+                continue
+            take = min(4 - len(self._head), end - at)
+            self._head += data[at : at + take]
+            at += take
+            if len(self._head) == 4:
+                (self._left,) = _LENGTH.unpack(self._head)
+                self._head = b""
+        return count
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(ConnectionError(f"connection closed in mid-run: {exc}"))
+
+
+class LineReplayer(Replayer):
+    """One connection to a store, for commands answered in two lines, as XADD is."""
+
+    def _count(self, data: bytes) -> int:
+        if b"-" in (data[:1], self._head):
+            raise ConnectionError(f"the store refused: {data[:200]!r}")
+        lines = data.count(b"\n") + self._left
+        self._left = lines % 2
+        return lines // 2
+
+
+class BulkReplayer(Replayer):
+    """One connection to a store, for commands whose reply has a known size, as a fixed XRANGE."""
+
+    reply_size = 1
+
+    def _count(self, data: bytes) -> int:
+        whole, self._left = divmod(self._left + len(data), self.reply_size)
+        return whole
+
+
+Connect = Callable[[], Replayer]
+
+
+async def run_load(
+    connections: Sequence[tuple[Connect, str | tuple[str, int]]], seconds: float
+) -> Totals:
+    """Open the connections (to a unix socket's path or a host and port), load them, sum up."""
+    loop = asyncio.get_running_loop()
+    clients: list[Replayer] = []
+    for make, address in connections:
+        if isinstance(address, str):
+            _, client = await loop.create_unix_connection(make, address)
+        else:
+            _, client = await loop.create_connection(make, *address)
+        clients.append(client)
+    started = time.perf_counter()
+    for client in clients:
+        client.begin()
+    waiting = [client.done for client in clients]
+    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for client in clients:
+        client.over = True
+    await asyncio.gather(*waiting)
+    elapsed = time.perf_counter() - started
+    for client in clients:
+        client.close()
+    return Totals(
+        sum(client.requests for client in clients),
+        sum(client.received for client in clients),
+        elapsed,
+        sorted(value for client in clients for value in client.latencies),
+    )

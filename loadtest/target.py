@@ -1,0 +1,111 @@
+"""The broker a benchmark runs against: one of its own, or one that is running."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from router.control import NotRunningError, ask_status
+from router.runtime import control_socket, runtime_dir
+
+START_PATIENCE_S = 30
+
+
+class TargetError(RuntimeError):
+    """There is no broker to measure; the text says what to do."""
+
+
+class Target(NamedTuple):
+    """Where to send the load, and whose CPU to read; no pids when it is not ours to look at."""
+
+    host: str
+    port: int
+    worker_pids: list[int]
+    store_pids: list[int]
+    store_url: str | None
+
+    @property
+    def pids(self) -> dict[str, list[int]]:
+        return {"worker": self.worker_pids, "store": self.store_pids, "client": [os.getpid()]}
+
+
+def running(bootstrap: str) -> Target:
+    """A broker that runs already. CPU and the store are known for one of this machine only."""
+    host, _, port = bootstrap.rpartition(":")
+    if not host or not port.isdigit():
+        raise TargetError(f"--bootstrap {bootstrap}: want HOST:PORT")
+    try:
+        status = ask_status(control_socket(runtime_dir(os.environ), int(port)))
+    except NotRunningError:
+        return Target(host, int(port), [], [], None)
+    return _from_status(status, host, int(port))
+
+
+def _from_status(status: dict[str, object], host: str, port: int) -> Target:
+    processes = json.loads(json.dumps(status["processes"]))
+    by_role: dict[str, list[int]] = {}
+    for process in processes:
+        by_role.setdefault(process["role"], []).append(process["pid"])
+    store = json.loads(json.dumps(status["store"]))
+    return Target(host, port, by_role.get("worker", []), by_role.get("store", []), store["url"])
+
+
+def _free_port(count: int) -> int:
+    """The first of `count` consecutive free ports."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first: int = probe.getsockname()[1]
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise TargetError("found no free ports")
+
+
+@contextmanager
+def own(workers: int, options: list[str]) -> Iterator[Target]:
+    """A broker of our own with an embedded store in a temporary directory, gone afterwards."""
+    directory = tempfile.mkdtemp(prefix="moldau-bench-")
+    port = _free_port(1 + workers)
+    environment = {**os.environ, "MOLDAU_RUNTIME_DIR": os.path.join(directory, "run")}
+    words = ["serve", "--port", str(port), "--workers", str(workers), *options]
+    words += ["--data-dir", os.path.join(directory, "data")]
+    with open(os.path.join(directory, "log"), "w+") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ops.cli", *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line.startswith("moldau ready"):
+                log.seek(0)
+                raise TargetError(f"the broker did not start: {log.read()[-2000:]}")
+            status = ask_status(control_socket(runtime_dir(environment), port))
+            yield _from_status(status, "127.0.0.1", port)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(START_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+            shutil.rmtree(directory, ignore_errors=True)
