@@ -1,0 +1,407 @@
+"""Compaction: who reads the cleaned log ends up knowing what the whole log says."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.log.cleaning import KeyMap, clean
+from broker.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Buffer,
+    CorruptBatch,
+    read_header,
+    stamp_append_time,
+)
+from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, OutputTooLarge
+from broker.wire.records import Record, build_batch, read_records
+
+LIMIT = 1 << 24
+NOW = 1_700_000_000_000
+RETENTION = 86_400_000
+
+Log = list[Buffer]
+
+
+def examples(count: int) -> settings:
+    """How many to draw; without a deadline for each, which a busy machine would miss."""
+    return settings(max_examples=count, deadline=None)
+
+
+def batch_of(records: list[Record], **options: Any) -> bytearray:
+    options.setdefault("base_offset", records[0].offset)
+    options.setdefault("last_offset", records[-1].offset)
+    return build_batch(records, **options)
+
+
+def log_of(*batches: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> Log:
+    """A log of batches of keys and values, with dense offsets from 0 on."""
+    log: Log = []
+    offset = 0
+    for batch in batches:
+        records = [
+            Record(offset + n, NOW - 1000 + n, key, value) for n, (key, value) in enumerate(batch)
+        ]
+        log.append(batch_of(records, **options))
+        offset += len(batch)
+    return log
+
+
+def noted(log: Log, capacity: int = 1000) -> KeyMap:
+    keys = KeyMap(capacity)
+    for batch in log:
+        assert keys.note(batch, LIMIT)
+    return keys
+
+
+def cleaned(log: Log, *, now: int = NOW, retention: int = RETENTION) -> Log:
+    keys = noted(log)
+    left = (
+        clean(batch, keys, now_ms=now, delete_retention_ms=retention, limit=LIMIT) for batch in log
+    )
+    return [batch for batch in left if batch is not None]
+
+
+def records_of(log: Log) -> list[Record]:
+    return [record for batch in log for record in read_records(batch, LIMIT)]
+
+
+def table_of(log: Log) -> dict[bytes, bytes]:
+    """What a consumer that reads all of the log into a table ends up with."""
+    table: dict[bytes, bytes] = {}
+    for record in records_of(log):
+        if record.key is None:
+            continue
+        if record.value is None:
+            table.pop(record.key, None)
+        else:
+            table[record.key] = record.value
+    return table
+
+
+keys_of_few = st.sampled_from([b"", b"a", b"b", b"c", b"a key of more than sixteen bytes"])
+records_drawn = st.tuples(st.none() | keys_of_few, st.none() | st.binary(max_size=3))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Batches of every codec and kind, with and without gaps in their offsets."""
+    log: Log = []
+    offset = draw(st.sampled_from((0, 1000)))
+    for batch in draw(st.lists(st.lists(records_drawn, min_size=1, max_size=5), max_size=6)):
+        base = offset
+        records = []
+        for key, value in batch:
+            offset += draw(st.sampled_from((0, 0, 0, 1, 70)))
+            records.append(Record(offset, NOW - draw(st.integers(0, 5000)), key, value))
+            offset += 1
+        offset += draw(st.sampled_from((0, 0, 2)))
+        codec = draw(st.sampled_from((NONE, NONE, GZIP, SNAPPY, LZ4, ZSTD)))
+        log.append(batch_of(records, base_offset=base, last_offset=offset - 1, codec=codec))
+    return log
+
+
+@examples(60)
+@given(logs())
+def test_the_cleaned_log_says_the_same(log: Log) -> None:
+    assert table_of(cleaned(log)) == table_of(log)
+
+
+@examples(60)
+@given(logs())
+def test_the_cleaned_log_says_the_same_without_its_tombstones(log: Log) -> None:
+    once = cleaned(log)
+    later = cleaned(once, now=NOW + RETENTION)
+    assert table_of(later) == table_of(log)
+    assert all(record.value is not None for record in records_of(later))
+
+
+@examples(60)
+@given(logs())
+def test_the_newest_record_of_each_key_stays_as_it_was(log: Log) -> None:
+    newest = {record.key: record for record in records_of(log) if record.key is not None}
+    expected = sorted(newest.values(), key=lambda record: record.offset)
+    assert records_of(cleaned(log)) == expected
+
+
+@examples(60)
+@given(logs())
+def test_cleaning_again_changes_nothing(log: Log) -> None:
+    once = cleaned(log)
+    again = cleaned(once)
+    assert len(again) == len(once)
+    assert all(after is before for after, before in zip(again, once, strict=True))
+
+
+@examples(60)
+@given(logs())
+def test_batches_cover_the_offsets_they_covered(log: Log) -> None:
+    before = {read_header(batch).base_offset: read_header(batch) for batch in log}
+    last = -1
+    for batch in cleaned(log):
+        header = read_header(batch)
+        assert header.next_offset == before[header.base_offset].next_offset
+        assert header.base_offset > last
+        last = header.next_offset - 1
+
+
+@examples(50)
+@given(logs())
+def test_other_clients_read_the_cleaned_log(log: Log) -> None:
+    for batch in cleaned(log):
+        theirs = DefaultRecordBatch(bytes(batch))
+        assert theirs.validate_crc()
+        assert [(r.offset, r.timestamp, r.key, r.value) for r in theirs] == [
+            (r.offset, r.timestamp, r.key, r.value) for r in read_records(batch, LIMIT)
+        ]
+
+
+@examples(60)
+@given(logs(), st.integers(0, 6))
+def test_what_was_not_noted_is_left_alone(log: Log, noted_batches: int) -> None:
+    keys = noted(log[:noted_batches])
+    for number, batch in enumerate(log):
+        left = clean(batch, keys, now_ms=NOW, delete_retention_ms=RETENTION, limit=LIMIT)
+        if number >= noted_batches:
+            assert left is batch
+    partly: Log = []
+    for batch in log:
+        left = clean(batch, keys, now_ms=NOW, delete_retention_ms=RETENTION, limit=LIMIT)
+        partly += [] if left is None else [left]
+    assert table_of(partly) == table_of(log)
+
+
+@examples(60)
+@given(logs())
+def test_a_pass_that_dies_half_way_loses_nothing(log: Log) -> None:
+    # Second pass, tombstones due: at every moment the log on disk says the same.
+    log = cleaned(log)
+    keys = noted(log)
+    now = NOW + RETENTION
+    done: Log = []
+    for number, batch in enumerate(log):
+        left = clean(batch, keys, now_ms=now, delete_retention_ms=RETENTION, limit=LIMIT)
+        done += [] if left is None else [left]
+        assert table_of([*done, *log[number + 1 :]]) == table_of(log)
+
+
+def test_only_the_newest_of_a_key_stays() -> None:
+    log = log_of([(b"a", b"1"), (b"b", b"1")], [(b"a", b"2"), (b"c", b"1")], [(b"a", b"3")])
+    left = cleaned(log)
+    assert [(r.offset, r.key, r.value) for r in records_of(left)] == [
+        (1, b"b", b"1"),
+        (3, b"c", b"1"),
+        (4, b"a", b"3"),
+    ]
+    assert left[2] is log[2]
+
+
+def test_a_batch_without_a_record_left_is_gone() -> None:
+    log = log_of([(b"a", b"1")], [(b"a", b"2")])
+    assert cleaned(log) == [log[1]]
+
+
+def test_records_without_a_key_are_dropped() -> None:
+    log = log_of([(None, b"1"), (b"a", b"1")], [(None, b"2")])
+    assert [record.offset for record in records_of(cleaned(log))] == [1]
+
+
+def test_what_loses_nothing_is_the_same_object() -> None:
+    log = log_of([(b"a", b"1")], [(b"b", b"2")])
+    views: Log = [memoryview(batch) for batch in log]
+    assert all(after is before for after, before in zip(cleaned(views), views, strict=True))
+
+
+def test_a_tombstone_outlives_its_horizon_by_nothing() -> None:
+    log = log_of([(b"a", b"1")], [(b"a", None), (b"b", b"1")])
+    first = cleaned(log, now=NOW, retention=5000)
+    (batch,) = first
+    header = read_header(batch)
+    assert header.attributes & DELETE_HORIZON
+    assert header.base_timestamp == NOW + 5000
+    assert records_of(first) == read_records(log[1], LIMIT)
+
+    # A later pass keeps the horizon of the first one, whatever the retention is by then.
+    assert cleaned(first, now=NOW + 4999, retention=1)[0] is batch
+
+    (rest,) = cleaned(first, now=NOW + 5000)
+    assert [record.key for record in read_records(rest, LIMIT)] == [b"b"]
+    assert [record.timestamp for record in read_records(rest, LIMIT)] == [NOW - 999]
+    assert read_header(rest).base_timestamp == NOW + 5000
+    assert cleaned([rest], now=NOW + RETENTION)[0] is rest
+
+
+def test_a_tombstone_alone_leaves_nothing_behind() -> None:
+    first = cleaned(log_of([(b"a", b"1"), (b"a", None)]), retention=0)
+    assert [record.value for record in records_of(first)] == [None]
+    assert cleaned(first) == []
+
+
+def test_a_tombstone_that_was_overwritten_sets_no_horizon() -> None:
+    (batch,) = cleaned(log_of([(b"a", None), (b"a", b"1")]))
+    assert not read_header(batch).attributes & DELETE_HORIZON
+
+
+def test_tombstones_may_be_kept_for_ever() -> None:
+    log = cleaned(log_of([(b"a", None)]), retention=(1 << 63) - 1)
+    assert read_header(log[0]).base_timestamp == (1 << 63) - 1
+    assert records_of(log)[0].timestamp == NOW - 1000
+    assert cleaned(log, now=NOW * 1000)[0] is log[0]
+
+
+def test_what_a_batch_says_of_its_producer_stays() -> None:
+    records = [Record(10, NOW, b"a", b"1"), Record(11, NOW, b"a", None)]
+    batch = batch_of(
+        records,
+        base_offset=9,
+        last_offset=12,
+        codec=ZSTD,
+        attributes=TRANSACTIONAL,
+        producer_id=77,
+        producer_epoch=3,
+        base_sequence=500,
+        leader_epoch=4,
+    )
+    (left,) = cleaned([batch])
+    before, after = read_header(batch), read_header(left)
+    assert after.attributes == TRANSACTIONAL | DELETE_HORIZON | ZSTD
+    assert (after.producer_id, after.producer_epoch, after.base_sequence) == (77, 3, 500)
+    assert (after.base_offset, after.next_offset, after.leader_epoch) == (9, 13, 4)
+    assert after.record_count == 1
+    assert after.max_timestamp == before.max_timestamp
+
+
+def test_append_time_stays() -> None:
+    (batch,) = log_of([(b"a", b"1"), (b"a", None), (b"b", b"2")])
+    assert isinstance(batch, bytearray)
+    stamp_append_time(batch, NONE, NOW + 9)
+    (left,) = cleaned([batch])
+    assert read_header(left).attributes & LOG_APPEND_TIME
+    assert read_header(left).max_timestamp == NOW + 9
+    assert {record.timestamp for record in read_records(left, LIMIT)} == {NOW + 9}
+
+
+def test_control_batches_stay_as_they_are() -> None:
+    # Between two records that happen to have the key of a commit marker.
+    marker = b"\0\0\0\1"
+    first, last = (batch_of([Record(offset, NOW, marker, b"value")]) for offset in (0, 2))
+    control = batch_of([Record(1, NOW, marker, bytes(6))], attributes=CONTROL | TRANSACTIONAL)
+    left = cleaned([first, control, last])
+    assert len(left) == 2
+    assert left[0] is control
+    assert left[1] is last
+
+    assert cleaned([first, control])[0] is first
+    assert noted([first, control]).last_offset == 1
+    assert len(noted([control])) == 0
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_rebuilt_batch_is_compressed_as_asked(codec: int) -> None:
+    log = log_of([(b"a", b"1"), (b"a", b"2")], codec=LZ4)
+    options = {"now_ms": NOW, "delete_retention_ms": RETENTION, "limit": LIMIT}
+    same = clean(log[0], noted(log), **options)
+    other = clean(log[0], noted(log), codec=codec, **options)
+    assert same is not None
+    assert other is not None
+    assert read_header(same).attributes & CODEC_MASK == LZ4
+    assert read_header(other).attributes & CODEC_MASK == codec
+    assert read_records(same, LIMIT) == read_records(other, LIMIT)
+
+
+def test_a_map_without_room_says_so() -> None:
+    log = log_of([(b"a", b"1"), (b"b", b"1")], [(b"b", b"2"), (b"c", b"1")])
+    keys = KeyMap(3)
+    assert keys.note(log[0], LIMIT)
+    assert not keys.note(log[1], LIMIT)
+    assert len(keys) == 2
+    assert keys.last_offset == 1
+    assert keys.newest(b"b") == 1
+    assert keys.newest(b"c") == -1
+
+
+def test_the_first_batch_always_has_room() -> None:
+    log = log_of([(b"%d" % n, b"1") for n in range(50)], [(b"x", b"1")])
+    keys = KeyMap(0)
+    assert keys.note(log[0], LIMIT)
+    assert len(keys) == 50
+    assert not keys.note(log[1], LIMIT)
+
+
+@examples(60)
+@given(st.lists(st.lists(st.binary(max_size=20) | st.none(), min_size=1, max_size=20), max_size=5))
+def test_the_map_is_a_map(batches: list[list[bytes | None]]) -> None:
+    log = log_of(*([(key, b"") for key in batch] for batch in batches))
+    model = {record.key: record.offset for record in records_of(log) if record.key is not None}
+    keys = noted(log, capacity=sum(map(len, batches)))
+    assert len(keys) == len(model)
+    assert {key: keys.newest(key) for key in model} == model
+    assert keys.newest(b"a key that no batch has") == -1
+
+
+def test_a_full_map_of_many_keys() -> None:
+    count = 20_000
+    order = random.Random(1).sample(range(count), count)
+    log = log_of(*([(b"user-%d" % n, b"")] for n in order[:1000]))
+    log += [batch_of([Record(1000 + n, NOW, b"user-%d" % k, b"") for n, k in enumerate(order)])]
+    keys = noted(log, capacity=count + 1000)
+    assert len(keys) == count
+    assert all(keys.newest(b"user-%d" % k) == 1000 + n for n, k in enumerate(order))
+
+
+def test_the_map_is_as_small_as_it_says() -> None:
+    keys = KeyMap(100_000)
+    size = sum(sys.getsizeof(part) for part in vars(keys).values())
+    assert size / 100_000 < 36.1
+
+
+def test_nothing_is_noted_of_a_damaged_batch() -> None:
+    (batch,) = log_of([(b"a", b"1"), (b"b", b"1")])
+    damaged = bytes(batch[:-1]) + b"\x7f"  # the second record's headers
+    keys = KeyMap(10)
+    with pytest.raises(CorruptBatch):
+        keys.note(damaged, LIMIT)
+    assert len(keys) == 0
+    assert keys.last_offset == -1
+    with pytest.raises(CorruptBatch):
+        clean(damaged, noted([batch]), now_ms=NOW, delete_retention_ms=RETENTION, limit=LIMIT)
+
+
+def test_a_batch_over_the_limit() -> None:
+    (batch,) = log_of([(b"a", bytes(10_000))], codec=GZIP)
+    with pytest.raises(OutputTooLarge):
+        KeyMap(10).note(batch, 9000)
+
+
+@examples(150)
+@given(logs(), st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), max_size=4))
+def test_damage_raises_nothing_else(log: Log, damage: list[tuple[int, int]]) -> None:
+    keys = noted(log)
+    for batch in log:
+        damaged = bytearray(batch)
+        for at, byte in damage:
+            damaged[at % len(damaged)] = byte
+        for codec in (None, LZ4):
+            try:
+                keys.note(damaged, LIMIT)
+                clean(
+                    damaged,
+                    keys,
+                    now_ms=NOW,
+                    delete_retention_ms=RETENTION,
+                    limit=LIMIT,
+                    codec=codec,
+                )
+            except CorruptBatch:
+                continue
