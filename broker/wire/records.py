@@ -94,11 +94,17 @@ def keyless_record(batch: Buffer, limit: int) -> bool:
     return any(span[3] == _NULL_END for span in _walk(header, payload))
 
 
-def first_at_or_after(batch: Buffer, timestamp: int, limit: int) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record, by offset, that is not older than `timestamp`."""
+def first_at_or_after(
+    batch: Buffer, timestamp: int, limit: int, start: int = 0
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record, by offset, that is not older than `timestamp`.
+
+    Records before the offset `start` do not count: a log may begin inside a batch.
+    """
     header, payload = _open(batch, limit)
+    start -= header.base_offset
     for span in _walk(header, payload):
-        if span[1] >= timestamp:
+        if span[1] >= timestamp and span[0] >= start:
             return header.base_offset + span[0], span[1]
     return None
 

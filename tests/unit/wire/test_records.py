@@ -316,6 +316,9 @@ def test_look_up_by_timestamp(codec: int, records: list[Record], wanted: int) ->
     batch = batch_of(records, codec=codec)
     found = [(r.offset, r.timestamp) for r in records if r.timestamp >= wanted]
     assert first_at_or_after(batch, wanted, LIMIT) == (found[0] if found else None)
+    start = records[-1].offset - 1
+    later = [pair for pair in found if pair[0] >= start]
+    assert first_at_or_after(batch, wanted, LIMIT, start) == (later[0] if later else None)
     newest = max(r.timestamp for r in records)
     first = next(r.offset for r in records if r.timestamp == newest)
     assert offset_of_max_timestamp(batch, LIMIT) == (first, newest)
