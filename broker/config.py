@@ -248,7 +248,13 @@ OPTIONS: tuple[Option, ...] = (
         _LISTEN,
     ),
     Option("workers", _integer(1, 256), "N", "worker processes (2, on one core 1)", _LISTEN),
-    Option("routers", _integer(1, 64), "N", "router processes in front (1)", _LISTEN),
+    Option(
+        "routers",
+        _integer(1, 64),
+        "N",
+        "router processes (1); no effect yet: workers share PORT",
+        _LISTEN,
+    ),
     Option(
         "advertise",
         _choice("workers", "router"),

@@ -121,6 +121,8 @@ def _log_as(settings: ServeSettings) -> None:
 
 
 def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
+    if settings.routers != 1:
+        logger.warning("--routers has no effect yet: the workers share the bootstrap port")
     runtime_dir = ensure_runtime_dir(os.environ)
     control = control_socket(runtime_dir, settings.port)
     sockets = [worker_socket(runtime_dir, settings.port, i) for i in range(settings.workers)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient
 
 from tests.support.redis_server import RedisServer, start_redis
 from tests.support.running import (
@@ -56,11 +57,26 @@ def test_ready_line_says_what_clients_are_told(start_moldau: Start) -> None:
         socket.create_connection(("127.0.0.1", each), timeout=5).close()
 
 
-def test_one_port_is_advertised_on_request(start_moldau: Start) -> None:
+def told_brokers(broker: Broker) -> dict[int, tuple[str, int]]:
+    """The brokers a client is told of, by node id."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    metadata = client.list_topics("no-matter-which", timeout=20)
+    return {node.id: (str(node.host), node.port) for node in metadata.brokers.values()}
+
+
+def test_clients_are_told_of_every_worker(moldau: Broker) -> None:
+    assert told_brokers(moldau) == {
+        0: ("127.0.0.1", moldau.port + 1),
+        1: ("127.0.0.1", moldau.port + 2),
+    }
+
+
+def test_clients_are_told_of_one_port_on_request(start_moldau: Start) -> None:
     broker = start_moldau(workers=2, advertise="router", advertised_host="localhost")
     assert f"bootstrap=localhost:{broker.port} brokers=localhost:{broker.port} " in (
         broker.ready_line
     )
+    assert told_brokers(broker) == {0: ("localhost", broker.port)}
 
 
 def test_status_tells_every_process_and_the_store(moldau: Broker) -> None:
@@ -146,6 +162,14 @@ def test_a_killed_worker_is_back_and_the_other_one_did_not_notice(start_moldau: 
     workers = broker.processes("worker")
     assert workers[0]["restarts"] == 1
     assert (workers[1]["pid"], workers[1]["restarts"]) == (other, 0)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_replaced(start_moldau: Start) -> None:
+    broker = start_moldau(workers=2)
+    old = broker.kill("worker", 1, signal.SIGSTOP)
+    broker.wait_restarted("worker", 1, old, patience_s=60)
+    assert "worker 1 hangs: killed" in broker.log()
 
 
 def test_a_killed_store_is_back_with_its_data(start_moldau: Start) -> None:
