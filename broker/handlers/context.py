@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -40,6 +41,7 @@ class Broker:
         self.topics = topics
         self.logs = logs
         self.cluster_id = cluster_id
+        self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         self.retention = Retention(store.streams, store.topics)
         self.parked: set[Parked] = set()

@@ -34,7 +34,7 @@ from broker.wire.apis import API_VERSIONS, APIS, Api
 from broker.wire.frame import response_frame
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Message
+from broker.wire.schema import Decoder, Message
 
 log = logging.getLogger("moldau.server")
 
@@ -69,6 +69,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._decoders: dict[tuple[int, int], Decoder[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, call: Call, frame: bytearray) -> None:
@@ -77,8 +78,12 @@ class Dispatcher:
         if api is None:
             _refuse_version(call)
             return
+        place = (header.api_key, header.api_version)
+        decode = self._decoders.get(place)
+        if decode is None:
+            decode = self._decoders[place] = api.request_codec(header.api_version).decode
         try:
-            request, end = api.request_codec(header.api_version).decode(frame, header.body_at)
+            request, end = decode(frame, header.body_at)
             if end != len(frame):
                 raise MalformedMessage(f"{len(frame) - end} bytes after the request")
         except MalformedMessage as fault:

@@ -6,6 +6,8 @@ import os
 from abc import ABC, abstractmethod
 from itertools import count
 
+import msgspec
+
 from broker.log.state import Producer
 from broker.store.streams import Entry
 from broker.wire.batch import BatchHeader, Buffer, place
@@ -41,20 +43,17 @@ class Append(ABC):
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None: ...
 
 
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """The entry that is being appended."""
 
-    __slots__ = ("appends", "base", "end", "max_timestamp", "nonce", "parts", "producers", "size")
-
-    def __init__(self, base: int) -> None:
-        self.base = base
-        self.end = base
-        self.size = 0
-        self.parts: list[Buffer] = []
-        self.appends: list[Append] = []
-        self.producers: dict[int, Producer] = {}
-        self.max_timestamp = -1
-        self.nonce = b""
+    base: int
+    end: int
+    size: int = 0
+    max_timestamp: int = -1
+    nonce: bytes = b""
+    parts: list[Buffer] = []
+    appends: list[Append] = []
+    producers: dict[int, Producer] = {}
 
     def add(self, append: Append, producer: Producer | None) -> None:
         header = append.header

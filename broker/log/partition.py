@@ -41,6 +41,7 @@ from broker.log.tail import CachedEntry, Tail
 from broker.store.resp import append_prefix
 from broker.store.streams import Entry, Streams
 from broker.wire.batch import NO_PRODUCER_ID, headers
+from broker.wire.template import Template
 
 log = logging.getLogger("moldau.log")
 
@@ -92,6 +93,7 @@ class PartitionLog(Reading):
         self._since_snapshot = 0
         self._snapshot_end = 0
         self._snapshot_size = 0
+        self.replies: dict[int, Template] = {}  # a handler's: answers that hardly differ
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -112,7 +114,7 @@ class PartitionLog(Reading):
         # First of all, as answering a refused batch can bring the next one in.
         self.phase = Phase.APPENDING
         queue, state = self._queue, self.state
-        flight = Flight(state.end)
+        flight = Flight(state.end, state.end)
         while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
             append = queue.popleft()
             if append.given_up:

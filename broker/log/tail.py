@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple
+
+import msgspec
 
 from broker.wire.batch import Buffer
 
 
-class CachedEntry(NamedTuple):
+class CachedEntry(msgspec.Struct, frozen=True, gc=False):
     base: int
     end: int
     size: int

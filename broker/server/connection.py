@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from broker.server.budget import Budget
 from broker.store.pipe import coalesce
 from broker.wire.batch import Buffer
@@ -35,17 +37,14 @@ _receive_buffer = bytearray(RECEIVE_BUFFER)
 _receive_view = memoryview(_receive_buffer)
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """A request being served: what came with it, and the place of its reply."""
 
-    __slots__ = ("connection", "header", "on_lost", "parts", "size")
-
-    def __init__(self, connection: Connection, header: RequestHeader, size: int) -> None:
-        self.connection = connection
-        self.header = header
-        self.size = size
-        self.parts: list[Buffer] | None = None  # the reply, once there is one
-        self.on_lost: Callable[[], None] | None = None  # told when nobody waits for it any more
+    connection: Connection
+    header: RequestHeader
+    size: int
+    parts: list[Buffer] | None = None  # the reply, once there is one
+    on_lost: Callable[[], None] | None = None  # told when nobody waits for it any more
 
     def reply(self, message: Message) -> None:
         header = self.header
@@ -58,6 +57,11 @@ class Call:
             log.exception("reply to %s v%d cannot be encoded", header.api.name, header.api_version)
             self.connection.abort()
             return
+        self.connection.answered(self)
+
+    def reply_with(self, frame: list[Buffer]) -> None:
+        """Reply with a frame that is encoded already."""
+        self.parts = frame
         self.connection.answered(self)
 
     def no_reply(self) -> None:

@@ -85,7 +85,8 @@ def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
     """The header at `at`; raises CorruptBatch when it does not fit there."""
     if len(batch) - at < HEADER_SIZE:
         raise CorruptBatch(f"{len(batch) - at} bytes cannot hold a batch header")
-    header = BatchHeader._make(HEADER.unpack_from(batch, at))
+    # What BatchHeader._make does, without its two calls.
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(batch, at))
     if header.length < HEADER_SIZE - LENGTH_OVERHEAD or at + header.size > len(batch):
         raise CorruptBatch(f"batch length {header.length} does not fit {len(batch) - at} bytes")
     return header

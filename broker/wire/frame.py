@@ -19,6 +19,7 @@ from broker.wire.schema import Message
 LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _RESPONSE_HEAD = struct.Struct(">ii")
+JOIN_BELOW = 16384  # smaller responses are made one piece: that is cheaper than writing many
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
 
 
@@ -68,6 +69,8 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
         parts[0] = _RESPONSE_HEAD_TAGS.pack(size + 1, correlation_id, 0)
     else:
         parts[0] = _RESPONSE_HEAD.pack(size, correlation_id)
+    if size < JOIN_BELOW:
+        return [b"".join(parts)]
     return parts
 
 
