@@ -54,7 +54,7 @@ async def _find(
     elif wanted in (EARLIEST, EARLIEST_LOCAL):
         found = Found(log.start, -1)
     elif wanted == MAX_TIMESTAMP:
-        found = await offset_of_largest_timestamp(broker.store.streams, log)
+        found = await offset_of_largest_timestamp(log)
     elif wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         found = None
     elif wanted < 0:

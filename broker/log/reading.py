@@ -2,23 +2,39 @@
 
 Batches are served as they were stored; an entry is only ever cut at a batch's edge. The reader's
 client skips the records before its offset in the first batch.
+
+A log can lie in two streams: what compaction left of its beginning, and the live rest (see
+store/cleaned.py). Either can be trimmed or replaced while somebody reads it, by a worker whose
+announcement has not arrived yet. Nobody is shown a hole for it: the live stream is dense, and the
+base offset of the cleaned part's last entry is known, so that a reader can tell when something it
+should have got is missing. It then reads anew where the log lies, and begins again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
 
-from broker.errors import StoreFault
+from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault
 from broker.log.state import LogState
 from broker.log.tail import Tail
 from broker.store import keys
-from broker.store.streams import Entry, Streams
-from broker.wire.batch import Buffer, cut, find_batch
+from broker.store.cleaned import NOTHING_CLEANED
+from broker.store.streams import Entry, SavedStart, Streams
+from broker.wire.batch import Buffer, cut, find_batch, headers
+
+log = logging.getLogger("moldau.log")
 
 FIRST_COUNT = 8
 MOST_COUNT = 2048
+SCAN_BYTES = 2 << 20  # what a scan reads at a time
 
 ReadDone = Callable[[list[Buffer] | StoreFault], None]
+
+
+class LogMoved(MoldauError):
+    """The log was trimmed or replaced under a scan; where it lies now is known by then."""
 
 
 class Reading:
@@ -30,10 +46,8 @@ class Reading:
         self.tail = tail
         self.state = LogState()
         self.start = 0  # log start offset
-        self.start_bytes = 0  # bytes ever appended before it
-        # A compacted log keeps its cleaned part, all below `clean_end`, in a stream of its own.
-        self.clean_generation = 0
-        self.clean_end = 0
+        self.start_bytes = 0  # bytes ever appended that are gone: before it, or by compaction
+        self.clean = NOTHING_CLEANED
         self.waiters: dict[object, Callable[[], None]] = {}
 
     @property
@@ -46,16 +60,43 @@ class Reading:
         """Bytes from the log start on."""
         return max(self.state.size - self.start_bytes, 0)
 
+    @property
+    def clean_key(self) -> bytes:
+        return keys.clean(self.key, self.clean.generation)
+
     async def load_start(self) -> None:
         """Read where the log starts and what of it is cleaned."""
-        saved = await self._streams.saved_state(self.key)
-        if saved.start > self.start:
-            self.start, self.start_bytes = saved.start, saved.start_bytes
-        if saved.clean is not None:
-            generation, end, start_bytes = map(int, saved.clean.split(b":"))
-            if generation > self.clean_generation:
-                self.clean_generation, self.clean_end = generation, end
-                self.start_bytes = start_bytes
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def loaded(fault: StoreFault | None) -> None:
+            if future.done():
+                return
+            if fault is None:
+                future.set_result(None)
+            else:
+                future.set_exception(fault)
+
+        self.reload_start(loaded)
+        await future
+
+    def reload_start(self, done: Callable[[StoreFault | None], None]) -> None:
+        """`load_start`, for those who cannot wait."""
+
+        def loaded(saved: SavedStart | StoreFault) -> None:
+            if isinstance(saved, StoreFault):
+                done(saved)
+                return
+            # Both only move up; a deleted log has neither.
+            if saved.start >= self.start and saved.clean.generation >= self.clean.generation:
+                self.start, self.start_bytes, self.clean = saved
+            done(None)
+
+        self._streams.saved_start(self.key, loaded)
+
+    @property
+    def view(self) -> tuple[int, int]:
+        """Changes when the log is trimmed or its cleaned part replaced."""
+        return self.start, self.clean.generation
 
     def wake(self) -> None:
         """There is something new: tell everybody who waits for it."""
@@ -99,10 +140,79 @@ class Reading:
         """The same from Redis, in one round trip unless the entries turn out to be small."""
         _StoreRead(self, self._streams, offset, limit, at_least_one, done).start()
 
-    def stream_for(self, offset: int) -> bytes:
-        if offset < self.clean_end:
-            return keys.clean(self.key, self.clean_generation)
-        return self.key
+    async def scan(self, offset: int) -> AsyncGenerator[Entry, None]:
+        """Entries from the one that holds `offset` on, to the end; raises LogMoved.
+
+        Of the store's time and this worker's memory it takes a few MiB at a time, however long
+        the log is.
+        """
+        view, clean, end = self.view, self.clean, self.end
+        if offset < clean.end:
+            if clean.entries:
+                key = self.clean_key
+                entries = await self._streams.entries_at(key, offset, _first_count(self, offset))
+                while True:
+                    for entry in entries:
+                        # In a gap, the entry at or below the offset ends before it.
+                        if entry.base >= offset or end_of(entry) > offset:
+                            yield entry
+                    if not entries:
+                        await self._moved(view)
+                        break
+                    if (last := entries[-1].base) >= clean.last:
+                        break
+                    entries = await self._streams.first_entries(key, last + 1, _next_count(entries))
+            offset = clean.end
+        if offset >= end:
+            return
+        entries = await self._streams.entries_at(self.key, offset, _first_count(self, offset))
+        if not entries or entries[0].base > offset:
+            await self._moved(view)
+        while entries:
+            for entry in entries:
+                yield entry
+            following = end_of(entries[-1])
+            if following >= end:
+                return
+            entries = await self._streams.first_entries(self.key, following, _next_count(entries))
+            if not entries or entries[0].base > following:
+                await self._moved(view)
+
+    async def _moved(self, view: tuple[int, int]) -> None:
+        """Something is missing where a scan looked: why?"""
+        await self.load_start()
+        if self.view != view:
+            raise LogMoved
+        if not await self._streams.exists(self.key):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        log.error("%r has a hole: entries were removed from the store by somebody else", self)
+
+
+def end_of(entry: Entry) -> int:
+    """The offset after the last one of an entry."""
+    end = entry.base
+    for header in headers(entry.blob):
+        end = header.next_offset
+    return end
+
+
+def _first_count(found: Reading, offset: int) -> int:
+    return _fitting(found, offset, SCAN_BYTES)
+
+
+def _fitting(found: Reading, offset: int, limit: int) -> int:
+    """How many entries to ask for first: few enough that large ones are not read in vain."""
+    if offset < found.clean.end:
+        size, entries = found.clean.end_bytes - found.start_bytes, found.clean.entries
+    else:
+        size, entries = found.state.size, found.state.entries
+    average = size // entries if entries else 0
+    return min(limit // max(average, 1) + 1, FIRST_COUNT)
+
+
+def _next_count(entries: list[Entry]) -> int:
+    average = max(sum(len(entry.blob) for entry in entries) // len(entries), 1)
+    return max(min(SCAN_BYTES // average, len(entries) * 4, MOST_COUNT), 1)
 
 
 class _StoreRead:
@@ -119,31 +229,37 @@ class _StoreRead:
     ) -> None:
         self._log = log
         self._streams = streams
-        self._offset = offset
+        self._wanted = offset
         self._limit = limit
         self._at_least_one = at_least_one
         self._done = done
         self._out: list[Buffer] = []
         self._size = 0
-        self._count = FIRST_COUNT
-        self._key = log.stream_for(offset)
-        self._asked = 0
+        self._take_what_is_there = False
 
     def start(self) -> None:
-        self._asked = self._count
+        found = self._log
+        self._view, self._clean = found.view, found.clean
+        self._offset = self._wanted  # nothing before it is wanted
+        if self._offset < self._clean.end and not self._clean.entries:
+            self._offset = self._clean.end
+        self._in_clean = self._offset < self._clean.end
+        self._key = found.clean_key if self._in_clean else found.key
+        self._count = _fitting(found, self._offset, self._limit)
         self._streams.read(self._key, self._offset, self._count, self._first)
 
     def _first(self, entries: list[Entry] | StoreFault) -> None:
-        if isinstance(entries, StoreFault):
-            self._done(entries)
-            return
-        self._asked += 1 if entries and entries[0].base <= self._offset else 0
+        if not isinstance(entries, StoreFault) and entries and entries[0].base <= self._offset:
+            self._count += 1
         self._take(entries)
 
     def _take(self, entries: list[Entry] | StoreFault) -> None:
         if isinstance(entries, StoreFault):
             # What was read already is good; the client comes back for the rest.
             self._done(self._out or entries)
+            return
+        if self._misses_something(entries) and not self._take_what_is_there:
+            self._look_again()
             return
         for entry in entries:
             blob: Buffer = entry.blob
@@ -162,20 +278,48 @@ class _StoreRead:
         if self._size >= self._limit or not self._more(entries):
             self._done(self._out)
 
+    def _misses_something(self, entries: list[Entry]) -> bool:
+        if not entries:
+            return True
+        if self._in_clean:
+            return len(entries) < self._count and entries[-1].base != self._clean.last
+        return entries[0].base > self._offset
+
+    def _look_again(self) -> None:
+        """The log does not lie where we thought, unless it is damaged: find out which."""
+        if self._out:
+            self._done(self._out)  # the client comes back for the rest
+        else:
+            self._log.reload_start(self._looked)
+
+    def _looked(self, fault: StoreFault | None) -> None:
+        found = self._log
+        if fault is not None:
+            self._done(fault)
+        elif self._wanted < found.start:
+            self._done([])  # trimmed meanwhile: the next fetch will be out of range
+        else:
+            if found.view == self._view:
+                # A deleted topic's end, or somebody else's XDEL: what is left must do.
+                log.warning("%r: nothing at offset %d", found, self._offset)
+                self._take_what_is_there = True
+            self.start()
+
     def _more(self, entries: list[Entry]) -> bool:
         """Ask for what follows, as much as the entries so far let expect to fit."""
-        if len(entries) < self._asked:
-            if self._key == self._log.key or self._log.clean_end <= self._offset:
-                return False
-            # The cleaned part is read to its end: go on in the live part.
-            self._offset = max(self._offset, self._log.clean_end)
-            self._key = self._log.key
-            following = self._offset
-        else:
+        if not entries:
+            return False
+        if self._in_clean and entries[-1].base != self._clean.last:
             following = entries[-1].base + 1
+        elif self._in_clean:
+            self._in_clean, self._key = False, self._log.key
+            following = self._offset = self._clean.end
+        else:
+            following = self._offset = end_of(entries[-1])
+            if following >= self._log.end:
+                return False
         average = max(self._size // max(len(self._out), 1), 1)
         expected = (self._limit - self._size) // average + 1
         self._count = min(self._count * 4, MOST_COUNT, expected)
-        self._asked = self._count
         self._streams.read_on(self._key, following, self._count, self._take)
         return True

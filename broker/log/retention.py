@@ -1,40 +1,39 @@
 """Where a log begins: retention by time and size, and DeleteRecords.
 
 The log start only moves up. First it is made known, then the store is trimmed behind it, at the
-edge of an entry; the last entry always stays, because its end is the end of the log. Trimming
-waits for a snapshot of the fold beyond it, so that nothing is forgotten with the bytes.
+edge of an entry. The last entry always stays: the live stream is never empty once it was written
+to, and its end is the end of the log. Trimming waits until the store has a snapshot of the fold
+that covers what goes, so that nothing is forgotten with the bytes.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from contextlib import aclosing
+from weakref import WeakKeyDictionary
 
 from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError
 from broker.log.partition import PartitionLog
-from broker.store import keys
+from broker.log.reading import LogMoved, end_of
+from broker.log.times import Place, forget_places, place_before_time, places
 from broker.store.streams import Entry, Streams
 from broker.store.topics import Change, TopicStore
 from broker.wire.batch import headers
 
 log = logging.getLogger("moldau.retention")
 
-SCAN_COUNT = 32
 NO_LIMIT = -1
-
-
-class Place(NamedTuple):
-    """An entry's edge: its base offset and the bytes ever appended before it."""
-
-    offset: int
-    size: int
+NO_TIMESTAMP = -1
+TRIES = 5  # a log that is compacted just now is counted anew
 
 
 class Retention:
     def __init__(self, streams: Streams, topics: TopicStore) -> None:
         self._streams = streams
         self._topics = topics
+        # What of a log this worker saw trimmed; a crash or a full store may leave something over.
+        self._trimmed: WeakKeyDictionary[PartitionLog, tuple[int, int]] = WeakKeyDictionary()
 
     async def delete_records(self, found: PartitionLog, offset: int) -> int:
         """Raise the log start to `offset` (-1: to the end); gives the new log start."""
@@ -43,22 +42,38 @@ class Retention:
         if not 0 <= offset <= found.end:
             text = f"offset {offset} is not in 0..{found.end}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        for _ in range(TRIES):
+            if offset <= found.start:
+                break
+            generation = found.clean.generation
+            try:
+                edge = await self._edge_before(found, offset)
+            except LogMoved:
+                continue
+            await self._raise_start(found, offset, edge, generation)
         if offset > found.start:
-            await self._raise_start(found, offset, await self._edge_before(found, offset))
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the log is being compacted")
+        await self.trim(found)
         return found.start
 
     async def enforce(self, found: PartitionLog, config: TopicConfig, now_ms: int) -> bool:
         """Apply retention.ms and retention.bytes; True when the log start moved."""
-        if not config.delete or found.start >= found.end:
-            return False
-        oldest_kept = now_ms - config.retention_ms if config.retention_ms != NO_LIMIT else None
-        surplus = found.size - config.retention_bytes if config.retention_bytes != NO_LIMIT else 0
-        first_kept = await self._first_kept(found, oldest_kept, found.start_bytes + surplus)
-        if first_kept.offset <= found.start:
-            return False
-        log.info("%r: log start %d -> %d", found, found.start, first_kept.offset)
-        await self._raise_start(found, first_kept.offset, first_kept)
-        return True
+        moved = False
+        if config.delete and found.start < found.end:
+            oldest = now_ms - config.retention_ms if config.retention_ms != NO_LIMIT else None
+            surplus = (
+                found.size - config.retention_bytes if config.retention_bytes != NO_LIMIT else 0
+            )
+            generation = found.clean.generation
+            try:
+                first = await self._first_kept(found, oldest, found.start_bytes + surplus)
+            except LogMoved:
+                return False  # somebody trims or compacts it: the next round will do
+            if first.offset > found.start:
+                log.info("%r: log start %d -> %d", found, found.start, first.offset)
+                moved = await self._raise_start(found, first.offset, first, generation)
+        await self.trim(found)
+        return moved
 
     async def _first_kept(
         self, found: PartitionLog, oldest_kept_ms: int | None, surplus_until: int
@@ -66,72 +81,92 @@ class Retention:
         """The first entry that neither time nor size removes.
 
         The index takes us near, entry by entry takes us there. Entries go as wholes: one is
-        removed by time when its newest record is too old, by size when all of it is surplus.
+        removed by time when its newest record is too old, by size when all of it is surplus. One
+        without any timestamp goes by time when a later one does.
         """
-        place = Place(found.start, found.start_bytes)
-        for offset, size in await self._streams.index_points(found.key):
-            if offset > place.offset and size <= surplus_until:
-                place = Place(offset, size)
+        first = Place(found.start, found.start_bytes)
+        if surplus_until > first.size:
+            async with aclosing(places(self._streams, found)) as indexed:
+                async for place in indexed:
+                    if first.offset < place.offset and place.size <= surplus_until:
+                        first = place
         if oldest_kept_ms is not None:
-            point = await self._streams.index_before(found.key, oldest_kept_ms)
-            if point is not None and point[0] > place.offset:
-                place = Place(*point)
-        while place.offset < found.end:
-            key = found.stream_for(place.offset)
-            entries = await self._streams.entries_at(key, place.offset, SCAN_COUNT)
-            if not entries:
-                return place
-            for entry in entries:
-                end, newest = _end_and_newest(entry)
-                too_old = oldest_kept_ms is not None and newest < oldest_kept_ms
-                after = place.size + len(entry.blob)
-                if not too_old and after > surplus_until:
-                    return place
-                place = Place(end, after)
-        return place
+            first = max(first, await place_before_time(self._streams, found, oldest_kept_ms))
+        position = first.size
+        async with aclosing(found.scan(first.offset)) as entries:
+            async for entry in entries:
+                position += len(entry.blob)
+                newest = _newest(entry)
+                too_old = oldest_kept_ms is not None and NO_TIMESTAMP < newest < oldest_kept_ms
+                if too_old or position <= surplus_until:
+                    first = Place(end_of(entry), position)
+                elif newest > NO_TIMESTAMP or oldest_kept_ms is None:
+                    break
+        return first
 
     async def _edge_before(self, found: PartitionLog, offset: int) -> Place:
-        """The edge of the entry that contains `offset`, with the bytes before it."""
-        place = Place(found.start, found.start_bytes)
-        for point, size in await self._streams.index_points(found.key):
-            if place.offset < point <= offset:
-                place = Place(point, size)
-        while place.offset < offset:
-            key = found.stream_for(place.offset)
-            entries = await self._streams.entries_at(key, place.offset, SCAN_COUNT)
-            if not entries:
-                break
-            for entry in entries:
-                end, _ = _end_and_newest(entry)
+        """The edge of the entry that contains `offset`."""
+        edge = Place(found.start, found.start_bytes)
+        async with aclosing(places(self._streams, found)) as indexed:
+            async for place in indexed:
+                if edge.offset < place.offset <= offset:
+                    edge = place
+        async with aclosing(found.scan(edge.offset)) as entries:
+            async for entry in entries:
+                end = end_of(entry)
                 if end > offset:
-                    return place
-                place = Place(end, place.size + len(entry.blob))
-        return place
+                    break
+                edge = Place(end, edge.size + len(entry.blob))
+        return edge
 
-    async def _raise_start(self, found: PartitionLog, start: int, edge: Place) -> None:
-        await self._streams.raise_start(found.key, start, edge.size)
+    async def _raise_start(
+        self, found: PartitionLog, start: int, edge: Place, generation: int
+    ) -> bool:
+        """False when the generation in which `edge` was found is no longer current."""
+        raised = await self._streams.raise_start(found.key, start, edge.size, generation)
         await found.load_start()
-        await self._topics.announce(Change("start", found.topic, found.partition))
-        await self._trim(found, edge.offset)
+        if raised:
+            await self._topics.announce(Change("start", found.topic, found.partition))
+        return raised
 
-    async def _trim(self, found: PartitionLog, first_kept: int) -> None:
-        last = await self._streams.last_entry(found.key)
-        if last is None:
+    async def trim(self, found: PartitionLog) -> None:
+        """Free what lies before the log start, and in the live stream what is cleaned."""
+        start, clean = found.start, found.clean
+        if self._trimmed.get(found) == found.view:
             return
-        await found.save_snapshot()
-        await self._streams.trim(found.key, min(first_kept, last.base))
-        points = await self._streams.index_points(found.key)
-        await self._streams.drop_index(
-            found.key, [point for point in points if point[0] < first_kept]
-        )
-        if found.clean_generation:
-            clean = keys.clean(found.key, found.clean_generation)
-            await self._streams.trim(clean, first_kept)
+        wanted = found.view
+        first = await self._live_edge(found, max(start, clean.end))
+        if first is not None and first > 0:
+            if not await self._is_covered(found, first):
+                return
+            await self._streams.trim(found.key, first)
+            await forget_places(self._streams, found.key, first)
+        if clean.entries and start > 0:
+            await self._trim_clean(found)
+        self._trimmed[found] = wanted
+
+    async def _live_edge(self, found: PartitionLog, offset: int) -> int | None:
+        entries = await self._streams.entries_at(found.key, offset, 1)
+        return entries[0].base if entries else None
+
+    async def _is_covered(self, found: PartitionLog, offset: int) -> bool:
+        """Is there a snapshot of the fold up to `offset` in the store, not just asked for?"""
+        if await self._streams.snapshot_at(found.key) < offset:
+            await found.save_snapshot()
+            return await self._streams.snapshot_at(found.key) >= offset
+        return True
+
+    async def _trim_clean(self, found: PartitionLog) -> None:
+        start, key = found.start, found.clean_key
+        first = found.clean.end
+        if start < first:
+            entries = await self._streams.entries_at(key, start, 1)
+            if not entries:
+                return
+            first = entries[0].base if end_of(entries[0]) > start else start
+        await self._streams.trim(key, first)
+        await forget_places(self._streams, key, start)
 
 
-def _end_and_newest(entry: Entry) -> tuple[int, int]:
-    end, newest = entry.base, -1
-    for header in headers(entry.blob):
-        end = header.next_offset
-        newest = max(newest, header.max_timestamp)
-    return end, newest
+def _newest(entry: Entry) -> int:
+    return max((header.max_timestamp for header in headers(entry.blob)), default=NO_TIMESTAMP)

@@ -1,19 +1,21 @@
 """Offsets by timestamp: the sparse index says where to begin, batch headers where to stop.
 
-Only the one batch that holds the answer is decoded.
+Only the one batch that holds the answer is decoded. Index points stand about a MiB apart; those
+of the cleaned part of a compacted log are in an index of their own, so that their positions fit
+the generation they were counted in.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import NamedTuple
 
-from broker.log.reading import Reading
+from broker.log.reading import LogMoved, Reading
 from broker.store.streams import Streams
 from broker.wire.batch import read_header, split_batches
-from broker.wire.records import first_at_or_after, offset_of_max_timestamp
+from broker.wire.records import first_at_or_after, read_records
 
-SCAN_COUNT = 16
 DECODED_LIMIT = 1 << 30
 
 
@@ -22,50 +24,117 @@ class Found(NamedTuple):
     timestamp: int
 
 
-async def batches_from(streams: Streams, log: Reading, offset: int) -> AsyncIterator[memoryview]:
-    """The batches from the one that contains `offset` on, in order."""
-    while offset < log.end:
-        key = log.stream_for(offset)
-        entries = await streams.entries_at(key, offset, SCAN_COUNT)
-        following = offset
-        for entry in entries:
-            for batch in split_batches(entry.blob):
-                header = read_header(batch)
-                if header.next_offset > offset:
-                    yield batch
-                following = max(following, header.next_offset)
-        if following == offset:
-            if offset >= log.clean_end:
-                return
-            following = log.clean_end  # nothing of the cleaned part is left from here on
-        offset = following
+class Place(NamedTuple):
+    """An entry's edge: its base offset and its position in all bytes ever appended."""
+
+    offset: int
+    size: int
+
+
+# --- the sparse index ---
+
+
+async def place_before_time(streams: Streams, log: Reading, timestamp: int) -> Place:
+    """A place before which every timestamp is below `timestamp`; the log start at least."""
+    start = Place(log.start, log.start_bytes)
+    clean = log.clean
+    point = await streams.index_before(log.key, timestamp)
+    if point is not None and point[0] >= clean.end:
+        return max(start, Place(*point))
+    if log.start < clean.end:
+        point = await streams.index_before(log.clean_key, timestamp)
+        if point is not None:
+            return max(start, Place(*point))
+    return start
+
+
+async def places(streams: Streams, log: Reading) -> AsyncGenerator[Place, None]:
+    """Every indexed place after the log start, in order but where timestamps are equal."""
+    clean = log.clean
+    if log.start < clean.end:
+        async for place in _all_places(streams, log.clean_key):
+            if place.offset > log.start:
+                yield place
+    async for place in _all_places(streams, log.key):
+        if place.offset >= clean.end and place.offset > log.start:
+            yield place
+
+
+async def forget_places(streams: Streams, key: bytes, first_kept: int) -> None:
+    """Remove from a stream's index what points before `first_kept`."""
+    while points := await streams.index_points(key):
+        stale = [point for point in points if point[0] < first_kept]
+        await streams.drop_index(key, stale)
+        if len(stale) < len(points):
+            break
+
+
+async def _all_places(streams: Streams, key: bytes) -> AsyncGenerator[Place, None]:
+    page = 0
+    while points := await streams.index_points(key, page):
+        for point in points:
+            yield Place(*point)
+        page += 1
+
+
+# --- look-up ---
+
+
+async def batches_from(log: Reading, offset: int) -> AsyncGenerator[memoryview, None]:
+    """The batches from the one that contains `offset` on, in order, each once."""
+    while True:
+        try:
+            async for entry in log.scan(offset):
+                for batch in split_batches(entry.blob):
+                    following = read_header(batch).next_offset
+                    if following > offset:
+                        yield batch
+                        offset = following
+        except LogMoved:
+            offset = max(offset, log.start)
+        else:
+            return
 
 
 async def offset_for_timestamp(streams: Streams, log: Reading, timestamp: int) -> Found | None:
     """The first record whose timestamp is at least `timestamp`."""
-    point = await streams.index_before(log.key, timestamp)
-    start = max(log.start, point[0] if point is not None else 0)
-    async for batch in batches_from(streams, log, start):
-        if read_header(batch).max_timestamp < timestamp:
-            continue
-        found = first_at_or_after(batch, timestamp, DECODED_LIMIT)
-        if found is not None and found[0] >= log.start:
-            return Found(*found)
+    place = await place_before_time(streams, log, timestamp)
+    async with aclosing(batches_from(log, place.offset)) as batches:
+        async for batch in batches:
+            if read_header(batch).max_timestamp < timestamp:
+                continue
+            found = first_at_or_after(batch, timestamp, DECODED_LIMIT, log.start)
+            if found is not None:
+                return Found(*found)
     return None
 
 
-async def offset_of_largest_timestamp(streams: Streams, log: Reading) -> Found | None:
-    """The record with the largest timestamp (KIP-734)."""
-    state = log.state
-    begin = state.max_timestamp_base if state.max_timestamp_base >= log.start else log.start
+async def offset_of_largest_timestamp(log: Reading) -> Found | None:
+    """The first record with the largest timestamp (KIP-734)."""
+    state, clean = log.state, log.clean
+    begin = state.max_timestamp_base
+    if begin < clean.end:
+        # It lies, or lay, where compaction has been: begin with the largest of what it left.
+        begin = clean.max_timestamp_base
     best: memoryview | None = None
     largest = -1
-    async for batch in batches_from(streams, log, begin):
-        header = read_header(batch)
-        if header.max_timestamp > largest:
-            best, largest = batch, header.max_timestamp
-        if largest == state.max_timestamp:
-            break
-    if best is None:
-        return None
-    return Found(*offset_of_max_timestamp(best, DECODED_LIMIT))
+    async with aclosing(batches_from(log, max(begin, log.start))) as batches:
+        async for batch in batches:
+            header = read_header(batch)
+            newest = header.max_timestamp
+            if newest > largest and header.base_offset < log.start:
+                newest = _newest(batch, log.start).timestamp
+            if newest > largest:
+                best, largest = batch, newest
+            if largest == state.max_timestamp:
+                break
+    return None if best is None else _newest(best, log.start)
+
+
+def _newest(batch: memoryview, start: int) -> Found:
+    """The first record from `start` on that has the largest timestamp; -1 twice for none."""
+    found = Found(-1, -1)
+    for record in read_records(batch, DECODED_LIMIT):
+        if record.offset >= start and record.timestamp > found.timestamp:
+            found = Found(record.offset, record.timestamp)
+    return found

@@ -12,6 +12,8 @@
     moldau:<topic>:<partition>:state      hash    log start, snapshot of the fold, cleaning
     moldau:<topic>:<partition>:times      zset    sparse index: running max timestamp -> place
     moldau:<topic>:<partition>:clean:<n>  stream  the compacted prefix, generation n
+    moldau:<topic>:<partition>:clean:<n>:times  its time index
+    moldau:<topic>:<partition>:cleaner    string  who compacts the log now, with expiry
 
 A topic name has no colon, so nothing of a partition can meet another topic's keys. Where a
 topic's name could meet one of our own (`moldau:wake:0`), and for a topic that was deleted and
@@ -49,6 +51,16 @@ def times(log: bytes) -> bytes:
 
 def clean(log: bytes, generation: int) -> bytes:
     return log + b":clean:%d" % generation
+
+
+def generation(log: bytes, number: int) -> tuple[bytes, bytes]:
+    """Every key of a generation of the compacted prefix."""
+    name = clean(log, number)
+    return name, times(name)
+
+
+def cleaner(log: bytes) -> bytes:
+    return log + b":cleaner"
 
 
 def wake(worker: int) -> bytes:

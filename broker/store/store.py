@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from broker.store.cleaned import Cleaned
 from broker.store.pipe import Pipe, within
 from broker.store.streams import CONTROL_TIMEOUT, Streams
 from broker.store.target import Target
@@ -30,6 +31,7 @@ class Store:
         self.control = pipe("control")
         self.blocking = pipe("blocking", stall_after=60.0)
         self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
+        self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control)
 
     async def connect(self) -> None:

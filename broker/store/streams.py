@@ -11,23 +11,29 @@ from typing import Any, NamedTuple
 
 from broker.errors import StoreFault, StoreRefused
 from broker.store import keys, resp
+from broker.store.cleaned import CleanPart, decode_part
 from broker.store.pipe import Done, Pipe, within
 from broker.wire.batch import Buffer
 
 CONTROL_TIMEOUT = 15.0
-# XTRIM MINID ~ stops after 10,000 entries a call; without ~ it would block the store.
-TRIM_STEP = 10_000
+# Entries freed in one command: 1,000 take the store about a millisecond.
+TRIM_STEP = 1000
+INDEX_PAGE = 512
 
-# A log's start only ever moves up, whoever moves it and in whatever order that arrives.
+# The state of a log is there from its creation to its deletion, so no script brings it back.
+#
+# A log's start only ever moves up, whoever moves it and in whatever order that arrives; and its
+# bytes are those of the generation they were counted in.
 _RAISE_START = (
-    "local now = tonumber(redis.call('HGET', KEYS[1], 'start') or '0') "
-    "if tonumber(ARGV[1]) > now then "
+    "local state = redis.call('HMGET', KEYS[1], 'start', 'clean_current') "
+    "if not state[1] or tonumber(state[2] or '0') ~= tonumber(ARGV[3]) then return -1 end "
+    "if tonumber(ARGV[1]) > tonumber(state[1]) then "
     "redis.call('HSET', KEYS[1], 'start', ARGV[1], 'start_bytes', ARGV[2]) return 1 end return 0"
 )
 # A snapshot of the fold only ever moves on.
 _RAISE_SNAPSHOT = (
-    "local at = tonumber(redis.call('HGET', KEYS[1], 'snapshot_at') or '-1') "
-    "if tonumber(ARGV[1]) > at then "
+    "local state = redis.call('HMGET', KEYS[1], 'start', 'snapshot_at') "
+    "if state[1] and tonumber(ARGV[1]) > tonumber(state[2] or '-1') then "
     "redis.call('HSET', KEYS[1], 'snapshot_at', ARGV[1], 'snapshot', ARGV[2]) return 1 end return 0"
 )
 
@@ -38,15 +44,24 @@ class Entry(NamedTuple):
     nonce: bytes
 
 
+class SavedStart(NamedTuple):
+    """Where a log begins and what of it is cleaned: read at once, so they fit each other."""
+
+    start: int
+    start_bytes: int
+    clean: CleanPart
+
+
 class SavedState(NamedTuple):
     """What stands beside a log: see keys.py."""
 
     start: int
     start_bytes: int
+    clean: CleanPart
     snapshot: bytes | None
-    clean: bytes | None
 
 
+StartDone = Callable[[SavedStart | StoreFault], None]
 EntriesDone = Callable[[list[Entry] | StoreFault], None]
 
 
@@ -168,30 +183,48 @@ class Streams:
             if not str(fault).startswith("BUSYGROUP"):
                 raise
         await self._control_call("XGROUP", "DESTROY", key, "moldau-create")
+        await self._control_call("HSETNX", keys.state(key), "start", 0)
 
     async def remove(self, key: bytes) -> None:
         """Everything of a partition; one key a command, so that a Redis cluster would do."""
-        generation = await self._control_call("HGET", keys.state(key), "clean_generation")
-        for name in (key, keys.state(key), keys.times(key)):
+        # The log first: a compaction that is under way looks whether it is still there.
+        await self._control_call("UNLINK", key)
+        saved, allocated = await self._control_call(
+            "HMGET", keys.state(key), "clean", "clean_allocated"
+        )
+        part = decode_part(saved)
+        generations = {part.previous, *range(part.generation, int(allocated or 0) + 1)} - {0}
+        for number in sorted(generations):
+            for name in keys.generation(key, number):
+                await self._control_call("UNLINK", name)
+        for name in (keys.state(key), keys.times(key)):
             await self._control_call("UNLINK", name)
-        if generation is not None:
-            for number in (int(generation) - 1, int(generation), int(generation) + 1):
-                await self._control_call("UNLINK", keys.clean(key, number))
+
+    async def exists(self, key: bytes) -> bool:
+        return bool(await self._read_call("EXISTS", key))
 
     async def saved_state(self, key: bytes) -> SavedState:
-        start, start_bytes, snapshot, clean = await self._read_call(
-            "HMGET", keys.state(key), "start", "start_bytes", "snapshot", "clean"
-        )
-        return SavedState(int(start or 0), int(start_bytes or 0), snapshot, clean)
+        *start, snapshot = await self._read_call("HMGET", keys.state(key), *_START, "snapshot")
+        return SavedState(*_saved_start(start), snapshot)
+
+    def saved_start(self, key: bytes, done: StartDone) -> None:
+        def finish(reply: Any) -> None:
+            done(reply if isinstance(reply, StoreFault) else _saved_start(reply))
+
+        self._reads.send((resp.command("HMGET", keys.state(key), *_START),), finish)
 
     async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes) -> None:
         await self._control_call("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), offset, snapshot)
 
-    async def raise_start(self, key: bytes, start: int, start_bytes: int) -> bool:
-        moved = await self._control_call(
-            "EVAL", _RAISE_START, 1, keys.state(key), start, start_bytes
-        )
-        return bool(moved)
+    async def snapshot_at(self, key: bytes) -> int:
+        """The offset up to which a snapshot covers the log, -1 without one."""
+        return int(await self._control_call("HGET", keys.state(key), "snapshot_at") or -1)
+
+    async def raise_start(self, key: bytes, start: int, start_bytes: int, generation: int) -> bool:
+        """False when the bytes were counted in a generation that is no longer current."""
+        words = (start, start_bytes, generation)
+        outcome: int = await self._control_call("EVAL", _RAISE_START, 1, keys.state(key), *words)
+        return outcome >= 0
 
     async def trim(self, key: bytes, first_kept: int) -> int:
         """Remove the entries below `first_kept` (a base offset), a bounded step at a time."""
@@ -201,7 +234,7 @@ class Streams:
                 "XTRIM", key, "MINID", "~", b"%d-1" % first_kept, "LIMIT", TRIM_STEP
             )
             removed += step
-            if step < TRIM_STEP:
+            if step == 0:
                 break
         # `~` stops at a node's edge: what is left there is less than one node.
         rest: int = await self._control_call("XTRIM", key, "MINID", "=", b"%d-1" % first_kept)
@@ -221,16 +254,25 @@ class Streams:
         )
         return _point(reply[0]) if reply else None
 
-    async def index_points(self, key: bytes) -> list[tuple[int, int]]:
-        """Every point (offset, bytes), oldest first."""
-        reply = await self._read_call("ZRANGE", keys.times(key), 0, -1)
-        return sorted(_point(member) for member in reply)
+    async def index_points(self, key: bytes, page: int = 0) -> list[tuple[int, int]]:
+        """A page of points (offset, bytes), by time: oldest first but where times are equal."""
+        first = page * INDEX_PAGE
+        reply = await self._read_call("ZRANGE", keys.times(key), first, first + INDEX_PAGE - 1)
+        return [_point(member) for member in reply]
 
     async def drop_index(self, key: bytes, points: list[tuple[int, int]]) -> None:
         if points:
             await self._control_call(
                 "ZREM", keys.times(key), *(f"{offset}:{size}" for offset, size in points)
             )
+
+
+_START = ("start", "start_bytes", "clean")
+
+
+def _saved_start(reply: list[bytes | None]) -> SavedStart:
+    start, start_bytes, clean = reply
+    return SavedStart(int(start or 0), int(start_bytes or 0), decode_part(clean))
 
 
 def _point(member: bytes) -> tuple[int, int]:

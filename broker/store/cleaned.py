@@ -1,0 +1,154 @@
+"""The cleaned part of a compacted log: the commands that write one and put it in place.
+
+A stream only grows at its end, so what compaction leaves of a log is written into a stream of its
+own, a *generation*, which takes the place of the log's beginning in one step. Each try has a
+number nobody else will ever get: a worker that slept through the end of its lease writes into a
+stream that is gone, or loses the switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from broker.store import keys, resp
+from broker.store.pipe import Pipe, within
+from broker.wire.batch import Buffer
+
+PATIENCE = 30.0  # seconds for an answer: nobody waits for a pass
+
+# A deleted topic's state must not come back.
+_ALLOCATE = (
+    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
+    "return redis.call('HINCRBY', KEYS[1], 'clean_allocated', 1)"
+)
+# Only in the place of what the pass began with, and only with a snapshot of the fold that covers
+# what is about to be trimmed.
+_SWITCH = (
+    "local state = redis.call('HMGET', KEYS[1], 'clean_current', 'start', 'snapshot_at') "
+    "if tonumber(state[1] or '0') ~= tonumber(ARGV[1]) then return 0 end "
+    "if tonumber(state[2] or '-1') ~= tonumber(ARGV[2]) then return 0 end "
+    "if tonumber(state[3] or '-1') < tonumber(ARGV[3]) then return 0 end "
+    "redis.call('HSET', KEYS[1], 'clean_current', ARGV[4], 'clean', ARGV[5], "
+    "'start_bytes', ARGV[6]) return 1"
+)
+_RENEW = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then "
+    "return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+)
+_RELEASE = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+)
+
+
+class CleanPart(msgspec.Struct, array_like=True, frozen=True):
+    """What stands in the place of a log's beginning, as long as `generation` is current.
+
+    Bytes are positions in everything ever appended to the log: where an entry of the cleaned part
+    stands is `end_bytes` less what follows it there, so positions go on across the border.
+    """
+
+    generation: int = 0
+    end: int = 0  # all offsets below are here, if anywhere; a base offset in the live stream
+    end_bytes: int = 0
+    last: int = -1  # base offset of its last entry: how a reader knows that it saw everything
+    entries: int = 0
+    max_timestamp: int = -1
+    max_timestamp_base: int = -1
+    tombstones_until: int = -1  # the latest delete horizon in it
+    previous: int = 0  # the generation it replaced
+
+
+NOTHING_CLEANED = CleanPart()
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(CleanPart).decode
+
+
+def decode_part(value: bytes | None) -> CleanPart:
+    return NOTHING_CLEANED if value is None else _decode(value)
+
+
+class Cleaned:
+    """Writes generations. Large entries go by the pipe of appends, the rest by the control pipe."""
+
+    def __init__(self, bulk: Pipe, control: Pipe) -> None:
+        self._bulk = bulk
+        self._control = control
+
+    async def _call(self, *words: bytes | str | int) -> Any:
+        return await within(PATIENCE, self._control.call(*words))
+
+    # --- one pass at a time ---
+
+    async def take_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
+        words = (keys.cleaner(key), token, "NX", "PX", milliseconds)
+        return bool(await self._call("SET", *words))
+
+    async def renew_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
+        words = (keys.cleaner(key), token, milliseconds)
+        return bool(await self._call("EVAL", _RENEW, 1, *words))
+
+    async def release_lease(self, key: bytes, token: bytes) -> None:
+        await self._call("EVAL", _RELEASE, 1, keys.cleaner(key), token)
+
+    # --- a generation's life ---
+
+    async def begin(self, key: bytes) -> int:
+        """An empty stream for a new generation; 0 when the log was deleted."""
+        generation: int = await self._call("EVAL", _ALLOCATE, 1, keys.state(key))
+        if not generation:
+            return 0
+        name = keys.clean(key, generation)
+        await self._call("XGROUP", "CREATE", name, "moldau-create", "$", "MKSTREAM")
+        await self._call("XGROUP", "DESTROY", name, "moldau-create")
+        # A deletion removes the log before its generations: it either sees ours or we see it.
+        if not await self._call("EXISTS", key):
+            await self.drop(key, generation)
+            return 0
+        return generation
+
+    async def append(
+        self, key: bytes, generation: int, base: int, parts: list[Buffer], size: int
+    ) -> bool:
+        """Add an entry; False when somebody removed the generation."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(reply: Any) -> None:
+            if future.done():
+                return
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+        prefix = resp.append_prefix(keys.clean(key, generation))
+        self._bulk.send(resp.append(prefix, base, parts, size, b""), answered)
+        return await within(PATIENCE, future) is not None
+
+    async def index(
+        self, key: bytes, generation: int, points: Iterable[tuple[int, int, int]]
+    ) -> None:
+        """Points (running maximum of timestamps, offset, bytes) of a generation, all of them."""
+        words = [word for newest, offset, size in points for word in (newest, f"{offset}:{size}")]
+        if words:
+            await self._call("ZADD", keys.times(keys.clean(key, generation)), *words)
+
+    async def switch(
+        self, key: bytes, old: CleanPart, start: int, new: CleanPart, start_bytes: int
+    ) -> bool:
+        """Put `new` in the place of `old`; False when either or the log start has moved."""
+        words = (old.generation, start, new.end, new.generation, _encode(new), start_bytes)
+        return bool(await self._call("EVAL", _SWITCH, 1, keys.state(key), *words))
+
+    async def drop(self, key: bytes, generation: int) -> None:
+        for name in keys.generation(key, generation):
+            await self._call("UNLINK", name)
+
+    async def drop_all_but(self, key: bytes, current: CleanPart, own: int) -> None:
+        """Remove what earlier tries left behind; by the holder of the lease."""
+        leftover = {current.previous, *range(current.generation + 1, own)}
+        for generation in sorted(leftover - {0, current.generation, own}):
+            await self.drop(key, generation)
