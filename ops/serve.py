@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from broker.config import OPTIONS, ConfigError, ServeSettings, load_settings
+from broker.config import ConfigError, ServeSettings, load_settings
 from broker.configs.catalogue import InvalidConfig
 from broker.configs.validate import validate_static
 from broker.logs_format import set_up_logging
+from broker.options import OPTIONS
 from ops import embedded
 from router.children import EXIT_BOOT_FAILURE, ChildSpec
 from router.ports import check_ports

@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from broker.config import (
-    OPTIONS,
     ConfigError,
     Endpoint,
-    Option,
     ServeSettings,
     WorkerSettings,
     load_settings,
 )
+from broker.options import OPTIONS, Option
 
 
 @pytest.fixture

@@ -1,0 +1,209 @@
+"""The options of `moldau serve`: the table of them all, and how each value is read.
+
+A value is text (from a flag or the environment) or already typed (from TOML). A parser returns it
+in its final form or raises ValueError with what was expected; where it stood is said by the caller.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+ENV_PREFIX = "MOLDAU_"
+MIB = 1024 * 1024
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("expected some text")
+    return value.strip()
+
+
+def _integer(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise TypeError
+            number = int(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"expected a whole number, got {value!r}") from None
+        if not low <= number <= high:
+            raise ValueError(f"expected a number from {low} to {high}, got {number}")
+        return number
+
+    return parse
+
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+
+
+def _size(low: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, int | str) else None
+        if match is None or isinstance(value, bool):
+            raise ValueError(f'expected bytes such as 1048576, "512mb" or "4gb", got {value!r}')
+        size = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()]
+        if size < low:
+            raise ValueError(f"expected at least {low} bytes, got {size}")
+        return size
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        # TOML's bare `no` is a syntax error, but `false` is what people write for it.
+        text = "no" if value is False else str(value).strip().lower()
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}")
+        return text
+
+    return parse
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in {"true", "yes", "on", "1"}:
+        return True
+    if text in {"false", "no", "off", "0"}:
+        return False
+    raise ValueError(f"expected true or false, got {value!r}")
+
+
+def _redis_url(value: object) -> str:
+    url = _text(value)
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        # The value is not repeated: it may hold a password.
+        raise ValueError("expected redis://host:port, rediss://host:port or unix:///path")
+    return url
+
+
+def _advertised_host(value: object) -> str:
+    host = _text(value)
+    if host in WILDCARD_HOSTS:
+        raise ValueError(f"{host} is not an address clients can connect to: name this machine")
+    return host
+
+
+def _directory(value: object) -> str:
+    return os.path.abspath(os.path.expanduser(_text(value)))
+
+
+class Option(NamedTuple):
+    """One option of `serve`, wherever it is set."""
+
+    name: str
+    parse: Callable[[object], object]
+    metavar: str
+    help: str
+    group: str
+
+    @property
+    def field(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.field.upper()
+
+
+_LISTEN, _STORE, _TUNING = "listening", "store", "tuning"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("host", _text, "HOST", "address to listen on (127.0.0.1)", _LISTEN),
+    Option(
+        "port",
+        _integer(1, 65534),
+        "PORT",
+        "bootstrap port (9092); worker i listens on PORT+1+i",
+        _LISTEN,
+    ),
+    Option("workers", _integer(1, 256), "N", "worker processes (2, on one core 1)", _LISTEN),
+    Option(
+        "routers",
+        _integer(1, 64),
+        "N",
+        "router processes (1); no effect yet: workers share PORT",
+        _LISTEN,
+    ),
+    Option(
+        "advertise",
+        _choice("workers", "router"),
+        "workers|router",
+        "what clients are told: every worker's own port (workers, the default), "
+        "or the bootstrap port only (router), for networks that let one port through",
+        _LISTEN,
+    ),
+    Option(
+        "advertised-host",
+        _advertised_host,
+        "HOST",
+        "host name or address clients are told (the host; this machine's name for 0.0.0.0)",
+        _LISTEN,
+    ),
+    Option(
+        "redis",
+        _redis_url,
+        "URL",
+        "use this Redis 7.0+ or Valkey 8.0+ (redis://, rediss://, unix://) "
+        "instead of the embedded store",
+        _STORE,
+    ),
+    Option(
+        "data-dir",
+        _directory,
+        "DIR",
+        "where the embedded store keeps its data ($XDG_DATA_HOME/moldau, ~/.local/share/moldau)",
+        _STORE,
+    ),
+    Option(
+        "store-fsync",
+        _choice("everysec", "always", "no"),
+        "WHEN",
+        "when the embedded store forces writes to disk: everysec (default), always, no",
+        _STORE,
+    ),
+    Option(
+        "store-maxmemory",
+        _size(0),
+        "SIZE",
+        "memory limit of the embedded store, such as 4gb (0: none); "
+        "when it is full, producers get a retriable error, nothing is evicted",
+        _STORE,
+    ),
+    Option(
+        "max-request-bytes",
+        _size(1024),
+        "SIZE",
+        "largest request a client may send (100mb)",
+        _TUNING,
+    ),
+    Option(
+        "tail-cache-bytes", _size(0), "SIZE", "newest log bytes a worker keeps (128mb)", _TUNING
+    ),
+    Option(
+        "inflight-bytes", _size(MIB), "SIZE", "requests a worker holds at once (256mb)", _TUNING
+    ),
+    Option(
+        "connection-inflight-bytes",
+        _size(MIB),
+        "SIZE",
+        "requests and replies held for one connection (32mb)",
+        _TUNING,
+    ),
+    Option(
+        "snapshot-entries",
+        _integer(1, 1_000_000),
+        "N",
+        "log entries between snapshots of a partition's state (1000)",
+        _TUNING,
+    ),
+    Option(
+        "log-level", _choice(*LOG_LEVELS), "LEVEL", "debug, info (default), warning, error", _TUNING
+    ),
+    Option("log-json", _boolean, "true|false", "log lines as JSON (false)", _TUNING),
+)
