@@ -83,9 +83,8 @@ class Dispatcher:
         if decode is None:
             decode = self._decoders[place] = api.request_codec(header.api_version).decode
         try:
-            request, end = decode(frame, header.body_at)
-            if end != len(frame):
-                raise MalformedMessage(f"{len(frame) - end} bytes after the request")
+            # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata has some.
+            request, _ = decode(frame, header.body_at)
         except MalformedMessage as fault:
             log.warning(
                 "closing %s: malformed %s v%d: %s", call.peer, api.name, header.api_version, fault

@@ -20,9 +20,9 @@ from typing import cast
 import msgspec
 
 from broker.server.budget import Budget
-from broker.store.pipe import coalesce
 from broker.wire.batch import Buffer
 from broker.wire.frame import LENGTH, RequestHeader, read_request_header, response_frame
+from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 

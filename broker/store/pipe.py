@@ -28,32 +28,13 @@ from broker.errors import (
 from broker.store.resp import command
 from broker.store.target import Target
 from broker.wire.batch import Buffer
+from broker.wire.parts import coalesce
 
 log = logging.getLogger("moldau.store")
 
 Done = Callable[[Any], None]
 
-JOIN_BELOW = 8192  # smaller parts are joined: a system call's vector entry costs more than a copy
 FIRST_RETRY, LAST_RETRY = 0.05, 1.0
-
-
-def coalesce(parts: list[Buffer]) -> list[Buffer]:
-    """Join runs of small parts, leave large ones as they are."""
-    if len(parts) == 1:
-        return parts
-    out: list[Buffer] = []
-    run: list[Buffer] = []
-    for part in parts:
-        if len(part) < JOIN_BELOW:
-            run.append(part)
-            continue
-        if run:
-            out.append(b"".join(run))
-            run = []
-        out.append(part)
-    if run:
-        out.append(b"".join(run))
-    return out
 
 
 def reply_error(text: str) -> StoreFault:

@@ -7,20 +7,12 @@ import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from redis.asyncio.connection import SSLConnection, parse_url
 
+from broker.store.check import mask
+
 OPEN_TIMEOUT = 5.0
-
-
-def masked(url: str) -> str:
-    """The URL without its password: what may stand in a log line."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    where = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{where}"))
 
 
 class Target:
@@ -28,7 +20,7 @@ class Target:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.label = masked(url)
+        self.label = mask(url)  # what may stand in a log line
         options: dict[str, Any] = dict(parse_url(url))
         self._path: str | None = options.get("path")
         self._host: str = options.get("host", "localhost")

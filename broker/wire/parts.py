@@ -1,0 +1,26 @@
+"""Bytes in parts: how many pieces a write is made of."""
+
+from __future__ import annotations
+
+from broker.wire.batch import Buffer
+
+JOIN_BELOW = 8192  # smaller parts are joined: an entry in a system call's vector costs more
+
+
+def coalesce(parts: list[Buffer]) -> list[Buffer]:
+    """Join runs of small parts, leave large ones as they are."""
+    if len(parts) == 1:
+        return parts
+    out: list[Buffer] = []
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) < JOIN_BELOW:
+            run.append(part)
+            continue
+        if run:
+            out.append(b"".join(run))
+            run = []
+        out.append(part)
+    if run:
+        out.append(b"".join(run))
+    return out
