@@ -14,8 +14,8 @@ from broker.wire.batch import BatchHeader, Buffer, place
 
 JOIN_LIMIT = 1 << 16  # smaller entries are kept in one piece
 
-# Entries without an idempotent batch carry a nonce: without one, two workers' identical batches
-# could not be told apart after a lost connection.
+# Entries with a batch that is not idempotent carry a nonce: without one, two workers' identical
+# batches could not be told apart after a lost connection.
 _writer = os.urandom(6)
 _appends = count()
 
@@ -50,7 +50,9 @@ class Flight(msgspec.Struct, eq=False):
     end: int
     size: int = 0
     max_timestamp: int = -1
+    max_timestamp_base: int = -1
     nonce: bytes = b""
+    sent_again: bool = False  # the same bytes twice: the store takes one of them
     parts: list[Buffer] = []
     appends: list[Append] = []
     producers: dict[int, Producer] = {}
@@ -61,19 +63,23 @@ class Flight(msgspec.Struct, eq=False):
         append.base_offset = self.end
         if producer is not None:
             self.producers[header.producer_id] = producer
+        elif not self.nonce:
+            self.nonce = b"%b%x" % (_writer, next(_appends))
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
+            self.max_timestamp_base = self.end
         self.end += header.last_offset_delta + 1
         self.size += len(append.batch)
         self.parts.append(append.batch)
         self.appends.append(append)
 
     def seal(self) -> None:
-        """Ready to go: one piece if small, and a nonce where the bytes are not unique."""
+        """Ready to go: in one piece if small."""
         if len(self.parts) > 1 and self.size <= JOIN_LIMIT:
             self.parts = [b"".join(self.parts)]
-        if not self.producers:
-            self.nonce = b"%b%x" % (_writer, next(_appends))
 
     def matches(self, entry: Entry) -> bool:
-        return entry.nonce == self.nonce and entry.blob == b"".join(self.parts)
+        """Is this what we sent?"""
+        if entry.base != self.base or entry.nonce != self.nonce:
+            return False
+        return entry.blob == b"".join(self.parts)

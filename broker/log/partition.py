@@ -12,9 +12,13 @@ A log is in one of these phases; everything that touches the fold waits for IDLE
     LOADING    reading snapshot, tail  -> IDLE, or UNLOADED when the store failed
     IDLE                               -> APPENDING, CATCHING_UP
     APPENDING  an XADD is out          -> IDLE; CATCHING_UP when refused; RESOLVING when lost
-    RESOLVING  was it appended?        -> IDLE or CATCHING_UP, once the store is back
-    CATCHING_UP reading what others appended -> IDLE
+    RESOLVING  was it appended?        -> IDLE, CATCHING_UP, or APPENDING: sent again
+    CATCHING_UP reading what others appended -> IDLE; LOADING when that cannot be made out
     GONE       the topic was deleted
+
+The fold may be behind the log at any time. An append is safe all the same, because the store
+refuses it then; a duplicate once seen stays one. Only a refusal that what others appended since
+might overturn (OUT_OF_ORDER_SEQUENCE_NUMBER) is not given before we have looked.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from typing import Any, Protocol
 from broker.errors import (
     ErrorCode,
     KafkaError,
+    StoreDown,
     StoreFault,
     StoreFull,
     StoreRefused,
@@ -40,7 +45,7 @@ from broker.log.state import LogState
 from broker.log.tail import CachedEntry, Tail
 from broker.store.resp import append_prefix
 from broker.store.streams import Entry, Streams
-from broker.wire.batch import NO_PRODUCER_ID, headers
+from broker.wire.batch import NO_PRODUCER_ID, CorruptBatch, headers
 from broker.wire.template import Template
 
 log = logging.getLogger("moldau.log")
@@ -49,6 +54,7 @@ ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
 INDEX_EVERY = 1 << 20
 CATCH_UP_COUNT = 64
 SNAPSHOT_BYTES = 64 << 20
+RESOLVE_AGAIN_S = 0.25  # a store that answers, but not this: it is loading its file, say
 ENTRY_OVERHEAD = 256  # what a cached entry costs beside its bytes
 
 
@@ -60,6 +66,9 @@ class Phase(Enum):
     RESOLVING = auto()
     CATCHING_UP = auto()
     GONE = auto()
+
+
+Settled = Callable[[BaseException | None], None]
 
 
 class LogHost(Protocol):
@@ -88,8 +97,11 @@ class PartitionLog(Reading):
         self.phase = Phase.UNLOADED
         self._queue: deque[Append] = deque()
         self._flight: Flight | None = None
-        self._when_settled: list[Callable[[BaseException | None], None]] = []
+        self._when_loaded: list[Settled] = []
+        self._when_looked: list[Settled] = []  # told when the next look is done
+        self._looking_for: list[Settled] = []  # told when this one is
         self._look_again = False
+        self._looked_for: Append | None = None
         self._since_snapshot = 0
         self._snapshot_end = 0
         self._snapshot_size = 0
@@ -101,7 +113,12 @@ class PartitionLog(Reading):
     # --- appending ---
 
     def append(self, append: Append) -> None:
-        self._queue.append(append)
+        queue = self._queue
+        if self.phase is Phase.RESOLVING:
+            # This can last: let go of what clients stopped waiting for, and are sending again.
+            while queue and queue[0].given_up:
+                queue.popleft()
+        queue.append(append)
         if self.phase is Phase.IDLE:
             self._send_next()
         elif self.phase is Phase.UNLOADED:
@@ -110,7 +127,7 @@ class PartitionLog(Reading):
             self._fail_queue(_gone())
 
     def _send_next(self) -> None:
-        """Gather what is waiting into an entry and send it; IDLE when nothing is left."""
+        """Gather what is waiting into an entry and send it."""
         # First of all, as answering a refused batch can bring the next one in.
         self.phase = Phase.APPENDING
         queue, state = self._queue, self.state
@@ -125,20 +142,35 @@ class PartitionLog(Reading):
                 try:
                     duplicate = state.check(header, flight.producers)
                 except KafkaError as refusal:
+                    if self._may_be_mistaken(append, refusal):
+                        queue.appendleft(append)
+                        self._look_again = True
+                        break
                     append.done(refusal, -1, -1)
                     continue
                 if duplicate is not None:
+                    if duplicate.base_offset >= flight.base:
+                        # Of a batch in this very entry: its fate is the entry's.
+                        queue.appendleft(append)
+                        break
                     # With replicas to wait for too: the first answer may have been "too few".
                     self._in_the_log(append, duplicate.base_offset, duplicate.timestamp)
                     continue
                 producer = state.advance(header, flight.end, flight.producers)
             flight.add(append, producer)
         if not flight.parts:
-            self._settled()
+            self._go_on()
             return
         flight.seal()
         self._flight = flight
         self._send(flight)
+
+    def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:
+        """What it should follow may have gone through another worker: look once before we say."""
+        if refusal.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._looked_for:
+            return False
+        self._looked_for = append
+        return True
 
     def _send(self, flight: Flight) -> None:
         self.host.streams.append(
@@ -175,14 +207,19 @@ class PartitionLog(Reading):
             self._refused(flight, reply)
         else:
             assert isinstance(reply, StoreFault)
-            self.phase = Phase.RESOLVING
-            self.host.spawn(self._resolve(flight))
+            self._find_out(flight)
 
     def _succeeded(self, flight: Flight) -> None:
         self._flight = None
         state = self.state
         indexed = state.size // INDEX_EVERY
-        state.appended(flight.end, flight.size, flight.max_timestamp, flight.base, flight.producers)
+        state.appended(
+            flight.end,
+            flight.size,
+            flight.max_timestamp,
+            flight.max_timestamp_base,
+            flight.producers,
+        )
         cost = flight.size + ENTRY_OVERHEAD
         self.tail.add(CachedEntry(flight.base, flight.end, cost, tuple(flight.parts)))
         if state.size // INDEX_EVERY != indexed:
@@ -190,29 +227,40 @@ class PartitionLog(Reading):
         self._since_snapshot += 1
         for append in flight.appends:
             self._in_the_log(append, append.base_offset, append.header.max_timestamp)
-        if self._queue and not self._look_again:
-            self._send_next()
-        else:
-            self._settled()
+        self._go_on()
         if self.waiters:
             self.wake()
         if self.snapshot_due:
             self.host.spawn(self.save_snapshot())
 
     def _refused(self, flight: Flight, fault: StoreRefused) -> None:
-        self._flight = None
         if "equal or smaller" in str(fault):
-            # Somebody appended first. Back into the queue, in order, behind what they wrote.
-            self._queue.extendleft(reversed(flight.appends))
-            self._catch_up()
+            if flight.sent_again:
+                self._find_out(flight)  # what is in the way may be our own first try, come late
+            else:
+                self._taken(flight)
             return
+        if flight.sent_again and isinstance(fault, StoreDown):
+            self._find_out(flight)
+            return
+        self._flight = None
         if isinstance(fault, StoreFull):
             self.host.store_full(fault)
-        else:
+        elif not isinstance(fault, StoreDown):  # that one is the connection's to report
             log.error("append to %r refused by the store: %s", self, fault)
         for append in flight.appends:
             append.done(fault, -1, -1)
-        self._continue()
+        self._go_on()
+
+    def _taken(self, flight: Flight) -> None:
+        """Somebody appended first. Back into the queue, in order, behind what they wrote."""
+        self._flight = None
+        self._queue.extendleft(reversed(flight.appends))
+        self._catch_up()
+
+    def _find_out(self, flight: Flight) -> None:
+        self.phase = Phase.RESOLVING
+        self.host.spawn(self._resolve(flight))
 
     async def _resolve(self, flight: Flight) -> None:
         """The connection was lost with an append out: find out whether it is in the log.
@@ -227,17 +275,20 @@ class PartitionLog(Reading):
                 entries = await streams.first_entries(self.key, flight.base, 1)
             except StoreFault as fault:
                 log.warning("append to %r: outcome still unknown: %s", self, fault)
+                await asyncio.sleep(RESOLVE_AGAIN_S)
                 continue
             if self._flight is not flight:
                 return
-            if entries and entries[0].base == flight.base:
-                if flight.matches(entries[0]):
-                    self._succeeded(flight)
-                else:
-                    self._refused(flight, StoreRefused("equal or smaller"))
-                return
-            self.phase = Phase.APPENDING
-            self._send(flight)
+            if not entries:
+                flight.sent_again = True
+                self.phase = Phase.APPENDING
+                self._send(flight)
+            elif flight.matches(entries[0]):
+                if self._wake_leader is not None:
+                    streams.wake(self._wake_leader)  # the first wake-up may be lost
+                self._succeeded(flight)
+            else:
+                self._taken(flight)
             return
 
     # --- knowing what others appended ---
@@ -249,14 +300,15 @@ class PartitionLog(Reading):
         elif self.phase is not Phase.UNLOADED:
             self._look_again = True
 
-    def when_current(self, done: Callable[[BaseException | None], None]) -> None:
+    def when_current(self, done: Settled) -> None:
         """Call `done` once the fold has everything that is in the log now."""
-        self._when_settled.append(done)
         if self.phase is Phase.UNLOADED:
+            self._when_loaded.append(done)
             self._load()
         elif self.phase is Phase.GONE:
-            self._settle_waiters(_gone())
+            done(_gone())
         else:
+            self._when_looked.append(done)
             self.look()
 
     async def current(self) -> None:
@@ -274,13 +326,13 @@ class PartitionLog(Reading):
         self.when_current(settled)
         await future
 
-    def when_loaded(self, done: Callable[[BaseException | None], None]) -> None:
+    def when_loaded(self, done: Settled) -> None:
         """Call `done` once the log is known at all; at once when it is."""
         if self.phase is Phase.UNLOADED:
-            self._when_settled.append(done)
+            self._when_loaded.append(done)
             self._load()
         elif self.phase is Phase.LOADING:
-            self._when_settled.append(done)
+            self._when_loaded.append(done)
         else:
             done(_gone() if self.phase is Phase.GONE else None)
 
@@ -290,15 +342,20 @@ class PartitionLog(Reading):
 
     def received(self, entries: list[Entry]) -> None:
         """Entries the watcher brought of a log we tail."""
+        newest = entries[-1].base
+        if newest < self.state.end:
+            return  # our own, mostly
         if self.phase is not Phase.IDLE:
-            self._look_again = True
+            # At the place of an append that is out: its answer tells all there is to know.
+            if self._flight is None or newest > self._flight.base:
+                self._look_again = True
         elif self._fold(entries):
-            self._continue()
+            self._go_on()
         else:
             self._catch_up()
 
     def _fold(self, entries: list[Entry]) -> bool:
-        """Apply entries at our end; False when something is missing before them."""
+        """Apply entries at our end; False when something is missing or is not a batch."""
         state = self.state
         moved = False
         for entry in entries:
@@ -306,7 +363,11 @@ class PartitionLog(Reading):
                 continue
             if entry.base > state.end:
                 return False
-            state.apply(headers(entry.blob), len(entry.blob))
+            try:
+                state.apply(headers(entry.blob), len(entry.blob))
+            except CorruptBatch as fault:
+                log.error("%r: entry %d is not ours: %s", self, entry.base, fault)  # noqa: TRY400
+                return False
             cost = len(entry.blob) + ENTRY_OVERHEAD
             self.tail.add(CachedEntry(entry.base, state.end, cost, (entry.blob,)))
             self._since_snapshot += 1
@@ -318,6 +379,8 @@ class PartitionLog(Reading):
     def _catch_up(self) -> None:
         self.phase = Phase.CATCHING_UP
         self._look_again = False
+        self._looking_for += self._when_looked
+        self._when_looked = []
         self.host.streams.read_on(self.key, self.state.end, CATCH_UP_COUNT, self._caught_up)
 
     def _caught_up(self, entries: list[Entry] | StoreFault) -> None:
@@ -326,35 +389,39 @@ class PartitionLog(Reading):
         if isinstance(entries, StoreFault):
             # Nothing of ours is out: what waits can fail safely, and be sent again by its client.
             self._fail_queue(entries)
-            self._settled(entries)
-            return
-        if not self._fold(entries):
+            self._look_again = False
+            self._tell_everybody(entries)
+        elif not self._fold(entries):
             # We were so far behind that retention has passed us: the snapshot knows more.
             self._reload()
+            return
         elif len(entries) >= CATCH_UP_COUNT:
             self._catch_up()
-        else:
-            self._continue()
-
-    def _continue(self) -> None:
-        if self._queue:
-            self._send_next()
-        else:
-            self._settled()
-
-    def _settled(self, fault: BaseException | None = None) -> None:
-        """Nothing is out. Look again if asked meanwhile, else tell who waited."""
-        self.phase = Phase.IDLE
-        if self._look_again and fault is None:
-            self._catch_up()
             return
-        if self._when_settled:
-            self._settle_waiters(fault)
-        if self._queue and self.phase is Phase.IDLE:  # came in while we told
-            self._send_next()
+        else:
+            looked, self._looking_for = self._looking_for, []
+            for done in looked:
+                done(None)
+        if self.phase is not Phase.CATCHING_UP:
+            return  # deleted meanwhile
+        if self._queue:
+            self._send_next()  # before looking again, or those who look would hold up appends
+        else:
+            self._go_on()
 
-    def _settle_waiters(self, fault: BaseException | None) -> None:
-        waiting, self._when_settled = self._when_settled, []
+    def _go_on(self) -> None:
+        """Nothing is out: look again if asked to meanwhile, append what waits, or rest."""
+        if self._look_again:
+            self._catch_up()
+        elif self._queue:
+            self._send_next()
+        else:
+            self.phase = Phase.IDLE
+            self._looked_for = None
+
+    def _tell_everybody(self, fault: BaseException | None) -> None:
+        waiting = self._when_loaded + self._looking_for + self._when_looked
+        self._when_loaded, self._looking_for, self._when_looked = [], [], []
         for done in waiting:
             done(fault)
 
@@ -380,15 +447,22 @@ class PartitionLog(Reading):
         except Exception as fault:
             if not isinstance(fault, StoreFault):
                 log.exception("log %r cannot be read", self)
-            self.phase = Phase.UNLOADED
-            self._fail_queue(fault)
-            self._settle_waiters(fault)
+            if self.phase is Phase.LOADING:
+                self.phase = Phase.UNLOADED
+                self._look_again = False
+                self._fail_queue(fault)
+                self._tell_everybody(fault)
             return
         if self.phase is not Phase.LOADING:
             return
         self.state = state
         self._snapshot_end, self._snapshot_size = state.end, state.size
-        self._continue()
+        loaded, self._when_loaded = self._when_loaded + self._looking_for, []
+        self._looking_for = []
+        for done in loaded:
+            done(None)
+        self._go_on()
+        self.wake()
 
     @property
     def snapshot_due(self) -> bool:
@@ -425,7 +499,7 @@ class PartitionLog(Reading):
         for append in flight.appends if flight is not None else ():
             append.done(_gone(), -1, -1)
         self._fail_queue(_gone())
-        self._settle_waiters(_gone())
+        self._tell_everybody(_gone())
         self.wake()
 
     def _fail_queue(self, fault: BaseException) -> None:

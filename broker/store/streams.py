@@ -104,6 +104,10 @@ class Streams:
             # In the same write, so that the leader's readers hear of it whatever happens to us.
             self._bulk.send((wake,), _ignore)
 
+    def wake(self, wake: bytes) -> None:
+        """A wake-up by itself: see `append`."""
+        self._bulk.send((wake,), _ignore)
+
     def wait_replicas(self, replicas: int, timeout_ms: int, done: Callable[[int], None]) -> None:
         """How many replicas have everything written so far; waits for `replicas` of them.
 

@@ -1,0 +1,139 @@
+"""Partition logs without a worker: what a `PartitionLog` needs of one, on connections of its own.
+
+async with Host(url) as host:
+    log = host.log("topic", 0)
+    offset = await append(log, batch)
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from broker.errors import StoreFull
+from broker.log.flight import Append
+from broker.log.partition import PartitionLog
+from broker.log.tail import TailCache
+from broker.store import keys
+from broker.store.pipe import Pipe
+from broker.store.streams import Entry, Streams
+from broker.store.target import Target
+from broker.wire.batch import read_header
+
+CACHE_BYTES = 1 << 20
+
+
+class Host:
+    """A `LogHost` with pipes called `<name>-bulk`, `<name>-reads` and so on."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str = "test",
+        *,
+        stall_after: float = 20.0,
+        snapshot_entries: int = 1000,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        target = Target(url)
+        self.bulk, self.replicated, self.reads, self.control = self._pipes = tuple(
+            Pipe(target, f"{name}-{what}", stall_after=stall_after)
+            for what in ("bulk", "replicated", "reads", "control")
+        )
+        self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
+        self.snapshot_entries = snapshot_entries
+        self.cache = TailCache(cache_bytes)
+        self.full: list[StoreFull] = []
+        self.expiry_ms = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.gather(*(pipe.connect() for pipe in self._pipes))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pipe in self._pipes:
+            pipe.close()
+        await asyncio.sleep(0.01)  # let the transports end
+
+    async def create(self, topic: str, partition: int = 0) -> PartitionLog:
+        """A new, empty log."""
+        log = self.log(topic, partition)
+        await self.streams.create(log.key)
+        return log
+
+    def log(self, topic: str, partition: int = 0, wake: bytes | None = None) -> PartitionLog:
+        key = keys.stream(topic, 0, partition)
+        return PartitionLog(self, topic, partition, key, self.cache.tail(), wake)
+
+    # --- LogHost ---
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def producer_expiry(self) -> int:
+        return self.expiry_ms
+
+    def store_full(self, fault: StoreFull) -> None:
+        self.full.append(fault)
+
+
+class WaitedAppend(Append):
+    """An append whose outcome can be awaited: its base offset, or what went wrong."""
+
+    __slots__ = ("answers", "outcome")
+
+    def __init__(self, batch: bytes | bytearray, replicas: int = 0, timeout_ms: int = 0) -> None:
+        own = bytearray(batch)  # the log writes its place into it
+        super().__init__(own, read_header(own), replicas, timeout_ms)
+        self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.answers = 0
+
+    def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
+        self.answers += 1
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(base_offset)
+        else:
+            self.outcome.set_exception(error)
+
+
+def begin(log: PartitionLog, batch: bytes | bytearray) -> WaitedAppend:
+    waited = WaitedAppend(batch)
+    log.append(waited)
+    return waited
+
+
+async def append(log: PartitionLog, batch: bytes | bytearray) -> int:
+    """Append and wait; the base offset."""
+    return await begin(log, batch).outcome
+
+
+async def stored(host: Host, log: PartitionLog) -> list[Entry]:
+    """Every entry of the log, straight from the store."""
+    entries: list[Entry] = []
+    while more := await host.streams.first_entries(
+        log.key, entries[-1].base + 1 if entries else 0, 512
+    ):
+        entries += more
+    return entries
+
+
+async def until(condition: Callable[[], bool], patience_s: float = 30) -> None:
+    """Give the loop turns until it holds."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        await asyncio.sleep(0.001)
