@@ -4,6 +4,8 @@ produce  pre-encoded Produce frames over several connections; baseline: XADD of 
          the same store, by the same client
 fetch    the tail (from the worker's cache) and the start (from the store) of a log; baselines:
          a bare uvloop server that sends as many bytes, and XRANGE of the same entries
+latency  one small record at a time, from the produce call to a waiting consumer; baseline: the
+         round trip to a bare uvloop server
 
 Every run is repeated, baseline and broker in turn, so that what else the machine does hits both;
 reported are medians and ranges. CPU is read from /proc.
@@ -22,6 +24,7 @@ import uvloop
 from rich.progress import Progress
 
 from loadtest.fetching import FetchBench
+from loadtest.latency import echo_latency, record_latency
 from loadtest.measure import CpuMeter, Figure, show, size_name, table
 from loadtest.producing import ProduceBench
 from loadtest.replay import Totals
@@ -32,6 +35,7 @@ examples:
   moldau bench produce                          a broker of its own, all sizes
   moldau bench produce --size 16384 --repeat 5  one size, five times
   moldau bench fetch --bootstrap 127.0.0.1:9092 a broker that runs already
+  moldau bench latency --rate 1000              open loop, 1,000 records a second
 """
 
 PRODUCE_SIZES = [1024, 16384, 65536, 262144]
@@ -41,7 +45,7 @@ FETCH_SIZES = [16384, 65536]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EPILOG
-    parser.add_argument("what", choices=["produce", "fetch"])
+    parser.add_argument("what", choices=["produce", "fetch", "latency"])
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
@@ -50,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=3.0, help="per run")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=100.0, help="latency: records per second")
     parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
 
@@ -66,7 +71,10 @@ def _target(arguments: argparse.Namespace) -> Iterator[Target]:
 def run(arguments: argparse.Namespace) -> int:
     try:
         with _target(arguments) as target:
-            rows = _measure(arguments, target)
+            if arguments.what == "latency":
+                rows = _measure_latency(arguments, target)
+            else:
+                rows = _measure(arguments, target)
     except (TargetError, ConnectionError) as fault:
         print(f"moldau bench: {fault}", file=sys.stderr)
         return 1
@@ -87,6 +95,22 @@ def _measure(arguments: argparse.Namespace, target: Target) -> list[dict[str, An
             bench = (ProduceBench if produce else FetchBench)(target, arguments, size)
             rows += _repeat(bench, target, arguments.repeat, lambda: progress.advance(task))
     return rows
+
+
+def _measure_latency(arguments: argparse.Namespace, target: Target) -> list[dict[str, Any]]:
+    runs: dict[str, list[dict[str, float]]] = {"bare uvloop": [], "record": []}
+    for _ in range(arguments.repeat):
+        for name, totals in (
+            ("bare uvloop", echo_latency(arguments.rate, arguments.seconds)),
+            ("record", record_latency(target, arguments.rate, arguments.seconds)),
+        ):
+            shares = {"p50 ms": 0.5, "p90 ms": 0.9, "p99 ms": 0.99, "max ms": 1.0}
+            figures = {key: totals.percentile_ms(share) for key, share in shares.items()}
+            runs[name].append({"records/s": totals.per_second, **figures})
+    return [
+        {"run": name, **{key: Figure([run[key] for run in many]).to_json() for key in many[0]}}
+        for name, many in runs.items()
+    ]
 
 
 def _repeat(
