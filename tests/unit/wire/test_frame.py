@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.wire.apis import API_VERSIONS, APIS, lookup
@@ -243,6 +243,7 @@ HEAD_V2 = written("0012 0003 00000001 0002 'me'")  # ApiVersions v3, flexible
     tags=st.lists(st.tuples(st.integers(0, 1 << 31), st.binary(max_size=40)), max_size=150),
     rest=st.binary(max_size=5),
 )
+@example(tags=[(n, b"x") for n in range(150)], rest=b"")  # a count of two bytes
 def test_tagged_fields_of_a_header_are_skipped(tags: list[tuple[int, bytes]], rest: bytes) -> None:
     section = uvarint(len(tags)) + b"".join(
         uvarint(tag) + uvarint(len(value)) + value for tag, value in tags

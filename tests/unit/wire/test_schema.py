@@ -33,6 +33,7 @@ from broker.wire.schema import (
     Uuid,
     fields_of,
 )
+from tests.support.wire_messages import INTEGERS
 
 
 class Inner(Message):
@@ -77,9 +78,10 @@ class Everything(Message):
 
 
 def integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
-    if not signed:
-        return st.integers(0, (1 << bits) - 1)
-    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+    lowest = -(1 << bits - 1) if signed else 0
+    return st.sampled_from((lowest, lowest + (1 << bits) - 1)) | st.integers(
+        lowest, lowest + (1 << bits) - 1
+    )
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -159,6 +161,17 @@ def test_a_message_cut_off_anywhere_is_malformed(data: st.DataObject, version: i
     cut = data.draw(st.integers(0, len(encoded) - 1))
     with pytest.raises(MalformedMessage):
         decode(Everything, version, encoded[:cut])
+
+
+@pytest.mark.parametrize("extreme", [0, -1])
+def test_extremes_of_integers(extreme: int) -> None:
+    for version in (0, 1, 2):
+        message = Everything()
+        for field in fields_of(Everything):
+            if field.kind in INTEGERS and not field.is_array and field.present(version):
+                setattr(message, field.name, INTEGERS[field.kind][extreme])
+        encoded = encode(message, version)
+        assert decode(Everything, version, encoded) == (message, len(encoded))
 
 
 class Blobs(Message):
@@ -264,6 +277,7 @@ def section(entries: list[tuple[int, bytes]]) -> bytes:
     shuffle=st.randoms(use_true_random=False),
 )
 @example(known=[0, 0], unknown=[], shuffle=None)
+@example(known=[9], unknown=[(n, b"x") for n in range(10, 160)], shuffle=None)
 def test_unknown_tags_are_skipped_and_known_ones_come_in_any_order(
     known: list[int], unknown: list[tuple[int, bytes]], shuffle: Any
 ) -> None:
@@ -275,6 +289,11 @@ def test_unknown_tags_are_skipped_and_known_ones_come_in_any_order(
     decoded, end = TAGGED.decode(frame, 0)
     assert end == len(frame) - 4
     assert decoded == Tagged(**{FIELDS[tag][0]: FIELDS[tag][1] for tag in set(known)})
+
+
+def test_many_tags_where_none_is_known() -> None:
+    frame = b"\2x" + section([(n, b"unknown") for n in range(150)])
+    assert decode(Named, 1, frame) == (Named("x"), len(frame))
 
 
 def test_the_last_of_a_tag_given_twice_counts() -> None:
