@@ -66,6 +66,8 @@ def _start_one(
     version = call.header.api_version
     if not 0 <= item.index < topic.partitions or version < FIRST_VERSION:
         return False
+    if _replicas(request, topic):
+        return False
     try:
         batch, header = admit(item.records, topic.config, version, time.time_ns() // 1_000_000)
     except KafkaError as refusal:
@@ -89,21 +91,26 @@ def _start_all(
     elif request.transactional_id is not None:
         text = "transactions are not served by this broker"
         produce.refuse_all(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
-    elif None in topics:
-        # Rare: perhaps created by another worker a moment ago. The store knows.
-        broker.logs.spawn(_look_up_and_start(broker, produce))
+    elif any(topic is None or _replicas(request, topic) for topic in topics):
+        broker.logs.spawn(_ask_and_start(broker, produce))
     else:
         produce.start(topics)
 
 
-async def _look_up_and_start(broker: Broker, produce: ProduceCall) -> None:
+async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
+    """Rare: the store has to be asked first, about topics or about its replicas."""
     topics: list[Topic | None] = []
     try:
         for data in produce.request.topic_data:
+            # Perhaps created by another worker a moment ago.
             if data.topic_id != NO_UUID:
                 topics.append(await broker.topics.find_id(data.topic_id))
             else:
                 topics.append(await broker.topics.find(data.name))
+        wanted = max((_replicas(produce.request, topic) for topic in topics if topic), default=0)
+        if wanted and (there := await broker.store.replicas()) < wanted:
+            text = f"min.insync.replicas wants {wanted} replicas of the store, there are {there}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
     except Exception as fault:
         produce.refuse_all(fault)
     else:
@@ -152,7 +159,7 @@ class OneBatch(Append):
     ) -> None:
         self.batch = batch
         self.header = header
-        self.replicas = _replicas(request, topic)
+        self.replicas = 0
         self.timeout_ms = request.timeout_ms
         self.base_offset = -1
         self.given_up = False

@@ -47,9 +47,7 @@ def admit(
         raise KafkaError(code, f"record format {header.magic}, not 2")
     if header.length + LENGTH_OVERHEAD != size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "exactly one batch per partition")
-    if size > config.max_message_bytes:
-        text = f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+    _check_size(size, config)
     if checksum(batch) != header.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not fit")
     _check_header(header, version)
@@ -60,6 +58,12 @@ def admit(
         stamp_append_time(batch, header.attributes, now_ms)
         header = read_header(batch)
     return batch, header
+
+
+def _check_size(size: int, config: TopicConfig) -> None:
+    if size > config.max_message_bytes:
+        text = f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
 
 
 def _check_header(header: BatchHeader, version: int) -> None:
@@ -112,8 +116,10 @@ def _look_inside(
             text = "a compacted topic takes only records with keys"
             raise KafkaError(ErrorCode.INVALID_RECORD, text)
         if config.codec is not None and config.codec != header.attributes & CODEC_MASK:
-            batch = bytearray(recompress(batch, config.codec, config.codec_level, limit))
+            smaller = recompress(batch, config.codec, config.codec_level, limit)
+            batch = smaller if isinstance(smaller, bytearray) else bytearray(smaller)
             header = read_header(batch)
+            _check_size(len(batch), config)  # another codec may make more of it
     except CorruptBatch as fault:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
     return batch, header

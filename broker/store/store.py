@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from broker.store.cleaned import Cleaned
 from broker.store.pipe import Pipe, within
 from broker.store.streams import CONTROL_TIMEOUT, Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
+
+REPLICAS_EVERY = 0.5  # seconds
 
 
 class Store:
@@ -33,6 +36,8 @@ class Store:
         self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control)
+        self._replicas: asyncio.Future[int] | None = None
+        self._replicas_asked = -REPLICAS_EVERY
 
     async def connect(self) -> None:
         await asyncio.gather(*(pipe.connect() for pipe in self._pipes()))
@@ -48,10 +53,31 @@ class Store:
     def _pipes(self) -> tuple[Pipe, ...]:
         return (self.bulk, self.replicated, self.reads, self.control, self.blocking)
 
+    async def replicas(self) -> int:
+        """How many replicas of the store are connected and in step; asked at most twice a second.
+
+        Whoever wants more than there are can be refused before anything is written.
+        """
+        now = time.monotonic()
+        if now - self._replicas_asked >= REPLICAS_EVERY:
+            self._replicas_asked = now
+            self._replicas = asyncio.ensure_future(self._count_replicas())
+        assert self._replicas is not None
+        return await asyncio.shield(self._replicas)
+
+    async def _count_replicas(self) -> int:
+        facts = await self._info("replication")
+        states = (value for name, value in facts.items() if name.startswith(b"slave"))
+        return sum(b"state=online" in state for state in states)
+
+    async def _info(self, section: str) -> dict[bytes, bytes]:
+        text: bytes = await within(CONTROL_TIMEOUT, self.control.call("INFO", section))
+        pairs = (line.partition(b":") for line in text.splitlines())
+        return {name: value for name, colon, value in pairs if colon}
+
     async def capacity(self) -> tuple[int, int]:
         """The store's memory limit and what is left of it; -1 and -1 when it has none."""
-        text: bytes = await within(CONTROL_TIMEOUT, self.control.call("INFO", "memory"))
-        facts = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
+        facts = await self._info("memory")
         limit = int(facts.get(b"maxmemory", 0))
         if not limit:
             return -1, -1
