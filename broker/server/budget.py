@@ -1,8 +1,10 @@
-"""How many bytes of unanswered requests a connection, and a worker as a whole, may hold."""
+"""How many bytes of requests and replies a connection, and a worker as a whole, may hold."""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+LEAST_REPLY = 1 << 16
 
 
 class Waiter(Protocol):
@@ -15,7 +17,8 @@ class Budget:
     def __init__(self, total: int, per_connection: int) -> None:
         self.total = total
         self.per_connection = per_connection
-        self.used = 0
+        self.used = 0  # unanswered requests
+        self.held = 0  # replies being read from the store, or not read by their clients
         self._waiting: dict[Waiter, None] = {}
 
     @property
@@ -32,6 +35,25 @@ class Budget:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
             waiter.ease()
+
+    # --- replies ---
+
+    @property
+    def reply_room(self) -> int:
+        """How large a reply may become.
+
+        A share of what is left, so that who comes last gets less, but never nothing: clients
+        that do not read their replies can slow others down, not stop them.
+        """
+        return max((self.total - self.held) // 4, LEAST_REPLY)
+
+    def hold(self, size: int) -> None:
+        self.held += size
+
+    def release(self, size: int) -> None:
+        self.held -= size
+
+    # --- those who wait ---
 
     def wait(self, waiter: Waiter) -> None:
         self._waiting[waiter] = None

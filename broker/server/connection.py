@@ -7,6 +7,7 @@ the event loop go out in one write.
 
 Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
 read its replies, is not read from until that has eased; the worker as a whole has a budget too.
+Replies that wait for such a client are counted as well: others' fetches get smaller, not refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from broker.wire.schema import Message
 log = logging.getLogger("moldau.server")
 
 RECEIVE_BUFFER = 256 * 1024
-FIRST_FRAME_MEMORY = 1 << 20
+FIRST_FRAME_MEMORY = 1 << 16
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 WRITE_HIGH_WATER = 1 << 20
 
@@ -95,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._calls: deque[Call] = deque()
         self._unanswered_bytes = 0
         self._out: list[Buffer] = []
+        self._unsent = 0  # bytes of replies that wait for a client that does not read
         self._flush_scheduled = False
         self._write_paused = False
         self._read_paused = False
@@ -122,17 +124,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         frame = self._frame
         if frame is not None:
-            missing = len(frame) - self._have
-            if missing > RECEIVE_BUFFER:  # received in place
-                self._have += nbytes
-                if self._have == len(frame):
-                    self._frame_filled(frame, b"")
-                return
-            taken = min(missing, nbytes)
-            frame[self._have : self._have + taken] = _receive_view[:taken]
-            self._have += taken
-            if taken == missing:
-                self._frame_filled(frame, _receive_buffer[taken:nbytes])
+            self._frame_updated(frame, nbytes)
         elif self._head:
             self._head += _receive_view[:nbytes]
             pending, self._head = self._head, bytearray()
@@ -195,24 +187,35 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _start_frame(self, size: int, begun: memoryview) -> None:
-        # A length is only a claim: memory is given as bytes come, doubling.
+        # A length is only a claim: memory is given as bytes come.
         self._wanted = size
         self._have = len(begun)
-        self._frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 2 * self._have)))
+        self._frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 4 * self._have)))
         self._frame[: self._have] = begun
 
-    def _frame_filled(self, frame: bytearray, beyond: bytearray | bytes) -> None:
-        """The frame's memory is full: the frame is whole, or it gets more memory."""
-        if len(frame) == self._wanted:
+    def _frame_updated(self, frame: bytearray, nbytes: int) -> None:
+        """More of a frame has come: in its own memory if `get_buffer` gave that."""
+        have = self._have
+        if len(frame) - have > RECEIVE_BUFFER:
+            taken = nbytes
+        else:
+            taken = min(self._wanted - have, nbytes)
+            if have + taken > len(frame):
+                frame = self._more_memory(frame, have + taken)
+            frame[have : have + taken] = _receive_view[:taken]
+        self._have = have + taken
+        self.last_active = self._loop.time()  # slow is not idle
+        if self._have == self._wanted:
             self._frame = None
-            self._split(beyond, frame)
-            return
-        larger = bytearray(min(self._wanted, 2 * len(frame)))
-        larger[: len(frame)] = frame
+            self._split(_receive_buffer[taken:nbytes], frame)
+        elif self._have == len(frame):
+            self._more_memory(frame, self._have)
+
+    def _more_memory(self, frame: bytearray, at_least: int) -> bytearray:
+        larger = bytearray(min(self._wanted, max(2 * len(frame), at_least)))
+        larger[: self._have] = memoryview(frame)[: self._have]
         self._frame = larger
-        if beyond:
-            _receive_view[: len(beyond)] = beyond
-            self.buffer_updated(len(beyond))
+        return larger
 
     def _begin(self, frame: bytearray) -> None:
         if self.closing:
@@ -234,7 +237,13 @@ class Connection(asyncio.BufferedProtocol):
         self._calls.append(call)
         self._unanswered_bytes += size
         self._budget.take(size)
-        self._dispatch(call, frame)
+        try:
+            self._dispatch(call, frame)
+        except Exception:
+            # Not further: it may be another connection's reply that let this one go on.
+            log.exception("closing %s: its request could not be served", self.peer)
+            self.abort()
+            return
         if (
             len(self._calls) >= MAX_UNANSWERED
             or self._unanswered_bytes > self._budget.per_connection
@@ -273,6 +282,8 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(parts[0])
             else:
                 transport.writelines(parts)
+            if self._write_paused:
+                self._count_unsent(transport.get_write_buffer_size())
         self.last_active = self._loop.time()
         if self.closing and not self._calls:
             transport.close()
@@ -313,7 +324,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._count_unsent(0)
         self.ease()
+
+    def _count_unsent(self, size: int) -> None:
+        self._budget.hold(size - self._unsent)
+        self._unsent = size
+
+    @property
+    def budget(self) -> Budget:
+        return self._budget
 
     # --- the end ---
 
@@ -334,7 +354,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        return not self._calls and self._frame is None
+        """Nothing is being served; half a request may be there, whose rest does not come."""
+        return not self._calls
+
+    def close_idle(self) -> None:
+        if self._write_paused or self._frame is not None:
+            what = "does not read its replies" if self._write_paused else "sent half a request"
+            log.warning("closing %s: it %s, and nothing more came for long", self.peer, what)
+            self.abort()
+        else:
+            self.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
@@ -342,6 +371,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections.discard(self)
         self._budget.give_back(self._unanswered_bytes)
         self._budget.leave(self)
+        self._count_unsent(0)
         self._unanswered_bytes = 0
         calls, self._calls = self._calls, deque()
         for call in calls:
