@@ -27,6 +27,7 @@ from broker.configs import BrokerConfig
 from broker.errors import MoldauError, StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
+from broker.log.compaction import Compaction
 from broker.log.housekeeping import Housekeeping
 from broker.log.logs import Logs
 from broker.log.topics import Topics
@@ -90,7 +91,9 @@ class Worker:
         self._dispatcher = Dispatcher(self.broker)
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         await self._listen()
-        housekeeping = Housekeeping(self.topics, self.logs, self.broker.retention)
+        retention = self.broker.retention
+        compaction = Compaction(self.store.streams, self.store.cleaned, retention)
+        housekeeping = Housekeeping(self.topics, self.logs, retention, compaction)
         self._background = [
             asyncio.ensure_future(housekeeping.run()),
             asyncio.ensure_future(self._close_idle()),
@@ -179,6 +182,8 @@ class Worker:
             try:
                 await self.broker.load_config()
                 await self.topics.load()
+                for found in self.logs.all():
+                    await found.load_start()
             except StoreFault as fault:
                 log.warning("waiting for the store: %s", fault)
                 await asyncio.sleep(0.2)

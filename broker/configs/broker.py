@@ -212,7 +212,8 @@ _LOG = (
         "log.cleaner.backoff.ms",
         LONG,
         "15000",
-        "How long compaction rests when it finds nothing to do.",
+        "How often compacted partitions are looked at: rounds of compaction begin at least this "
+        "far apart.",
         Range(0),
     ),
     _static(

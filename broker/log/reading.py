@@ -89,6 +89,8 @@ class Reading:
             # Both only move up; a deleted log has neither.
             if saved.start >= self.start and saved.clean.generation >= self.clean.generation:
                 self.start, self.start_bytes, self.clean = saved
+                # What compaction or retention removed is not served from memory either.
+                self.tail.drop_before(max(self.start, self.clean.end))
             done(None)
 
         self._streams.saved_start(self.key, loaded)

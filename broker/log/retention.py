@@ -1,16 +1,16 @@
 """Where a log begins: retention by time and size, and DeleteRecords.
 
-The log start only moves up. First it is made known, then the store is trimmed behind it, at the
-edge of an entry. The last entry always stays: the live stream is never empty once it was written
-to, and its end is the end of the log. Trimming waits until the store has a snapshot of the fold
-that covers what goes, so that nothing is forgotten with the bytes.
+The log start only moves up. First it is written down, then the store is trimmed behind it, at the
+edge of an entry, then everybody is told. The last entry always stays: the live stream is never
+empty once it was written to, and its end is the end of the log. Trimming waits until the store has
+a snapshot of the fold that covers what goes, so that nothing is forgotten with the bytes.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError
@@ -32,8 +32,9 @@ class Retention:
     def __init__(self, streams: Streams, topics: TopicStore) -> None:
         self._streams = streams
         self._topics = topics
-        # What of a log this worker saw trimmed; a crash or a full store may leave something over.
-        self._trimmed: WeakKeyDictionary[PartitionLog, tuple[int, int]] = WeakKeyDictionary()
+        # A crash or a fault of the store may leave something to trim or to tell.
+        self._settled: WeakKeyDictionary[PartitionLog, tuple[int, int]] = WeakKeyDictionary()
+        self._untold: WeakSet[PartitionLog] = WeakSet()
 
     async def delete_records(self, found: PartitionLog, offset: int) -> int:
         """Raise the log start to `offset` (-1: to the end); gives the new log start."""
@@ -42,6 +43,7 @@ class Retention:
         if not 0 <= offset <= found.end:
             text = f"offset {offset} is not in 0..{found.end}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        moved = False
         for _ in range(TRIES):
             if offset <= found.start:
                 break
@@ -50,20 +52,21 @@ class Retention:
                 edge = await self._edge_before(found, offset)
             except LogMoved:
                 continue
-            await self._raise_start(found, offset, edge, generation)
+            moved = await self._raise_start(found, offset, edge, generation)
         if offset > found.start:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the log is being compacted")
-        await self.trim(found)
+        await self.settle(found, moved=moved)
         return found.start
 
     async def enforce(self, found: PartitionLog, config: TopicConfig, now_ms: int) -> bool:
         """Apply retention.ms and retention.bytes; True when the log start moved."""
         moved = False
         if config.delete and found.start < found.end:
-            oldest = now_ms - config.retention_ms if config.retention_ms != NO_LIMIT else None
-            surplus = (
-                found.size - config.retention_bytes if config.retention_bytes != NO_LIMIT else 0
-            )
+            kept_ms, kept_bytes = config.retention_ms, config.retention_bytes
+            if config.remote_storage:
+                kept_ms, kept_bytes = config.local_retention_ms, config.local_retention_bytes
+            oldest = now_ms - kept_ms if kept_ms != NO_LIMIT else None
+            surplus = found.size - kept_bytes if kept_bytes != NO_LIMIT else 0
             generation = found.clean.generation
             try:
                 first = await self._first_kept(found, oldest, found.start_bytes + surplus)
@@ -72,7 +75,7 @@ class Retention:
             if first.offset > found.start:
                 log.info("%r: log start %d -> %d", found, found.start, first.offset)
                 moved = await self._raise_start(found, first.offset, first, generation)
-        await self.trim(found)
+        await self.settle(found, moved=moved)
         return moved
 
     async def _first_kept(
@@ -125,29 +128,42 @@ class Retention:
         """False when the generation in which `edge` was found is no longer current."""
         raised = await self._streams.raise_start(found.key, start, edge.size, generation)
         await found.load_start()
-        if raised:
-            await self._topics.announce(Change("start", found.topic, found.partition))
         return raised
 
-    async def trim(self, found: PartitionLog) -> None:
-        """Free what lies before the log start, and in the live stream what is cleaned."""
-        start, clean = found.start, found.clean
-        if self._trimmed.get(found) == found.view:
-            return
-        wanted = found.view
-        first = await self._live_edge(found, max(start, clean.end))
-        if first is not None and first > 0:
-            if not await self._is_covered(found, first):
-                return
-            await self._streams.trim(found.key, first)
-            await forget_places(self._streams, found.key, first)
-        if clean.entries and start > 0:
-            await self._trim_clean(found)
-        self._trimmed[found] = wanted
+    async def settle(self, found: PartitionLog, *, moved: bool) -> None:
+        """The log lies elsewhere (`moved`), or may have been left half trimmed: trim, tell all.
 
-    async def _live_edge(self, found: PartitionLog, offset: int) -> int | None:
+        Telling comes last, as a full store takes it only then. Readers who have not heard yet
+        notice by themselves.
+        """
+        if moved:
+            self._untold.add(found)
+        if self._settled.get(found) == found.view:
+            return
+        view = found.view
+        is_trimmed, removed = await self._trim(found)
+        if removed or found in self._untold:
+            await self._topics.announce(Change("start", found.topic, found.partition))
+            self._untold.discard(found)
+        if is_trimmed:
+            self._settled[found] = view
+
+    async def _trim(self, found: PartitionLog) -> tuple[bool, int]:
+        """Free what lies before the log start, and in the live stream what is cleaned."""
+        removed = 0
+        target = max(found.start, found.clean.end)
+        if target > 0 and (first := await self._live_edge(found, target)):
+            if not await self._is_covered(found, first):
+                return False, removed
+            removed += await self._streams.trim(found.key, first)
+            await forget_places(self._streams, found.key, first)
+        if found.clean.entries and found.start > 0:
+            removed += await self._trim_clean(found)
+        return True, removed
+
+    async def _live_edge(self, found: PartitionLog, offset: int) -> int:
         entries = await self._streams.entries_at(found.key, offset, 1)
-        return entries[0].base if entries else None
+        return entries[0].base if entries else 0
 
     async def _is_covered(self, found: PartitionLog, offset: int) -> bool:
         """Is there a snapshot of the fold up to `offset` in the store, not just asked for?"""
@@ -156,16 +172,17 @@ class Retention:
             return await self._streams.snapshot_at(found.key) >= offset
         return True
 
-    async def _trim_clean(self, found: PartitionLog) -> None:
+    async def _trim_clean(self, found: PartitionLog) -> int:
         start, key = found.start, found.clean_key
         first = found.clean.end
         if start < first:
             entries = await self._streams.entries_at(key, start, 1)
             if not entries:
-                return
+                return 0
             first = entries[0].base if end_of(entries[0]) > start else start
-        await self._streams.trim(key, first)
+        removed = await self._streams.trim(key, first)
         await forget_places(self._streams, key, start)
+        return removed
 
 
 def _newest(entry: Entry) -> int:

@@ -56,10 +56,19 @@ class Tail:
     def entry(self, index: int) -> CachedEntry | None:
         return self._entries[index] if index < len(self._entries) else None
 
+    def drop_before(self, offset: int) -> None:
+        """Forget the entries that end at `offset` or before it."""
+        dropped = freed = 0
+        while self._first < len(self._entries) and self._entries[self._first].end <= offset:
+            freed += self._drop_first()
+            dropped += 1
+        self._owner.forget(self, dropped, freed)
+
     def drop_oldest(self) -> int:
         """Called by the cache, once for every entry added; gives the bytes freed."""
-        if self._first >= len(self._entries):
-            return 0
+        return self._drop_first() if self._first < len(self._entries) else 0
+
+    def _drop_first(self) -> int:
         freed = self._entries[self._first].size
         self._entries[self._first] = _GONE
         self._first += 1

@@ -16,15 +16,18 @@ from broker.store.pipe import Done, Pipe, within
 from broker.wire.batch import Buffer
 
 CONTROL_TIMEOUT = 15.0
+LONGEST_WAIT_MS = 5_000  # for replicas: whoever waits behind should not time out too
 # Entries freed in one command: 1,000 take the store about a millisecond.
 TRIM_STEP = 1000
 INDEX_PAGE = 512
 
 # The state of a log is there from its creation to its deletion, so no script brings it back.
+# A full store must take these two all the same: retention is what makes room in it.
 #
 # A log's start only ever moves up, whoever moves it and in whatever order that arrives; and its
 # bytes are those of the generation they were counted in.
 _RAISE_START = (
+    "#!lua flags=allow-oom\n"
     "local state = redis.call('HMGET', KEYS[1], 'start', 'clean_current') "
     "if not state[1] or tonumber(state[2] or '0') ~= tonumber(ARGV[3]) then return -1 end "
     "if tonumber(ARGV[1]) > tonumber(state[1]) then "
@@ -32,6 +35,7 @@ _RAISE_START = (
 )
 # A snapshot of the fold only ever moves on.
 _RAISE_SNAPSHOT = (
+    "#!lua flags=allow-oom\n"
     "local state = redis.call('HMGET', KEYS[1], 'start', 'snapshot_at') "
     "if state[1] and tonumber(ARGV[1]) > tonumber(state[2] or '-1') then "
     "redis.call('HSET', KEYS[1], 'snapshot_at', ARGV[1], 'snapshot', ARGV[2]) return 1 end return 0"
@@ -115,7 +119,7 @@ class Streams:
         It holds up its connection, hence one of its own.
         """
         self._replicated.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
-        wait = resp.command("WAIT", replicas, timeout_ms)
+        wait = resp.command("WAIT", replicas, min(timeout_ms, LONGEST_WAIT_MS))
         self._replicated.send((wait,), lambda got: done(got if isinstance(got, int) else -1))
 
     # --- reading ---

@@ -69,9 +69,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def read_records(batch: Buffer, limit: int) -> list[Record]:
     """The records of one batch; at most `limit` bytes are decompressed for them."""
+    return list(iter_records(batch, limit))
+
+
+def iter_records(batch: Buffer, limit: int) -> Iterator[Record]:
+    """The same, one by one: for those who must not be away from their event loop for long."""
     header, payload = _open(batch, limit)
     base = header.base_offset
-    return [
+    return (
         Record(
             base + delta,
             timestamp,
@@ -82,7 +87,7 @@ def read_records(batch: Buffer, limit: int) -> list[Record]:
         for delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end in _walk(
             header, payload
         )
-    ]
+    )
 
 
 def keyless_record(batch: Buffer, limit: int) -> bool:
@@ -132,6 +137,7 @@ def build_batch(
     base_sequence: int = -1,
     leader_epoch: int = 0,
     delete_horizon_ms: int | None = None,
+    payload: bytes | None = None,
 ) -> bytearray:
     """A batch of records that keep their offsets and timestamps.
 
@@ -139,6 +145,8 @@ def build_batch(
     (any more). Of `attributes`, the codec and the delete horizon are decided by the arguments
     of that name and the rest is kept. A delete horizon takes the place of the base timestamp,
     as in Kafka: readers add it to the deltas all the same.
+
+    `payload` is what `encode_records` makes of the records, when that was done piece by piece.
 
     A batch without records, which Kafka writes to keep what a producer's last batch says
     about its sequence numbers, is never compressed.
@@ -159,7 +167,8 @@ def build_batch(
         attributes &= ~DELETE_HORIZON
     if not records:
         codec = codecs.NONE
-    payload = _encode(records, base_offset, base_timestamp)
+    if payload is None:
+        payload = encode_records(records, base_offset, base_timestamp)
     return _assemble(
         BatchHeader(
             base_offset=base_offset,
@@ -377,7 +386,8 @@ def _wrap(value: int) -> int:
     return (value - _MIN_INT64 & (1 << 64) - 1) + _MIN_INT64
 
 
-def _encode(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
+def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
+    """Records as they stand in a batch with this base; the pieces of a batch can be joined."""
     # Spelt out for the same reason as in `_walk`.
     parts: list[bytes] = []
     join, table, size = b"".join, UVARINTS, TABLE_SIZE
