@@ -1,0 +1,102 @@
+"""An external store by URL: a password, a database, TLS, a unix socket."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from tests.support.redis_server import SEARCH_PATH
+from tests.support.running import Broker, free_ports
+
+Start = Callable[..., Broker]
+
+
+def _round_trip(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(100):
+        producer.produce("trip", str(number))
+    assert producer.flush(20) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "any"})
+    consumer.assign([TopicPartition("trip", 0, OFFSET_BEGINNING)])
+    values: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(values) < 100 and time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            values.append(message.value() or b"")
+    consumer.close()
+    assert values == [str(number).encode() for number in range(100)]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: no certificate can be made")
+    key, made = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-keyout", str(key), "-out", str(made), "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return key, made
+
+
+@pytest.fixture
+def tls_store(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
+    program = shutil.which("redis-server", path=SEARCH_PATH)
+    if program is None:
+        pytest.skip("redis-server is not installed, and the embedded one is built without TLS")
+    key, made = certificate
+    port = free_ports(1)
+    directory = tmp_path / "redis"
+    directory.mkdir()
+    process = subprocess.Popen(
+        [
+            *(program, "--port", "0", "--tls-port", str(port), "--bind", "127.0.0.1"),
+            *("--tls-cert-file", str(made), "--tls-key-file", str(key)),
+            *("--tls-ca-cert-file", str(made), "--tls-auth-clients", "no"),
+            *("--requirepass", "s3cret", "--save", "", "--appendonly", "yes"),
+            *("--dir", str(directory), "--logfile", str(directory / "log")),
+        ]
+    )
+    url = f"rediss://:s3cret@localhost:{port}/2?ssl_ca_certs={made}"
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with redis.from_url(url) as client:
+                client.ping()
+            break
+        except redis.exceptions.ConnectionError:
+            assert process.poll() is None, (directory / "log").read_text()
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.05)
+    yield url
+    process.kill()
+    process.wait()
+
+
+def test_tls_password_and_database(start_moldau: Start, tls_store: str) -> None:
+    broker = start_moldau(redis=tls_store)
+    _round_trip(broker)
+    with redis.from_url(tls_store) as client:
+        assert client.xlen("moldau:trip:0") > 0
+    assert "s3cret" not in broker.log()
+    assert "s3cret" not in broker.ready_line
+
+
+def test_a_certificate_nobody_vouches_for_is_refused(start_moldau: Start, tls_store: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        start_moldau(redis=tls_store.partition("?")[0])
+    assert "certificate" in str(caught.value).lower()
+    assert "s3cret" not in str(caught.value)
