@@ -46,7 +46,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from broker.wire.schema import Message
+from broker.wire.schema import Message, fields_of
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 12, 18, 22
 ROUND_SECONDS = 0.02
@@ -107,7 +107,14 @@ def _small() -> Subject:
     """The most frequent small request: Heartbeat, or what comes nearest while it is not served."""
     api = APIS.get(HEARTBEAT, APIS[INIT_PRODUCER_ID])
     version = min(api.highest, 4)
-    return _both(f"{api.name} v{version}", api, version, api.request(), api.response())
+    request = api.request(
+        **{
+            field.name: "a-name-of-usual-length"
+            for field in fields_of(api.request)
+            if field.kind == "string" and not field.is_array
+        }
+    )
+    return _both(f"{api.name} v{version}", api, version, request, api.response())
 
 
 def _metadata(topics: int, partitions: int) -> MetadataResponse:
