@@ -25,12 +25,21 @@ from broker.wire.messages.list_offsets import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+# A client that asks in an older version would not understand the answer.
+FIRST_VERSIONS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     async def one(topic: ListOffsetsTopic, item: ListOffsetsPartition) -> object:
         try:
-            return await _find(broker, topic.name, item)
+            return await _find(broker, topic.name, item, call.header.api_version)
         except MoldauError as fault:
             return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
 
@@ -42,8 +51,10 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
 
 
 async def _find(
-    broker: Broker, topic: str, item: ListOffsetsPartition
+    broker: Broker, topic: str, item: ListOffsetsPartition, version: int
 ) -> ListOffsetsPartitionResponse:
+    if item.timestamp < 0 and version < FIRST_VERSIONS.get(item.timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {item.timestamp}")
     if item.current_leader_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     log = await current_log(broker, topic, item.partition_index)
@@ -57,8 +68,6 @@ async def _find(
         found = await offset_of_largest_timestamp(log)
     elif wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         found = None
-    elif wanted < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {wanted}")
     else:
         found = await offset_for_timestamp(broker.store.streams, log, wanted)
     if found is None:

@@ -28,7 +28,7 @@ log = logging.getLogger("moldau.log")
 
 FIRST_COUNT = 8
 MOST_COUNT = 2048
-SCAN_BYTES = 2 << 20  # what a scan reads at a time
+SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 ReadDone = Callable[[list[Buffer] | StoreFault], None]
 

@@ -1,0 +1,171 @@
+"""What tests of logs ask a broker for, in one line each, over a `RawClient`."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from broker.store import keys
+from broker.store.cleaned import decode_part
+from broker.wire.batch import headers
+from broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from broker.wire.records import Record
+from tests.support.raw_client import RawClient, records_in
+from tests.support.running import Broker
+
+EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+SET = 0
+
+
+@contextmanager
+def worker_clients(broker: Broker) -> Iterator[list[RawClient]]:
+    """A connection to each worker, by index."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(RawClient(entry["port"])) for entry in broker.processes("worker")
+        ]
+
+
+def create_topic(
+    client: RawClient, name: str, configs: Mapping[str, object] | None = None, partitions: int = 1
+) -> None:
+    chosen = [CreatableTopicConfig(key, str(value)) for key, value in (configs or {}).items()]
+    topic = CreatableTopic(name, partitions, 1, configs=chosen)
+    (answer,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+    assert answer.error_code == 0, answer
+
+
+def alter_topic(client: RawClient, name: str, configs: Mapping[str, object]) -> None:
+    _alter(client, TOPIC_RESOURCE, name, configs)
+
+
+def alter_brokers(client: RawClient, configs: Mapping[str, object]) -> None:
+    """Dynamic configuration of every broker."""
+    _alter(client, BROKER_RESOURCE, "", configs)
+
+
+def _alter(client: RawClient, kind: int, name: str, configs: Mapping[str, object]) -> None:
+    wanted = [AlterableConfig(key, SET, str(value)) for key, value in configs.items()]
+    resource = AlterConfigsResource(kind, name, wanted)
+    (answer,) = client.call(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    assert answer.error_code == 0, answer
+
+
+def list_offset(
+    client: RawClient, topic: str, timestamp: int, *, partition: int = 0, version: int = 11
+) -> ListOffsetsPartitionResponse:
+    wanted = ListOffsetsPartition(partition, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, [wanted])])
+    answer: ListOffsetsPartitionResponse
+    (answer,) = client.call(request, version).topics[0].partitions
+    return answer
+
+
+def delete_records(
+    client: RawClient, topic: str, offset: int, *, partition: int = 0
+) -> DeleteRecordsPartitionResult:
+    wanted = DeleteRecordsPartition(partition, offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(topic, [wanted])], timeout_ms=10_000)
+    answer: DeleteRecordsPartitionResult
+    (answer,) = client.call(request).topics[0].partitions
+    return answer
+
+
+def partition_size(clients: list[RawClient], topic: str, partition: int = 0) -> int:
+    """What DescribeLogDirs says, summed over all workers: only the leader counts a partition."""
+    return sum(
+        item.partition_size
+        for client in clients
+        for entry in client.call(DescribeLogDirsRequest(topics=None)).results[0].topics
+        if entry.name == topic
+        for item in entry.partitions
+        if item.partition_index == partition
+    )
+
+
+def read_all(client: RawClient, topic: str, offset: int = 0, **options: int) -> list[Record]:
+    """The records a consumer sees from `offset` to the high watermark of its first fetch."""
+    records: list[Record] = []
+    high_watermark = None
+    while high_watermark is None or offset < high_watermark:
+        answer = client.fetch(topic, offset, **options)
+        assert answer.error_code == 0, f"offset {offset}: error {answer.error_code}"
+        high_watermark = answer.high_watermark if high_watermark is None else high_watermark
+        got = records_in(answer, offset)
+        if not got:
+            assert offset >= high_watermark, f"nothing at offset {offset} of {high_watermark}"
+            break
+        records += got
+        offset = got[-1].offset + 1
+    return records
+
+
+class StoredLog:
+    """A partition's log as it lies in the store, seen through a redis-py client."""
+
+    def __init__(self, store: Any, topic: str, partition: int = 0) -> None:
+        self._store = store
+        self.key = keys.stream(topic, 0, partition)
+
+    @property
+    def clean_key(self) -> bytes:
+        part = decode_part(self._store.hget(keys.state(self.key), "clean"))
+        return keys.clean(self.key, part.generation)
+
+    @property
+    def generations(self) -> list[bytes]:
+        """The streams there are beside the live one."""
+        return sorted(
+            key for key in self._store.keys(self.key + b":clean:*") if not key.endswith(b":times")
+        )
+
+    def entries(self) -> int:
+        return int(self._store.xlen(self.key))
+
+    def clean_entries(self) -> int:
+        return int(self._store.xlen(self.clean_key))
+
+    def memory(self) -> int:
+        """Bytes of memory the streams take."""
+        return sum(
+            int(self._store.memory_usage(key, samples=0) or 0)
+            for key in (self.key, *self.generations)
+        )
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes of the entries that hold `offset` or something after it."""
+        blobs = [
+            fields[b"b"]
+            for key in (self.clean_key, self.key)
+            for _, fields in self._store.xrange(key)
+        ]
+        return sum(
+            len(blob) for blob in blobs if max(h.next_offset for h in headers(blob)) > offset
+        )
+
+    def index_points(self) -> list[int]:
+        """Offsets in the time index of the live stream."""
+        members = self._store.zrange(keys.times(self.key), 0, -1)
+        return sorted(int(member.partition(b":")[0]) for member in members)
