@@ -12,7 +12,7 @@ from broker.log.state import Producer
 from broker.store.streams import Entry
 from broker.wire.batch import BatchHeader, Buffer, place
 
-JOIN_LIMIT = 1 << 16  # smaller entries are kept in one piece
+JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
 
 # Entries with a batch that is not idempotent carry a nonce: without one, two workers' identical
 # batches could not be told apart after a lost connection.

@@ -10,7 +10,8 @@ A log is in one of these phases; everything that touches the fold waits for IDLE
 
     UNLOADED   nothing known           -> LOADING when first used
     LOADING    reading snapshot, tail  -> IDLE, or UNLOADED when the store failed
-    IDLE                               -> APPENDING, CATCHING_UP
+    IDLE                               -> GATHERING, CATCHING_UP
+    GATHERING  until this turn's end   -> APPENDING, CATCHING_UP
     APPENDING  an XADD is out          -> IDLE; CATCHING_UP when refused; RESOLVING when lost
     RESOLVING  was it appended?        -> IDLE, CATCHING_UP, or APPENDING: sent again
     CATCHING_UP reading what others appended -> IDLE; LOADING when that cannot be made out
@@ -62,6 +63,7 @@ class Phase(Enum):
     UNLOADED = auto()
     LOADING = auto()
     IDLE = auto()
+    GATHERING = auto()
     APPENDING = auto()
     RESOLVING = auto()
     CATCHING_UP = auto()
@@ -90,6 +92,7 @@ class PartitionLog(Reading):
     ) -> None:
         super().__init__(host.streams, key, tail)
         self.host = host
+        self._loop = asyncio.get_running_loop()
         self.topic = topic
         self.partition = partition
         self._prefix = append_prefix(key)
@@ -120,11 +123,17 @@ class PartitionLog(Reading):
                 queue.popleft()
         queue.append(append)
         if self.phase is Phase.IDLE:
-            self._send_next()
+            self.phase = Phase.GATHERING
+            self._loop.call_soon(self._gathered)
         elif self.phase is Phase.UNLOADED:
             self._load()
         elif self.phase is Phase.GONE:
             self._fail_queue(_gone())
+
+    def _gathered(self) -> None:
+        """The turn of the event loop is over: what it brought goes out as one entry."""
+        if self.phase is Phase.GATHERING:
+            self._go_on()
 
     def _send_next(self) -> None:
         """Gather what is waiting into an entry and send it."""

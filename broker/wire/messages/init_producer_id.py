@@ -1,4 +1,4 @@
-"""InitProducerId: API key 22, versions 0 to 6."""
+"""InitProducerId: API key 22, versions 0 to 5."""
 
 from __future__ import annotations
 

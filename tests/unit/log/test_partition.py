@@ -247,6 +247,7 @@ def test_4_1_a_duplicate_is_not_acknowledged_before_its_original_is_in_the_log(
             link = await proxy.link("a-bulk")
             link.replies.hold()
             begin(log, plain(b"y"))  # keeps the others waiting
+            await until(lambda: log.phase is Phase.APPENDING)
             original, retry = begin(log, sequenced(5, 0)), begin(log, sequenced(5, 0))
             await until(lambda: link.replies.waiting > 0)
             with redis_py.from_url(server.url) as client:
