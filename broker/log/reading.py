@@ -16,13 +16,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault
+from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, StoreRefused
 from broker.log.state import LogState
 from broker.log.tail import Tail
 from broker.store import keys
 from broker.store.cleaned import NOTHING_CLEANED
 from broker.store.streams import Entry, SavedStart, Streams
-from broker.wire.batch import Buffer, cut, find_batch, headers
+from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch, headers
 
 log = logging.getLogger("moldau.log")
 
@@ -263,6 +263,13 @@ class _StoreRead:
         if self._misses_something(entries) and not self._take_what_is_there:
             self._look_again()
             return
+        try:
+            self._cut_to_fit(entries)
+        except CorruptBatch as fault:
+            log.error("%s: not ours at or after %d: %s", self._key, self._offset, fault)  # noqa: TRY400
+            self._done(self._out or StoreRefused(str(fault)))
+
+    def _cut_to_fit(self, entries: list[Entry]) -> None:
         for entry in entries:
             blob: Buffer = entry.blob
             begin = find_batch(blob, self._offset) if entry.base < self._offset else 0

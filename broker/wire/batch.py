@@ -129,6 +129,13 @@ def headers(blob: Buffer) -> Iterator[BatchHeader]:
         at += header.size
 
 
+def _step(length: int) -> int:
+    """From one batch to the next: never backwards, whatever bytes somebody put into a log."""
+    if length < HEADER_SIZE - LENGTH_OVERHEAD:
+        raise CorruptBatch(f"batch length {length}")
+    return length + LENGTH_OVERHEAD
+
+
 def find_batch(blob: Buffer, offset: int) -> int:
     """Where the batch that contains `offset` (or the first one after it) begins in an entry.
 
@@ -140,7 +147,7 @@ def find_batch(blob: Buffer, offset: int) -> int:
         (delta,) = _LAST_DELTA.unpack_from(blob, at + 23)
         if base + delta >= offset:
             return at
-        at += length + LENGTH_OVERHEAD
+        at += _step(length)
     return end
 
 
@@ -151,7 +158,7 @@ def cut(blob: Buffer, start: int, limit: int, *, at_least_one: bool) -> int:
         return end
     while at < end:
         _, length = _PLACE.unpack_from(blob, at)
-        following: int = at + length + LENGTH_OVERHEAD
+        following = at + _step(length)
         if following - start > limit and not (at_least_one and at == start):
             return at
         at = following
