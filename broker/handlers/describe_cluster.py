@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.messages.describe_cluster import (
@@ -11,22 +10,20 @@ from broker.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-BROKERS = 1
-UNSUPPORTED_ENDPOINT_TYPE = 115
+BROKERS, CONTROLLERS = 1, 2
+MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 
 
 async def handle(
     broker: Broker, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
-    if request.endpoint_type != BROKERS:
+    asked_for = request.endpoint_type
+    if asked_for != BROKERS:
         # KIP-919: controllers have endpoints of their own in Kafka; here there are none.
-        code = ErrorCode.INVALID_REQUEST
-        if request.endpoint_type == 2:
-            code = ErrorCode(UNSUPPORTED_ENDPOINT_TYPE)
+        mismatched = asked_for == CONTROLLERS
         return DescribeClusterResponse(
-            error_code=code,
-            error_message=f"endpoint type {request.endpoint_type} is not served: only brokers",
-            endpoint_type=request.endpoint_type,
+            error_code=MISMATCHED_ENDPOINT_TYPE if mismatched else UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {asked_for} is not served: only brokers",
         )
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

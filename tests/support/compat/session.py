@@ -1,0 +1,128 @@
+"""What a compatibility test works with: one client, one broker, topics of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import redis
+
+from broker.store import keys
+from broker.wire.batch import BatchHeader, headers
+from tests.support.clients.base import (
+    EARLIEST,
+    Admin,
+    Client,
+    Consumer,
+    ConsumerSettings,
+    NewTopic,
+    Place,
+    Placed,
+    Producer,
+    ProducerSettings,
+    Received,
+    Record,
+)
+from tests.support.running import Broker
+
+PATIENCE_S = 30.0
+UNKNOWN_ERROR = -1
+
+
+class Session:
+    """One test's use of a client; closes what it opened."""
+
+    def __init__(self, client: Client, broker: Broker) -> None:
+        self.client = client
+        self.broker = broker
+        self._open = contextlib.ExitStack()
+        self._admin: Admin | None = None
+
+    def close(self) -> None:
+        self._open.close()
+
+    # --- the client's parts ---
+
+    @property
+    def admin(self) -> Admin:
+        if self._admin is None:
+            self._admin = self.client.admin(self.broker.bootstrap)
+            self._open.callback(self._admin.close)
+        return self._admin
+
+    def producer(self, **settings: Any) -> Producer:
+        producer = self.client.producer(self.broker.bootstrap, ProducerSettings(**settings))
+        self._open.callback(producer.close)
+        return producer
+
+    def consumer(self, **settings: Any) -> Consumer:
+        consumer = self.client.consumer(self.broker.bootstrap, ConsumerSettings(**settings))
+        self._open.callback(consumer.close)
+        return consumer
+
+    def sees(self, code: int) -> int:
+        """What the client makes of an error code."""
+        return UNKNOWN_ERROR if code in self.client.unknown_codes else code
+
+    # --- topics ---
+
+    def new_name(self) -> str:
+        return f"{self.client.name}-{uuid.uuid4().hex[:12]}"
+
+    def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        """A new topic."""
+        name = self.new_name()
+        codes = self.admin.create_topics([NewTopic(name, partitions, dict(configs or {}))])
+        assert codes == {name: 0}
+        return name
+
+    # --- records ---
+
+    def produce(self, topic: str, records: Iterable[Record], **settings: Any) -> list[Placed]:
+        return send_all(self.producer(**settings), topic, records)
+
+    def read(self, topic: str, count: int, partitions: int = 1, **settings: Any) -> list[Received]:
+        """That many records from the beginning of a topic; fails when they do not come."""
+        consumer = self.consumer(**settings)
+        consumer.assign({Place(topic, index): EARLIEST for index in range(partitions)})
+        return read(consumer, count)
+
+    # --- the store ---
+
+    def stored(self, topic: str, partition: int = 0) -> list[BatchHeader]:
+        """The headers of a partition's batches as they lie in its stream."""
+        with redis.Redis.from_url(self.broker.store_url) as store:
+            entries: Any = store.xrange(keys.stream(topic, 0, partition))
+        return [header for _, fields in entries for header in headers(fields[b"b"])]
+
+
+def send_all(producer: Producer, topic: str, records: Iterable[Record]) -> list[Placed]:
+    for record in records:
+        producer.send(topic, record)
+    return producer.flush()
+
+
+def read(consumer: Consumer, count: int, patience_s: float = PATIENCE_S) -> list[Received]:
+    """At least that many records, in the order they came; fails when they do not come."""
+    found: list[Received] = []
+    deadline = time.monotonic() + patience_s
+    while len(found) < count:
+        left = deadline - time.monotonic()
+        assert left > 0, f"{len(found)} of {count} records came"
+        found += consumer.poll(min(left, 1.0))
+    return found
+
+
+def numbered(count: int, prefix: str = "record", partition: int | None = 0) -> list[Record]:
+    """Records whose values tell their order."""
+    return [
+        Record(value=f"{prefix}-{number:06}".encode(), partition=partition)
+        for number in range(count)
+    ]
+
+
+def values(received: Iterable[Received]) -> list[bytes | None]:
+    return [record.value for record in received]
