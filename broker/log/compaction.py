@@ -160,18 +160,18 @@ class Compaction:
     ) -> bool:
         began = time.monotonic()
         size, old, generation = found.size, work.old, work.generation
-        is_current = False
         try:
             await self._cleaned.drop_all_but(found.key, old, generation)
             keys, end = await work.note(plan)
             part, start_bytes = await work.write(keys, end, config, now_ms)
             await self._cover(found, end)
-            is_current = await self._cleaned.switch(found.key, old, work.start, part, start_bytes)
-        finally:
-            if not is_current:
-                with contextlib.suppress(StoreFault):  # the next pass removes it
-                    await self._cleaned.drop(found.key, generation)
-        if not is_current:
+        except BaseException:
+            with contextlib.suppress(StoreFault):  # the next pass removes it
+                await self._cleaned.drop(found.key, generation)
+            raise
+        # Should its answer be lost the generation may be current: it stays for others to judge.
+        if not await self._cleaned.switch(found.key, old, work.start, part, start_bytes):
+            await self._cleaned.drop(found.key, generation)
             raise PassEnded("the log start moved, or there is no snapshot")
         await found.load_start()
         await self._retention.settle(found, moved=True)
@@ -348,7 +348,7 @@ class _Writer:
         self._size += len(batch)
         if header.max_timestamp > self._newest:
             self._newest, self._newest_base = header.max_timestamp, header.base_offset
-        if header.attributes & DELETE_HORIZON and header.base_timestamp > self._now_ms:
+        if header.attributes & DELETE_HORIZON and header.base_timestamp >= self._now_ms:
             self._tombstones_until = max(self._tombstones_until, header.base_timestamp)
 
     async def _flush(self) -> None:

@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from broker.store import keys
-from broker.store.cleaned import decode_part
-from broker.wire.batch import headers
+from broker.store.cleaned import CleanPart, decode_part
+from broker.wire.batch import headers, read_header
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -31,7 +31,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.records import Record
-from tests.support.raw_client import RawClient, records_in
+from tests.support.raw_client import RawClient, batches_in, records_in
 from tests.support.running import Broker
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
@@ -113,12 +113,13 @@ def read_all(client: RawClient, topic: str, offset: int = 0, **options: int) -> 
         answer = client.fetch(topic, offset, **options)
         assert answer.error_code == 0, f"offset {offset}: error {answer.error_code}"
         high_watermark = answer.high_watermark if high_watermark is None else high_watermark
-        got = records_in(answer, offset)
-        if not got:
+        batches = batches_in(answer)
+        if not batches:
             assert offset >= high_watermark, f"nothing at offset {offset} of {high_watermark}"
             break
-        records += got
-        offset = got[-1].offset + 1
+        records += records_in(answer, offset)
+        # Not the last record's: a compacted batch may end with offsets that have none.
+        offset = read_header(batches[-1]).next_offset
     return records
 
 
@@ -130,9 +131,12 @@ class StoredLog:
         self.key = keys.stream(topic, 0, partition)
 
     @property
+    def part(self) -> CleanPart:
+        return decode_part(self._store.hget(keys.state(self.key), "clean"))
+
+    @property
     def clean_key(self) -> bytes:
-        part = decode_part(self._store.hget(keys.state(self.key), "clean"))
-        return keys.clean(self.key, part.generation)
+        return keys.clean(self.key, self.part.generation)
 
     @property
     def generations(self) -> list[bytes]:
@@ -156,11 +160,9 @@ class StoredLog:
 
     def bytes_from(self, offset: int) -> int:
         """Bytes of the entries that hold `offset` or something after it."""
-        blobs = [
-            fields[b"b"]
-            for key in (self.clean_key, self.key)
-            for _, fields in self._store.xrange(key)
-        ]
+        cleaned = self._store.xrange(self.clean_key)
+        live = self._store.xrange(self.key, f"{self.part.end}-0")
+        blobs = [fields[b"b"] for _, fields in cleaned + live]
         return sum(
             len(blob) for blob in blobs if max(h.next_offset for h in headers(blob)) > offset
         )
