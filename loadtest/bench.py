@@ -2,7 +2,8 @@
 
 produce  pre-encoded Produce frames over several connections; baseline: XADD of the same bytes to
          the same store, by the same client
-fetch    the tail (from the worker's cache) and the start (from the store) of a log; baselines:
+fetch    the tail (from the worker's cache) and the start of a log (from the store, when the log is
+         larger than the cache); baselines:
          a bare uvloop server that sends as many bytes, and XRANGE of the same entries
 latency  one small record at a time, from the produce call to a waiting consumer; baseline: the
          round trip to a bare uvloop server
@@ -54,6 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=3.0, help="per run")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--log-bytes", type=int, default=256 << 20, help="fetch: log to write first"
+    )
+    parser.add_argument("--tail-cache-bytes", type=int, default=128 << 20, help="of the own broker")
     parser.add_argument("--rate", type=float, default=100.0, help="latency: records per second")
     parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
@@ -64,7 +69,9 @@ def _target(arguments: argparse.Namespace) -> Iterator[Target]:
     if arguments.bootstrap:
         yield running(arguments.bootstrap)
         return
-    with own(arguments.workers, ["--store-fsync", arguments.store_fsync]) as target:
+    options = ["--store-fsync", arguments.store_fsync]
+    options += ["--tail-cache-bytes", str(arguments.tail_cache_bytes)]
+    with own(arguments.workers, options) as target:
         yield target
 
 
@@ -75,8 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
                 rows = _measure_latency(arguments, target)
             else:
                 rows = _measure(arguments, target)
-    except (TargetError, ConnectionError) as fault:
-        print(f"moldau bench: {fault}", file=sys.stderr)
+    except (TargetError, OSError) as fault:
+        where = f" ({arguments.bootstrap})" if arguments.bootstrap else ""
+        print(f"moldau bench: {fault}{where}", file=sys.stderr)
         return 1
     if arguments.json:
         print(json.dumps({"bench": arguments.what, "rows": rows}, indent=2))

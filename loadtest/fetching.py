@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import redis
 from broker.store import keys, resp
 from broker.wire.frame import request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from loadtest.client import FETCH, PRODUCE, Client, RequestFailed
 from loadtest.producing import VERSION as PRODUCE_VERSION
 from loadtest.producing import leaders, make_batch, store_address
@@ -21,7 +23,6 @@ from loadtest.target import Target
 
 VERSION = 12
 RESPONSE_BYTES = 1 << 20
-LOG_BYTES = 256 << 20  # more than the tail cache, so that the start has to come from the store
 TAIL, COLD, ECHO, RAW = "tail fetch", "cold fetch", "bare uvloop", "raw XRANGE"
 
 Load = Callable[[], Coroutine[Any, Any, Totals]]
@@ -39,12 +40,6 @@ class FetchBench:
         self._topic = f"bench-{secrets.token_hex(4)}"
 
     def __enter__(self) -> FetchBench:
-        from broker.wire.messages.produce import (
-            PartitionProduceData,
-            ProduceRequest,
-            TopicProduceData,
-        )
-
         batch = bytes(make_batch(self.size))
         with Client(self._target.host, self._target.port) as client:
             client.create_topic(self._topic, 1)
@@ -52,13 +47,13 @@ class FetchBench:
         data = TopicProduceData(self._topic, partition_data=[PartitionProduceData(0, batch)])
         request = ProduceRequest(None, -1, 30_000, [data])
         with Client(*self._address) as client:
-            for _ in range(LOG_BYTES // len(batch)):
+            for _ in range(self._arguments.log_bytes // len(batch)):
                 answer = client.call(PRODUCE, PRODUCE_VERSION, request)
                 if answer.responses[0].partition_responses[0].error_code:
                     raise RequestFailed("the log could not be written")
             self._end = client.end_offset(self._topic, 0)
             entries = max(RESPONSE_BYTES // len(batch), 1)
-            per_batch = self._end // (LOG_BYTES // len(batch))
+            per_batch = self._end // (self._arguments.log_bytes // len(batch))
             self._tail_at = self._end - entries * per_batch
             self._entries = entries
             self._reply_size = self._check(client, self._tail_at)
@@ -138,8 +133,6 @@ def _replayer(frames: list[bytes], in_flight: int) -> Callable[[], Replayer]:
 
 
 def _echo_command(size: int) -> list[str]:
-    import sys
-
     return [sys.executable, "-m", "loadtest.echo", str(size)]
 
 
