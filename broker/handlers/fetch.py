@@ -235,7 +235,10 @@ class FetchCall:
     def _woken(self) -> None:
         if self._finished:
             return
-        if self._known_bytes() - self._seen_bytes >= self._request.min_bytes or self._log_gone():
+        if self._log_gone():
+            self._stop_waiting()
+            self.start()  # which hears of what is gone, and says so at once
+        elif self._known_bytes() - self._seen_bytes >= self._request.min_bytes:
             self._stop_waiting()
             self._collect()
         else:

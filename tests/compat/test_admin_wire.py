@@ -18,13 +18,14 @@ from broker.wire.messages.create_topics import (
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.raw_client import RawClient, make_batch
+from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch
 from tests.support.running import Broker, wait_until
 
 UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_ASSIGNMENT, INVALID_REQUEST = 3, 36, 39, 42
@@ -239,6 +240,25 @@ def test_nothing_of_a_deleted_topic_is_served(raw: RawClient, other: RawClient) 
             PROPAGATION_S,
             "it cannot be read",
         )
+
+
+def test_a_waiting_fetch_hears_of_the_deletion(
+    moldau: Broker, raw: RawClient, other: RawClient
+) -> None:
+    topic = new_topic(raw).name
+    for client in (raw, other):
+        waiting = FetchRequest(
+            max_wait_ms=600_000,  # longer than the client listens
+            min_bytes=1,
+            topics=[FetchTopic(topic, partitions=[FetchPartition(0)])],
+        )
+        client.send(waiting, NAMED_FETCH)
+    with RawClient(moldau.port) as third:
+        third.call(DeleteTopicsRequest(topics=[DeleteTopicState(topic)]))
+
+    for client in (raw, other):
+        (answer,) = client.receive().responses[0].partitions
+        assert answer.error_code == UNKNOWN_TOPIC
 
 
 # --- the cluster ---
