@@ -1,7 +1,8 @@
 """What can happen to a group. Frozen values; a handler makes them from requests.
 
 `call` is the handler's token for the request, opaque here. Each one is answered by exactly one
-`Reply` effect, at once or later; the worker drops a reply whose connection is gone.
+`Reply` effect, at once or later; the worker drops a reply whose connection is gone. It is never
+None. Metadata and assignments are kept for long: `bytes` of their own, not views of a frame.
 
 How versions of the protocol map to fields (decided by the handler, a group knows no versions):
 

@@ -1,0 +1,143 @@
+"""What offset requests must ask of the group: who may commit and delete, and what has expired.
+
+Pure checks. The handler stores what they allow, and applies it to the `OffsetBook` afterwards.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.group import Group
+from broker.group.offsets import OffsetBook, TopicPartition
+from broker.group.states import GroupState
+from broker.group.subscription import CONSUMER, topics_of
+
+
+def check_commit(
+    group: Group,
+    member_id: str,
+    instance_id: str | None,
+    generation_id: int,
+    now_ms: int,
+    *,
+    transactional: bool = False,
+) -> ErrorCode:
+    """Whether this member may commit offsets now. If so, its session is renewed.
+
+    A simple consumer has no member id and a negative generation: only an Empty group takes its
+    commits. A transaction fences by itself, so it may commit in CompletingRebalance, and old
+    clients send no member with it.
+    """
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation_id < 0 and not member_id and instance_id is None:
+        return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.NONE if transactional else ErrorCode.REBALANCE_IN_PROGRESS
+    # In Stable and PreparingRebalance a commit is as good as a heartbeat, and as free of effects.
+    member = group.roster.by_id[member_id]
+    member.session_deadline_ms = now_ms + member.session_timeout_ms
+    return ErrorCode.NONE
+
+
+def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -> ErrorCode:
+    """A commit to a group that does not exist: a simple consumer's creates it.
+
+    `knows_group_id_not_found`: OffsetCommit from v9 on. TxnOffsetCommit: never.
+    """
+    if generation_id < 0:
+        return ErrorCode.NONE
+    if knows_group_id_not_found:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.ILLEGAL_GENERATION
+
+
+def check_metadata(metadata: str | None, max_size: int) -> ErrorCode:
+    """For one partition of a commit; the others are not affected."""
+    if metadata is not None and len(metadata) > max_size:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def check_offset_delete(group: Group) -> ErrorCode:
+    """OffsetDelete as a whole. Consumers may lose offsets of topics they do not subscribe to."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def check_topic_delete(subscribed: frozenset[str] | None, topic: str) -> ErrorCode:
+    """OffsetDelete for the partitions of one topic, with what `subscribed_topics` says."""
+    if subscribed is None or topic in subscribed:
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return ErrorCode.NONE
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics of all members. None: unknown, so any topic may be among them.
+
+    A group that is not of consumers subscribes to nothing.
+    """
+    if group.protocol_type != CONSUMER:
+        return frozenset()
+    topics: set[str] = set()
+    for metadata in _subscriptions(group):
+        parsed = topics_of(metadata)
+        if parsed is None:
+            return None
+        topics |= parsed
+    return frozenset(topics)
+
+
+def _subscriptions(group: Group) -> set[bytes]:
+    """Distinct metadata: in most groups all members say the same.
+
+    A member that joined again may not support the protocol of the last generation: then what it
+    says for its others counts.
+    """
+    subscriptions: set[bytes] = set()
+    for member in group.roster.by_id.values():
+        in_use = [metadata for name, metadata in member.protocols if name == group.protocol_name]
+        subscriptions.update(in_use or [metadata for _, metadata in member.protocols])
+    return subscriptions
+
+
+def expired_offsets(group: Group, book: OffsetBook, now_ms: int) -> list[TopicPartition]:
+    """Which offsets are to be removed now.
+
+    An Empty group's count from when it became Empty, a simple group's from the commit, a Stable
+    group's too, but only for topics it no longer subscribes to. Never while it rebalances, and
+    never one that a transaction is about to replace.
+    """
+    is_simple = group.protocol_type is None
+    is_empty = group.state is GroupState.EMPTY
+    if not (is_empty or (group.state is GroupState.STABLE and group.protocol_type == CONSUMER)):
+        return []
+    subscribed = subscribed_topics(group)
+    if subscribed is None:
+        return []
+    retention_ms = group.config.offsets_retention_ms
+    expired = []
+    for key, committed in book:
+        if committed.expire_timestamp_ms is not None:
+            is_over = now_ms >= committed.expire_timestamp_ms
+        elif is_empty and not is_simple:
+            is_over = now_ms - group.state_since_ms >= retention_ms
+        else:
+            is_over = now_ms - committed.commit_timestamp_ms >= retention_ms
+        if is_over and key.topic not in subscribed and not book.is_pending(*key):
+            expired.append(key)
+    return expired
+
+
+def forgettable(group: Group, book: OffsetBook) -> bool:
+    """Nothing is left of the group: end it with a `Delete` event."""
+    return group.state is GroupState.EMPTY and not group.roster.pending and book.is_empty

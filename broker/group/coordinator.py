@@ -1,0 +1,253 @@
+"""The groups of one worker, by id: what is answered for those it does not know, loads or lacks.
+
+Still without I/O: the worker tells which slots it owns and what it found in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from broker.errors import ErrorCode
+from broker.group import commits, join, views
+from broker.group.config import GroupConfig, Minting
+from broker.group.effects import (
+    Answer,
+    DeleteAnswer,
+    Effect,
+    HeartbeatAnswer,
+    JoinAnswer,
+    LeaveAnswer,
+    LeftMember,
+    Reply,
+    SyncAnswer,
+)
+from broker.group.events import (
+    Delete,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Persisted,
+    Request,
+    Sync,
+    TimerFired,
+)
+from broker.group.group import Group
+from broker.group.offsets import CommittedOffset, OffsetBook, TopicPartition
+from broker.group.record import GroupRecord
+
+
+class StoredGroup(Struct, frozen=True):
+    """A group as the store has it. No record: only offsets of simple consumers came that far."""
+
+    group_id: str
+    record: GroupRecord | None
+    offsets: Mapping[TopicPartition, CommittedOffset]
+
+
+class Coordinator:
+    """Owns slots. A group is looked for in the slot of its id.
+
+    A slot is foreign, then loading, then loaded; a foreign one's groups are another worker's.
+    """
+
+    def __init__(
+        self, config: GroupConfig, minting: Minting, slot_of: Callable[[str], int]
+    ) -> None:
+        self._config = config
+        self._minting = minting
+        self._slot_of = slot_of
+        self._loaded: dict[int, bool] = {}
+        self.groups: dict[str, Group] = {}
+        self.books: dict[str, OffsetBook] = {}
+        """The offsets of every group in `groups`."""
+
+    # Slots
+
+    def start_loading(self, slot: int) -> None:
+        self._loaded[slot] = False
+
+    def finish_loading(self, slot: int, stored: Iterable[StoredGroup], now_ms: int) -> list[Effect]:
+        """The groups are as they were; only sessions start again."""
+        effects: list[Effect] = []
+        for found in stored:
+            if found.record is None:
+                effects += self._create(found.group_id, now_ms)
+            else:
+                group, armed = Group.restore(found.record, self._config, self._minting, now_ms)
+                self.groups[found.group_id] = group
+                effects += armed
+            self.books[found.group_id] = OffsetBook(found.offsets)
+        self._loaded[slot] = True
+        return effects
+
+    def give_up(self, slot: int, now_ms: int) -> list[Effect]:
+        """Somebody else's from now on, or the worker stops."""
+        self._loaded.pop(slot, None)
+        effects: list[Effect] = []
+        for group_id in [name for name in self.groups if self._slot_of(name) == slot]:
+            effects += self.groups[group_id].unload(now_ms)
+            self._drop(group_id)
+        return effects
+
+    def availability(self, group_id: str) -> ErrorCode:
+        """NONE: this worker answers for the group, whether it exists or not. Else [14] or [16]."""
+        loaded = self._loaded.get(self._slot_of(group_id))
+        if loaded is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def use_config(self, config: GroupConfig) -> None:
+        """Limits changed; what is parked or armed stays as it is."""
+        self._config = config
+        for group in self.groups.values():
+            group.config = config
+
+    # Events
+
+    def handle(self, group_id: str, event: Event, now_ms: int) -> list[Effect]:
+        if isinstance(event, TimerFired | Persisted):
+            group = self.groups.get(group_id)
+            return [] if group is None else self._handle(group, event, now_ms)
+        error = self._unavailable(group_id, event)
+        if error is not None:
+            return [Reply(event.call, error)]
+        group = self.groups.get(group_id)
+        if group is not None:
+            return self._handle(group, event, now_ms)
+        return self._handle_unknown(group_id, event, now_ms)
+
+    def heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now_ms: int,
+    ) -> ErrorCode:
+        """The `Heartbeat` event without event and effects."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group.heartbeat(member_id, instance_id, generation_id, now_ms)
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        error = self.availability(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE  # nobody is to lose its session because its group is being read
+        return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
+
+    # Offsets
+
+    def check_commit(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now_ms: int,
+        *,
+        knows_group_id_not_found: bool = True,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Whether offsets may be stored; see `commits`. Afterwards: `committed`."""
+        error = self.availability(group_id)
+        if error is not ErrorCode.NONE:
+            return error
+        group = self.groups.get(group_id)
+        if group is None:
+            return commits.check_unknown_group(
+                generation_id, knows_group_id_not_found=knows_group_id_not_found
+            )
+        return commits.check_commit(
+            group, member_id, instance_id, generation_id, now_ms, transactional=transactional
+        )
+
+    def committed(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
+    ) -> list[Effect]:
+        """These offsets are stored. The first of a simple consumer create its group.
+
+        Offsets are to be written through the connection that carries the group's own writes: then
+        a commit and a deletion are known here in the order in which the store ran them.
+        """
+        if self.availability(group_id) is not ErrorCode.NONE:
+            return []  # given up meanwhile: whoever loads the group finds them
+        effects = [] if group_id in self.groups else self._create(group_id, now_ms)
+        self.books[group_id].apply(offsets)
+        return effects
+
+    # Groups
+
+    def describe(self, group_id: str) -> views.GroupView:
+        group = self.groups.get(group_id)
+        return views.describe_unknown(group_id) if group is None else views.describe(group)
+
+    def _handle(self, group: Group, event: Event, now_ms: int) -> list[Effect]:
+        effects = group.handle(event, now_ms)
+        if group.is_gone:
+            self._drop(group.group_id)
+        return effects
+
+    def _create(self, group_id: str, now_ms: int) -> list[Effect]:
+        group, effects = Group.create(group_id, self._config, self._minting, now_ms)
+        self.groups[group_id] = group
+        self.books[group_id] = OffsetBook()
+        return effects
+
+    def _drop(self, group_id: str) -> None:
+        del self.groups[group_id]
+        del self.books[group_id]
+
+    def _unavailable(self, group_id: str, event: Request) -> Answer | None:
+        if not group_id and not isinstance(event, Delete):
+            return refuse(event, ErrorCode.INVALID_GROUP_ID)
+        error = self.availability(group_id)
+        if error is ErrorCode.NONE:
+            return None
+        if isinstance(event, Heartbeat) and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return HeartbeatAnswer(ErrorCode.NONE)
+        return refuse(event, error)
+
+    def _handle_unknown(self, group_id: str, event: Request, now_ms: int) -> list[Effect]:
+        match event:
+            case Join(member_id=""):
+                error = join.check_request(self._config, event)
+                if error is not ErrorCode.NONE:
+                    return [Reply(event.call, refuse(event, error))]
+                effects = self._create(group_id, now_ms)
+                return effects + self._handle(self.groups[group_id], event, now_ms)
+            case Join():
+                error = join.check_request(self._config, event)
+                if error is not ErrorCode.INVALID_SESSION_TIMEOUT:
+                    error = ErrorCode.UNKNOWN_MEMBER_ID
+                answer: Answer = refuse(event, error)
+            case Leave():
+                answer = LeaveAnswer(
+                    ErrorCode.NONE,
+                    tuple(
+                        LeftMember(one.member_id, one.instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                        for one in event.members
+                    ),
+                )
+            case Delete():
+                answer = DeleteAnswer(ErrorCode.GROUP_ID_NOT_FOUND)
+            case Sync() | Heartbeat():
+                answer = refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
+        return [Reply(event.call, answer)]
+
+
+def refuse(event: Request, error: ErrorCode) -> Answer:
+    """An error for the whole request, in the answer of its kind."""
+    match event:
+        case Join():
+            return JoinAnswer(error, event.member_id)
+        case Sync():
+            return SyncAnswer(error)
+        case Heartbeat():
+            return HeartbeatAnswer(error)
+        case Leave():
+            return LeaveAnswer(error)
+        case Delete():
+            return DeleteAnswer(error)

@@ -1,0 +1,237 @@
+"""What every transition of a group works with: its data, its effects, its timers, its writes.
+
+The transitions themselves are functions over this, in modules of their own; none of them is called
+from here.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.config import GroupConfig, Minting
+from broker.group.effects import (
+    Answer,
+    ArmTimer,
+    CancelTimer,
+    Effect,
+    JoinAnswer,
+    Persist,
+    Reply,
+    StateChanged,
+    SyncAnswer,
+)
+from broker.group.members import Member, Roster
+from broker.group.record import GroupRecord, MemberRecord
+from broker.group.states import PREVIOUS, GroupState
+from broker.group.timers import TimerKey, TimerKind
+from broker.group.writes import DeleteGroup, Purpose, Writes
+
+
+class Core:
+    def __init__(
+        self, group_id: str, identity: str, config: GroupConfig, minting: Minting, now_ms: int
+    ) -> None:
+        self.group_id = group_id
+        self.identity = identity
+        self.config = config
+        self.minting = minting
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.roster = Roster()
+        self.awaited_syncs: set[str] = set()
+        """Members of this generation that have not sent their Sync yet."""
+        self.assignments: dict[str, bytes] | None = None
+        """The leader's, while they are being stored."""
+        self.initial_since_ms: int | None = None
+        """PreparingRebalance that began in Empty: since when; otherwise None."""
+        self.joined_in_window = False
+        """A member was added since the initial delay was last armed."""
+        self.now_ms = now_ms
+        self.effects: list[Effect] = []
+        self._writes = Writes()
+        self._armed: dict[TimerKey, int] = {}
+        self._granted: set[TimerKey] = set()
+        """Timers that were late and are armed once more because of it."""
+
+    # Answers
+
+    def reply(self, call: object, answer: Answer) -> None:
+        self.effects.append(Reply(call, answer))
+
+    def answer_parked_join(self, member: Member, error: ErrorCode, member_id: str = "") -> None:
+        """Refuse the Join of this member, if one is parked."""
+        call = self.roster.take_join(member)
+        if call is not None:
+            self.reply(call, JoinAnswer(error, member_id))
+
+    def answer_parked_sync(self, member: Member, error: ErrorCode) -> None:
+        """Refuse the Sync of this member, if one is parked."""
+        call = member.sync_call
+        if call is not None:
+            member.sync_call = None
+            self.reply(call, SyncAnswer(error))
+
+    # State
+
+    def move(self, state: GroupState, reason: str) -> None:
+        previous = self.state
+        if previous not in PREVIOUS[state]:
+            raise AssertionError(f"group {self.group_id}: {previous} -> {state} ({reason})")
+        self.state = state
+        self.state_since_ms = self.now_ms
+        self.effects.append(
+            StateChanged(
+                self.group_id, previous, state, self.generation_id, len(self.roster), reason
+            )
+        )
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether this is a member, by the id it has now if it is a static one."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if instance_id is not None:
+            known = self.roster.by_instance.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known.member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if member_id not in self.roster.by_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def remove(self, member: Member) -> None:
+        """Out of the group: what it has parked is refused with [25], so that it starts anew."""
+        self.answer_parked_join(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.answer_parked_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.roster.remove(member)
+        self.awaited_syncs.discard(member.member_id)
+        self.cancel_member_timers(member)
+
+    # Timers
+
+    def arm(self, kind: TimerKind, at_ms: int, member_id: str = "") -> None:
+        key = TimerKey(self.group_id, kind, member_id)
+        self._granted.discard(key)
+        self._armed[key] = at_ms
+        self.effects.append(ArmTimer(key, at_ms))
+
+    def cancel(self, kind: TimerKind, member_id: str = "") -> None:
+        key = TimerKey(self.group_id, kind, member_id)
+        if self._armed.pop(key, None) is not None:
+            self._granted.discard(key)
+            self.effects.append(CancelTimer(key))
+
+    def cancel_all_timers(self) -> None:
+        self.effects.extend(CancelTimer(key) for key in self._armed)
+        self._armed.clear()
+        self._granted.clear()
+
+    def is_due(self, key: TimerKey) -> bool:
+        """Whether a timer that fired is to be acted on; if so, it is no longer armed."""
+        at_ms = self._armed.get(key)
+        if at_ms is None:
+            return False
+        if self.now_ms < at_ms:  # the worker's clock is coarser than ours
+            self.effects.append(ArmTimer(key, at_ms))
+            return False
+        late_ms = self.now_ms - at_ms
+        if late_ms > self.config.late_timer_ms and key not in self._granted:
+            self.arm(key.kind, self.now_ms + self.config.late_timer_grace_ms, key.member_id)
+            self._granted.add(key)
+            return False
+        del self._armed[key]
+        self._granted.discard(key)
+        return True
+
+    def renew_session(self, member: Member) -> None:
+        """The member was heard of, or answered after it waited: its session starts again."""
+        deadline_ms = self.now_ms + member.session_timeout_ms
+        member.session_deadline_ms = deadline_ms
+        if member.session_timer_ms is None or member.session_timer_ms > deadline_ms:
+            self.arm_session(member)
+
+    def arm_session(self, member: Member) -> None:
+        member.session_timer_ms = member.session_deadline_ms
+        self.arm(TimerKind.SESSION, member.session_deadline_ms, member.member_id)
+
+    def cancel_member_timers(self, member: Member) -> None:
+        if member.session_timer_ms is not None:
+            member.session_timer_ms = None
+            self.cancel(TimerKind.SESSION, member.member_id)
+        if member.is_new:
+            self.cancel(TimerKind.NEW_MEMBER, member.member_id)
+
+    # Writes
+
+    def store(self, purpose: Purpose) -> None:
+        """Have the group stored as it is now, or as it is when the write in flight has ended."""
+        self._writes.waiting.append(purpose)
+        self.begin_write()
+
+    def begin_write(self) -> None:
+        """Write what is wanted, unless a write is in flight.
+
+        Between two durable points there is nothing to write: what was wanted has been overtaken,
+        and the next durable point comes with a write of its own.
+        """
+        writes = self._writes
+        if writes.in_flight or not writes.waiting:
+            return
+        if any(type(purpose) is DeleteGroup for purpose in writes.waiting):
+            self.effects.append(Persist(self.group_id, writes.begin(), None))
+        elif self._is_durable_point():
+            token = writes.begin()
+            self.effects.append(Persist(self.group_id, token, self._record(token)))
+        else:
+            writes.waiting.clear()
+
+    @property
+    def is_writing(self) -> bool:
+        return bool(self._writes.in_flight)
+
+    def end_write(self, token: int) -> list[Purpose]:
+        return self._writes.end(token)
+
+    def abandon_writes(self) -> list[Purpose]:
+        return self._writes.abandon()
+
+    def continue_revisions(self, revision: int) -> None:
+        self._writes = Writes(revision)
+
+    def _is_durable_point(self) -> bool:
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            return self.assignments is not None
+        return self.state is GroupState.STABLE or self.state is GroupState.EMPTY
+
+    def _record(self, revision: int) -> GroupRecord:
+        """The group as it is to be found after a restart.
+
+        With assignments at hand that is the Stable group it becomes once they are stored.
+        """
+        becoming = self.assignments
+        return GroupRecord(
+            group_id=self.group_id,
+            identity=self.identity,
+            revision=revision,
+            state=GroupState.STABLE if becoming is not None else self.state,
+            state_since_ms=self.now_ms if becoming is not None else self.state_since_ms,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.roster.leader,
+            members=tuple(
+                MemberRecord(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.session_timeout_ms,
+                    member.rebalance_timeout_ms,
+                    member.protocols,
+                    member.assignment if becoming is None else becoming.get(member.member_id, b""),
+                )
+                for member in self.roster.by_id.values()
+            ),
+        )

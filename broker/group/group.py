@@ -1,0 +1,152 @@
+"""`Group`: one consumer group. Events in, effects out; created, restored, given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.group import join, leave, rebalance, sessions, sync
+from broker.group.config import GroupConfig, Minting
+from broker.group.core import Core
+from broker.group.effects import Effect, HeartbeatAnswer
+from broker.group.events import (
+    Delete,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Persisted,
+    Sync,
+    TimerFired,
+)
+from broker.group.members import Member
+from broker.group.record import GroupRecord
+from broker.group.states import GroupState
+from broker.group.timers import TimerKind
+from broker.group.writes import DeleteGroup, SaveAssignments, SaveGroup, SaveReplacement
+
+
+class Group(Core):
+    """A classic consumer group. `states.GroupState` says what it does when.
+
+    `now_ms` is epoch milliseconds and must never go back: the worker takes the wall clock once, at
+    its start, and adds what the monotonic clock says. A group never keeps an event or an effect.
+    """
+
+    @classmethod
+    def create(
+        cls, group_id: str, config: GroupConfig, minting: Minting, now_ms: int
+    ) -> tuple[Group, list[Effect]]:
+        """A new group, Empty, generation 0, with an identity that is stored at once."""
+        group = cls(group_id, minting.identity(now_ms), config, minting, now_ms)
+        group.store(SaveGroup())
+        return group, group._take_effects()
+
+    @classmethod
+    def restore(
+        cls, record: GroupRecord, config: GroupConfig, minting: Minting, now_ms: int
+    ) -> tuple[Group, list[Effect]]:
+        """The group as it was stored. Sessions start again; nothing else happens."""
+        group = cls(record.group_id, record.identity, config, minting, now_ms)
+        group.state = record.state
+        group.state_since_ms = record.state_since_ms
+        group.generation_id = record.generation_id
+        group.protocol_type = record.protocol_type
+        group.protocol_name = record.protocol_name
+        group.continue_revisions(record.revision)
+        for stored in record.members:
+            member = Member(
+                stored.member_id,
+                stored.instance_id,
+                stored.client_id,
+                stored.client_host,
+                stored.session_timeout_ms,
+                stored.rebalance_timeout_ms,
+                stored.protocols,
+                stored.assignment,
+            )
+            group.roster.add(member)
+            group.renew_session(member)
+        group.roster.leader = record.leader
+        return group, group._take_effects()
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        _HANDLERS[type(event)](self, event)
+        return self._take_effects()
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+    ) -> ErrorCode:
+        """The `Heartbeat` event without event and effects, for the hottest request of groups."""
+        return sessions.heartbeat(self, member_id, instance_id, generation_id, now_ms)
+
+    def unload(self, now_ms: int) -> list[Effect]:
+        """Give the group up: whatever is parked is answered with [16], no timer stays armed.
+
+        What is stored of it stays. The outcome of a write in flight need not be reported.
+        """
+        self.now_ms = now_ms
+        leave.unload(self)
+        return self._take_effects()
+
+    @property
+    def is_gone(self) -> bool:
+        """Dead, and nothing is under way any more that could bring it back: drop it."""
+        return self.state is GroupState.DEAD and not self.is_writing
+
+    def _take_effects(self) -> list[Effect]:
+        effects = self.effects
+        self.effects = []
+        return effects
+
+    def _heartbeat(self, event: Heartbeat) -> None:
+        error = self.heartbeat(event.member_id, event.instance_id, event.generation_id, self.now_ms)
+        self.reply(event.call, HeartbeatAnswer(error))
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        key = event.key
+        if not self.is_due(key):
+            return
+        match key.kind:
+            case TimerKind.SESSION:
+                sessions.session_timer_fired(self, key.member_id)
+            case TimerKind.PENDING_MEMBER:
+                sessions.pending_timer_fired(self, key.member_id)
+            case TimerKind.NEW_MEMBER:
+                sessions.new_member_timer_fired(self, key.member_id)
+            case TimerKind.INITIAL_DELAY:
+                rebalance.initial_delay_over(self)
+            case TimerKind.JOIN:
+                rebalance.complete(self)
+            case TimerKind.SYNC:
+                sync.sync_timer_fired(self)
+            case TimerKind.PERSIST_RETRY:
+                leave.retry_timer_fired(self)
+
+    def _persisted(self, event: Persisted) -> None:
+        # The newest first: a static member replaced twice in one write that failed gets its ids
+        # back in turn.
+        for purpose in reversed(self.end_write(event.token)):
+            match purpose:
+                case SaveAssignments():
+                    sync.assignments_stored(self, purpose, event.error)
+                case SaveReplacement():
+                    join.replacement_stored(self, purpose, event.error)
+                case DeleteGroup():
+                    leave.deleted(self, purpose, event.error)
+                case SaveGroup():
+                    leave.saved(self, event.error)
+        self.begin_write()
+
+
+_HANDLERS: dict[type[Event], Callable[[Group, Any], None]] = {
+    Join: join.join,
+    Sync: sync.sync,
+    Heartbeat: Group._heartbeat,
+    Leave: leave.leave,
+    Delete: leave.delete,
+    TimerFired: Group._timer_fired,
+    Persisted: Group._persisted,
+}

@@ -1,0 +1,97 @@
+"""LeaveGroup, and the two ends of a group: deleted, or given up by its coordinator."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.core import Core
+from broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember
+from broker.group.events import Delete, Leave, LeavingMember
+from broker.group.faults import coordinator_error
+from broker.group.members import Roster
+from broker.group.rebalance import complete_if_ready, rebalance
+from broker.group.states import GroupState
+from broker.group.timers import TimerKind
+from broker.group.writes import DeleteGroup, SaveGroup
+
+
+def leave(group: Core, event: Leave) -> None:
+    if group.state is GroupState.DEAD:
+        group.reply(event.call, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
+    before = len(group.roster)
+    left = tuple(
+        LeftMember(leaving.member_id, leaving.instance_id, _remove(group, leaving))
+        for leaving in event.members
+    )
+    group.reply(event.call, LeaveAnswer(ErrorCode.NONE, left))
+    gone = before - len(group.roster)
+    if gone:
+        reasons = {leaving.reason for leaving in event.members if leaving.reason}
+        rebalance(group, f"{gone} members left ({'; '.join(sorted(reasons)) or 'no reason given'})")
+    else:
+        complete_if_ready(group)  # a pending member that left is no longer waited for
+
+
+def _remove(group: Core, leaving: LeavingMember) -> ErrorCode:
+    roster = group.roster
+    if not leaving.member_id:
+        instance = leaving.instance_id
+        member = roster.by_instance.get(instance) if instance is not None else None
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        group.remove(member)
+    elif leaving.member_id in roster.pending:
+        roster.pending.remove(leaving.member_id)
+        group.cancel(TimerKind.PENDING_MEMBER, leaving.member_id)
+    else:
+        error = group.check_member(leaving.member_id, leaving.instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        group.remove(roster.by_id[leaving.member_id])
+    return ErrorCode.NONE
+
+
+def delete(group: Core, event: Delete) -> None:
+    if group.state is GroupState.DEAD:
+        group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    elif group.state is not GroupState.EMPTY:
+        group.reply(event.call, DeleteAnswer(ErrorCode.NON_EMPTY_GROUP))
+    else:
+        empty_since_ms = group.state_since_ms
+        group.roster.pending.clear()
+        group.cancel_all_timers()
+        group.move(GroupState.DEAD, "deleted")
+        group.store(DeleteGroup(event.call, empty_since_ms))
+
+
+def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        group.move(GroupState.EMPTY, f"deleting it failed: {error.name}")
+        group.state_since_ms = wanted.state_since_ms
+    group.reply(wanted.call, DeleteAnswer(coordinator_error(error)))
+
+
+def saved(group: Core, error: ErrorCode) -> None:
+    """A group that became Empty is stored, or is to be stored again: otherwise a restart would
+    find the members it had before, and wait for them."""
+    if error is not ErrorCode.NONE and group.state is GroupState.EMPTY:
+        group.arm(TimerKind.PERSIST_RETRY, group.now_ms + group.config.persist_retry_ms)
+
+
+def retry_timer_fired(group: Core) -> None:
+    if group.state is GroupState.EMPTY:
+        group.store(SaveGroup())
+
+
+def unload(group: Core) -> None:
+    """Another worker's group from now on: everybody who waits is sent to look for it."""
+    for member in group.roster.by_id.values():
+        group.answer_parked_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
+        group.answer_parked_sync(member, ErrorCode.NOT_COORDINATOR)
+    for purpose in group.abandon_writes():
+        if isinstance(purpose, DeleteGroup):
+            group.reply(purpose.call, DeleteAnswer(ErrorCode.NOT_COORDINATOR))
+    group.cancel_all_timers()
+    if group.state is not GroupState.DEAD:
+        group.move(GroupState.DEAD, "given up")
+    group.roster = Roster()

@@ -1,0 +1,180 @@
+"""The members of a group and what is counted over them: who waits, who is static, who votes what.
+
+Counts are kept as members come and go, so that a round of n Joins costs n steps, not n squared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.group.events import Protocols
+
+
+class Member:
+    """One member. Parked calls are the handler's tokens; None: nothing is parked."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "join_call",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_deadline_ms",
+        "session_timeout_ms",
+        "session_timer_ms",
+        "sync_call",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        """Its first Join is still parked: it does not heartbeat, and another timer watches it."""
+        self.join_call: object | None = None
+        self.sync_call: object | None = None
+        self.session_deadline_ms = 0
+        """Moved by heartbeats. The timer is allowed to be armed for an earlier time."""
+        self.session_timer_ms: int | None = None
+        """When the session timer fires; None: not armed, which only a parked member may be."""
+
+    @property
+    def is_parked(self) -> bool:
+        """Waits in Join or Sync, and therefore counts as alive."""
+        return self.join_call is not None or self.sync_call is not None
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """What it said for this protocol; empty if it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+
+class Roster:
+    """All members of a group, its leader, and the ids that were given out but not yet used."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Member] = {}
+        self.by_instance: dict[str, Member] = {}
+        self.pending: set[str] = set()
+        """Ids of members that were told [79] to come back with them."""
+        self.leader: str | None = None
+        self._joining = 0
+        self._support: Counter[str] = Counter()
+        """How many members support a protocol."""
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def add(self, member: Member) -> None:
+        self.by_id[member.member_id] = member
+        if member.instance_id is not None:
+            self.by_instance[member.instance_id] = member
+        if self.leader is None:
+            self.leader = member.member_id
+        self._count(member, 1)
+        if member.join_call is not None:
+            self._joining += 1
+
+    def remove(self, member: Member) -> None:
+        """The next in line becomes leader if this one was."""
+        del self.by_id[member.member_id]
+        if member.instance_id is not None:
+            del self.by_instance[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.by_id), None)
+        self._count(member, -1)
+        if member.join_call is not None:
+            self._joining -= 1
+
+    def replace(self, old: Member, new: Member) -> None:
+        """The same static member under another id; leadership moves along."""
+        leads = self.leader == old.member_id
+        self.remove(old)
+        self.add(new)
+        if leads:
+            self.leader = new.member_id
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def park_join(self, member: Member, call: object) -> object | None:
+        """The call that was parked before and must be answered now, if there was one."""
+        replaced = self.take_join(member)
+        member.join_call = call
+        self._joining += 1
+        return replaced
+
+    def take_join(self, member: Member) -> object | None:
+        call = member.join_call
+        if call is not None:
+            member.join_call = None
+            self._joining -= 1
+        return call
+
+    def everyone_waits(self) -> bool:
+        """All members are parked in Join, and nobody else is expected."""
+        return self._joining == len(self.by_id) and not self.pending
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is one that joined. False: nobody did."""
+        if self.leader is not None and self.by_id[self.leader].join_call is not None:
+            return True
+        for member in self.by_id.values():
+            if member.join_call is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
+
+    def supports(self, protocols: Protocols) -> bool:
+        """One of these is supported by every member. With no members: there is one at all."""
+        everyone = len(self.by_id)
+        return any(self._support[name] == everyone for name, _ in protocols)
+
+    def vote(self) -> str:
+        """Each member votes for its first protocol that all support; the most votes win.
+
+        `supports` is asked before a member is added or changed, so there always is such a one.
+        """
+        everyone = len(self.by_id)
+        candidates = {name for name, count in self._support.items() if count == everyone}
+        votes: Counter[str] = Counter()
+        for member in self.by_id.values():
+            for name, _ in member.protocols:
+                if name in candidates:
+                    votes[name] += 1
+                    break
+        return votes.most_common(1)[0][0]
+
+    def _count(self, member: Member, by: int) -> None:
+        for name in {name for name, _ in member.protocols}:  # a name may be listed twice
+            count = self._support[name] + by
+            if count:
+                self._support[name] = count
+            else:
+                del self._support[name]

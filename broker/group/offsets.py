@@ -1,0 +1,110 @@
+"""Committed offsets of one group: a book, and nothing about who may write into it (`commits.py`).
+
+The book holds what is durable. A commit is checked, stored, and only then applied here; what
+OffsetFetch reads was therefore never taken back. Offsets of open transactions wait beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class CommittedOffset(Struct, frozen=True, array_like=True):
+    """What a member committed, as it is stored and given back."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+    """Only from OffsetCommit v2-4 with a retention time of its own."""
+
+
+def new_commit(
+    offset: int,
+    now_ms: int,
+    *,
+    leader_epoch: int = NO_EPOCH,
+    metadata: str | None = "",
+    retention_time_ms: int = -1,
+) -> CommittedOffset:
+    """From the fields of a request. `retention_time_ms` -1: the broker's, as from v5 on."""
+    expires = None if retention_time_ms < 0 else now_ms + retention_time_ms
+    return CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires)
+
+
+class OffsetBook:
+    def __init__(self, offsets: Mapping[TopicPartition, CommittedOffset] | None = None) -> None:
+        self._offsets: dict[str, dict[int, CommittedOffset]] = {}
+        self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        """By producer id: offsets of transactions that have not ended."""
+        self.apply(offsets or {})
+
+    def __len__(self) -> int:
+        return sum(map(len, self._offsets.values()))
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        for topic, partitions in self._offsets.items():
+            for partition, committed in partitions.items():
+                yield TopicPartition(topic, partition), committed
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing committed, and nothing that a transaction could still commit."""
+        return not self._offsets and not self._pending
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        partitions = self._offsets.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def topics(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """Everything, by topic and partition: OffsetFetch for all topics."""
+        return self._offsets
+
+    def apply(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """These are durable now."""
+        for (topic, partition), committed in offsets.items():
+            self._offsets.setdefault(topic, {})[partition] = committed
+
+    def remove(self, topic: str, partition: int) -> None:
+        """This one is gone from the store, or never was there."""
+        partitions = self._offsets.get(topic)
+        if partitions is not None:
+            partitions.pop(partition, None)
+            if not partitions:
+                del self._offsets[topic]
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        """What is to be removed when this topic is deleted."""
+        return [TopicPartition(topic, partition) for partition in self._offsets.get(topic, ())]
+
+    # Offsets committed by transactions (TxnOffsetCommit)
+
+    def add_pending(
+        self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        self._pending.setdefault(producer_id, {}).update(offsets)
+
+    def pending_of(self, producer_id: int) -> Mapping[TopicPartition, CommittedOffset]:
+        """What is to be stored when this producer's transaction commits."""
+        return self._pending.get(producer_id, {})
+
+    def end_transaction(self, producer_id: int) -> None:
+        """Committed, and its offsets applied; or aborted."""
+        self._pending.pop(producer_id, None)
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """OffsetFetch that requires stable offsets: [88]."""
+        key = (topic, partition)
+        return any(key in offsets for offsets in self._pending.values())

@@ -1,0 +1,87 @@
+"""What others see of a group: DescribeGroups, ListGroups, the command line, the console."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec import Struct
+
+from broker.group.group import Group
+from broker.group.states import GroupState
+
+CLASSIC = "classic"
+"""The group type, as ListGroups v5 names it."""
+
+
+class MemberView(Struct, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+class GroupView(Struct, frozen=True):
+    group_id: str
+    state: GroupState
+    identity: str = ""
+    generation_id: int = -1
+    leader: str = ""
+    protocol_type: str = ""
+    """Empty: simple consumers."""
+    protocol_name: str = ""
+    """DescribeGroups' `protocol_data`: only when Stable."""
+    members: tuple[MemberView, ...] = ()
+
+
+class GroupListing(Struct, frozen=True):
+    group_id: str
+    protocol_type: str
+    state: GroupState
+    type: str = CLASSIC
+
+
+def describe(group: Group) -> GroupView:
+    """Metadata and assignments are shown when Stable: before that they are in the making."""
+    stable = group.state is GroupState.STABLE
+    return GroupView(
+        group_id=group.group_id,
+        state=group.state,
+        identity=group.identity,
+        generation_id=group.generation_id,
+        leader=group.roster.leader or "",
+        protocol_type=group.protocol_type or "",
+        protocol_name=(group.protocol_name or "") if stable else "",
+        members=tuple(
+            MemberView(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(group.protocol_name) if stable else b"",
+                member.assignment if stable else b"",
+            )
+            for member in group.roster.by_id.values()
+        ),
+    )
+
+
+def describe_unknown(group_id: str) -> GroupView:
+    """A group that does not exist is Dead: error 0 below DescribeGroups v6, [69] from it on."""
+    return GroupView(group_id, GroupState.DEAD)
+
+
+def list_groups(
+    groups: Iterable[Group], states: Collection[str] = (), types: Collection[str] = ()
+) -> list[GroupListing]:
+    """With no filter: all. Filters ignore case, as clients write them in several ways."""
+    wanted_states = {state.lower() for state in states}
+    wanted_types = {kind.lower() for kind in types}
+    if wanted_types and CLASSIC not in wanted_types:
+        return []
+    return [
+        GroupListing(group.group_id, group.protocol_type or "", group.state)
+        for group in groups
+        if not wanted_states or group.state.lower() in wanted_states
+    ]
