@@ -43,6 +43,7 @@ class Logs:
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
         topics.on_removed = self._topic_removed
+        store.reads.on_up = self.look_everywhere  # a look that was under way has failed
 
     # --- finding ---
 
@@ -109,10 +110,12 @@ class Logs:
             found.received(entries)
 
     def look_everywhere(self) -> None:
-        """Wake-ups may have been missed: every log somebody waits on looks for itself."""
+        """Wake-ups may have been missed: every log looks for itself.
+
+        Those nobody waits on too: the next reader takes their end for the log's.
+        """
         for found in self._logs.values():
-            if found.waiters:
-                found.look()
+            found.look()
 
     # --- what logs need of their worker (LogHost) ---
 

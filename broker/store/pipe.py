@@ -35,6 +35,7 @@ log = logging.getLogger("moldau.store")
 Done = Callable[[Any], None]
 
 FIRST_RETRY, LAST_RETRY = 0.05, 1.0
+GREETING_PATIENCE = 10.0
 
 
 def reply_error(text: str) -> StoreFault:
@@ -56,6 +57,7 @@ class Pipe(asyncio.Protocol):
         self._flush_scheduled = False
         self._reader = hiredis.Reader(replyError=reply_error)
         self._up = asyncio.Event()
+        self._is_up = False  # the same, at hand
         self._closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._last_progress = 0.0
@@ -81,7 +83,7 @@ class Pipe(asyncio.Protocol):
 
     @property
     def is_up(self) -> bool:
-        return self._up.is_set()
+        return self._is_up
 
     async def wait_up(self) -> None:
         await self._up.wait()
@@ -91,18 +93,45 @@ class Pipe(asyncio.Protocol):
         try:
             await self._target.open(self._loop, lambda: self)
         except (OSError, TimeoutError) as fault:
+            self._abort()
             raise StoreUnavailable(f"{self._target.label}: {fault}") from None
-        # Greetings go first in the pipeline; the pipe is up when they are answered.
-        answers = [self.call(*words) for words in self._target.greeting(self._name)]
+        if self._transport is None:
+            raise StoreUnavailable(f"{self._target.label}: closed as soon as it was open")
         try:
-            replies = await asyncio.wait_for(asyncio.gather(*answers), 10)
+            self.client_id = await self._greet()
         except (TimeoutError, StoreFault) as fault:
             self._abort()
             raise StoreUnavailable(f"{self._target.label}: {fault}") from None
-        self.client_id = replies[-1]
+        if self._transport is None:  # lost between the last reply and now
+            raise StoreUnavailable(f"{self._target.label}: closed after its greeting")
+        self._is_up = True
         self._up.set()
         if self.on_up is not None:
             self.on_up()
+
+    async def _greet(self) -> int:
+        """Until this is answered the pipe is not up, and nothing else goes out.
+
+        Before AUTH it would be refused, before SELECT it would meet another database.
+        """
+        last: asyncio.Future[Any] = self._loop.create_future()
+        faults: list[StoreFault] = []
+
+        def note(reply: Any) -> None:
+            if isinstance(reply, StoreFault):
+                faults.append(reply)
+
+        words = self._target.greeting(self._name)
+        for others in words[:-1]:
+            self._enqueue((command(*others),), note)
+        self._enqueue((command(*words[-1]),), lambda reply: _resolve(last, reply))
+        try:
+            client_id: int = await asyncio.wait_for(last, GREETING_PATIENCE)
+        except StoreFault as fault:
+            faults.append(fault)
+        if faults:
+            raise faults[0]  # says more than what follows from it
+        return client_id
 
     async def _reconnect(self) -> None:
         delay = FIRST_RETRY
@@ -121,10 +150,13 @@ class Pipe(asyncio.Protocol):
 
     def send(self, parts: Sequence[Buffer], done: Done) -> None:
         """Send one command, encoded; `done` gets its reply or a StoreFault, in order of sending."""
-        if self._transport is None:
+        if not self._is_up:
             fault = StoreDown(f"{self._target.label}: not connected")
             self._loop.call_soon(done, fault)
             return
+        self._enqueue(parts, done)
+
+    def _enqueue(self, parts: Sequence[Buffer], done: Done) -> None:
         self._out.extend(parts)
         if not self._waiting:
             self._last_progress = self._loop.time()
@@ -175,15 +207,23 @@ class Pipe(asyncio.Protocol):
                 log.error("store connection %s: a reply nobody asked for", self._name)
                 self._abort()
                 return
-            waiting.popleft()(reply)
+            self._tell(waiting.popleft(), reply)
+
+    def _tell(self, done: Done, reply: Any) -> None:
+        try:
+            done(reply)
+        except Exception:
+            # A fault of one must not take the others' replies along.
+            log.exception("store connection %s: a reply could not be dealt with", self._name)
 
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        was_up = self._up.is_set()
+        was_up = self._is_up
         self._transport = None
+        self._is_up = False
         self._up.clear()
         self._out.clear()
         waiting, self._waiting = self._waiting, deque()
@@ -191,7 +231,7 @@ class Pipe(asyncio.Protocol):
             log.warning("store connection %s lost: %s", self._name, exc or "closed by the store")
         fault = StoreUnavailable(f"{self._target.label}: {exc or 'connection closed'}")
         for done in waiting:
-            done(fault)
+            self._tell(done, fault)
         if was_up and not self._closed:
             self._connecting = self._loop.create_task(self._reconnect())
 

@@ -52,6 +52,8 @@ class Watcher:
         self._changes_at = b"$"
         self._wake_at = b"$"
         self._tails: dict[bytes, int] = {}
+        self._added = 0  # how many logs were added to them so far
+        self._waited_for = 0  # and how many of those the XREAD that is out knows
         self._task: asyncio.Task[None] | None = None
         self._unblocking = False
 
@@ -68,6 +70,7 @@ class Watcher:
     def tail(self, key: bytes, end: int) -> None:
         """From now on tell of entries of this log at `end` or above."""
         self._tails[key] = end
+        self._added += 1
         self._restart()
 
     def untail(self, key: bytes) -> None:
@@ -86,9 +89,14 @@ class Watcher:
     def _unblocked(self, future: asyncio.Future[Any]) -> None:
         self._unblocking = False
         fault = future.exception()
-        if fault is None and future.result() == 0 and self._blocking.is_up:
-            # It was not blocked at that moment: the XREAD on its way may have the old set.
-            asyncio.get_running_loop().call_later(0.002, self._restart)
+        if self._waited_for < self._added:
+            # It was not blocked at that moment, or another log came after it was begun anew.
+            delay = 0.002 if fault is None else 0.1
+            asyncio.get_running_loop().call_later(delay, self._restart_if_behind)
+
+    def _restart_if_behind(self) -> None:
+        if self._waited_for < self._added:
+            self._restart()
 
     async def _run(self) -> None:
         while True:
@@ -104,10 +112,15 @@ class Watcher:
                 self._on_reset()
             else:
                 for key, entries in reply or ():
-                    self._deliver(key, entries)
+                    try:
+                        self._deliver(key, entries)
+                    except Exception:
+                        # Whoever is told may fail; watching must not end with it.
+                        log.exception("what the store told of %r could not be dealt with", key)
 
     def _words(self) -> list[bytes | str | int]:
         tails = list(self._tails.items())
+        self._waited_for = self._added
         return [
             *("XREAD", "COUNT", 64, "BLOCK", 20_000, "STREAMS", keys.CHANGES, self._wake_key),
             *(key for key, _ in tails),

@@ -1,11 +1,10 @@
 """A TCP proxy before a store that holds, delays and cuts: what networks do to connections.
 
-    proxy = StoreProxy(6379)
-    await proxy.start()                        # clients connect to proxy.port
-    link = await proxy.link("moldau-0-bulk")   # a connection, by the name it gave itself
-    link.requests.hold()                       # bytes are read from the client, not passed on
-    link.cut_client()                          # the client sees a lost connection ...
-    link.requests.release()                    # ... and its bytes arrive all the same, late
+    async with StoreProxy(6379) as proxy:          # clients connect to proxy.url
+        link = await proxy.link("moldau-0-bulk")   # a connection, by the name it gave itself
+        link.requests.hold()                       # bytes are read from the client, not passed on
+        link.cut_client()                          # the client sees a lost connection ...
+        link.requests.release()                    # ... and its bytes arrive all the same, late
 
 `ProxyThread` runs one beside a test that blocks. Every byte comes from a real client and goes to a
 real server; nothing here knows the protocol but for the name in CLIENT SETNAME.
@@ -166,12 +165,22 @@ class StoreProxy:
         self.on_link: Callable[[Link], None] = lambda link: None  # told once its name is known
         self.refusing = False  # new connections are closed at once
 
-    async def start(self) -> None:
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
+        return self
 
-    async def stop(self) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self._server is not None:
             self._server.close()
         for link in self.links:
@@ -232,15 +241,13 @@ class ProxyThread:
         self.port = 0
 
     async def _run(self) -> None:
-        proxy = StoreProxy(self._upstream_port)
-        proxy.on_link = self._on_link
-        await proxy.start()
-        self.port = proxy.port
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        self._started.set()
-        await self._stop.wait()
-        await proxy.stop()
+        async with StoreProxy(self._upstream_port) as proxy:
+            proxy.on_link = self._on_link
+            self.port = proxy.port
+            self._loop = asyncio.get_running_loop()
+            self._stop = asyncio.Event()
+            self._started.set()
+            await self._stop.wait()
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -5,8 +5,7 @@ random faults are tests/chaos' affair; here every interleaving is chosen.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from typing import Any
 
@@ -34,20 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     started = start_redis(tmp_path_factory.mktemp("store"))
     yield started
     started.stop()
-
-
-@asynccontextmanager
-async def proxied(server: RedisServer) -> AsyncIterator[StoreProxy]:
-    proxy = StoreProxy(server.port)
-    await proxy.start()
-    try:
-        yield proxy
-    finally:
-        await proxy.stop()
-
-
-def url_of(proxy: StoreProxy) -> str:
-    return f"redis://127.0.0.1:{proxy.port}"
 
 
 def plain(*values: bytes) -> bytearray:
@@ -241,7 +226,7 @@ def test_4_1_a_duplicate_is_not_acknowledged_before_its_original_is_in_the_log(
     """Both wait at once when a client reconnects and sends again while the store is slow."""
 
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as one:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as one:
             log = await one.create(next(_names))
             await append(log, plain(b"x"))
             link = await proxy.link("a-bulk")
@@ -274,7 +259,7 @@ def test_4_1_a_duplicate_is_not_acknowledged_before_its_original_is_in_the_log(
 
 def test_reply_lost_the_entry_is_found(server: RedisServer) -> None:
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             await append(log, plain(b"x"))
             for number in range(10):
@@ -292,7 +277,7 @@ def test_reply_lost_the_entry_is_found(server: RedisServer) -> None:
 
 def test_request_lost_it_is_sent_again(server: RedisServer) -> None:
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             await append(log, plain(b"x"))
             for cut_at in (0, 1, 40, 100):
@@ -311,7 +296,7 @@ def test_an_append_that_arrives_after_it_was_missed_is_not_appended_twice(
     """Lost, not found in the log, sent again; then the first one arrives, before the second."""
 
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             await append(log, plain(b"x"))
             lost = await proxy.link("a-bulk")
@@ -350,8 +335,8 @@ async def until_stored(host: Host, log: Any, entries: int) -> None:
 def test_late_arrival_behind_somebody_elses_append(server: RedisServer) -> None:
     async def run() -> None:
         async with (
-            proxied(server) as proxy,
-            Host(url_of(proxy), "a") as host,
+            StoreProxy(server.port) as proxy,
+            Host(proxy.url, "a") as host,
             Host(server.url, "b") as other,
         ):
             log = await host.create(next(_names))
@@ -376,8 +361,8 @@ def test_identical_batches_of_two_writers_are_told_apart(server: RedisServer) ->
 
     async def run() -> None:
         async with (
-            proxied(server) as proxy,
-            Host(url_of(proxy), "a") as host,
+            StoreProxy(server.port) as proxy,
+            Host(proxy.url, "a") as host,
             Host(server.url, "b") as other,
         ):
             log = await host.create(next(_names))
@@ -398,7 +383,7 @@ def test_identical_batches_of_two_writers_are_told_apart(server: RedisServer) ->
 
 def test_a_store_that_stops_answering_counts_as_lost(server: RedisServer) -> None:
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a", stall_after=0.2) as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a", stall_after=0.2) as host:
             log = await host.create(next(_names))
             await append(log, plain(b"x"))
             link = await proxy.link("a-bulk")
@@ -413,7 +398,7 @@ def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: RedisServe
     """While the store is away clients send again and again: what they gave up is let go."""
 
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             await append(log, plain(b"x"))
             proxy.refusing = True
@@ -459,7 +444,7 @@ def test_6_7_store_full_is_said_and_passes(server: RedisServer) -> None:
 
 def test_without_a_connection_appends_fail_at_once(server: RedisServer) -> None:
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             await append(log, plain(b"x"))
             proxy.refusing = True
@@ -576,7 +561,7 @@ async def until_snapshot(host: Host, log: Any, offset: int) -> None:
 
 def test_loading_fails_and_is_tried_again(server: RedisServer) -> None:
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             proxy.refusing = True
             (await proxy.link("a-reads")).cut()
@@ -593,7 +578,7 @@ def test_loading_fails_and_is_tried_again(server: RedisServer) -> None:
 
 def test_deleted_while_loading_stays_deleted(server: RedisServer) -> None:
     async def run() -> None:
-        async with proxied(server) as proxy, Host(url_of(proxy), "a") as host:
+        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
             log = await host.create(next(_names))
             link = await proxy.link("a-reads")
             link.replies.hold()
