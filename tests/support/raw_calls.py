@@ -145,6 +145,11 @@ class StoredLog:
             key for key in self._store.keys(self.key + b":clean:*") if not key.endswith(b":times")
         )
 
+    @property
+    def is_being_compacted(self) -> bool:
+        """Is there a generation that is not yet current?"""
+        return any(int(key.rpartition(b":")[2]) > self.part.generation for key in self.generations)
+
     def entries(self) -> int:
         return int(self._store.xlen(self.key))
 

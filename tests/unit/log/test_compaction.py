@@ -21,7 +21,12 @@ from broker.log import compaction, reading
 from broker.log.compaction import Compaction
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
-from broker.log.times import batches_from, offset_for_timestamp, offset_of_largest_timestamp
+from broker.log.times import (
+    Place,
+    batches_from,
+    offset_for_timestamp,
+    offset_of_largest_timestamp,
+)
 from broker.store import keys, resp
 from broker.store.cleaned import Cleaned
 from broker.store.pipe import Pipe
@@ -541,6 +546,63 @@ def test_a_pass_that_slept_through_its_lease_changes_nothing(
 
     uvloop.run(run(lambda quick: quick.run()))
     uvloop.run(run(delete))
+
+
+def test_no_switch_without_a_snapshot(
+    server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of producers would be trimmed with the entries it follows from."""
+
+    async def run() -> None:
+        async with Host(server.url) as host:
+            cleaner = Cleaner(host, await create(host))
+            for number in range(6):
+                await write(cleaner.log, ("a", f"{number}"))
+
+            async def save_nothing() -> None: ...
+
+            monkeypatch.setattr(cleaner.log, "save_snapshot", save_nothing)
+            assert not await cleaner.run()
+            assert not await cleaner.retention.enforce(cleaner.log, config(), NOW)
+            await cleaner.retention.delete_records(cleaner.log, 4)
+            stored = StoredLog(store, cleaner.log.topic)
+            assert (stored.entries(), stored.generations) == (6, [])
+            monkeypatch.undo()
+            await cleaner.retention.enforce(cleaner.log, config(), NOW)
+            assert stored.entries() == 2, "trimmed later"
+            assert await cleaner.run()
+
+    uvloop.run(run())
+
+
+def test_deleting_records_overtaken_by_a_pass(
+    server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes before the new start were counted in a log that is another one by then."""
+
+    async def run() -> None:
+        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+            slow = Cleaner(one, await create(one))
+            quick = Cleaner(two, slow.log.topic)
+            for number in range(12):
+                await write(slow.log, (f"key-{number % 5}", f"{number}"))
+            find = slow.retention._edge_before
+            found = []
+
+            async def overtaken(log: PartitionLog, offset: int) -> Place:
+                found.append(await find(log, offset))
+                if len(found) == 1:
+                    assert await quick.run()
+                return found[-1]
+
+            monkeypatch.setattr(slow.retention, "_edge_before", overtaken)
+            assert await slow.retention.delete_records(slow.log, 9) == 9
+            assert len(found) > 1
+            check_size(slow.log, store)
+            await quick.log.load_start()
+            check_size(quick.log, store)
+
+    uvloop.run(run())
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["not sent", "answer lost"])
