@@ -8,6 +8,7 @@ v13. A waiting fetch is woken by appends, never by a poll; its timer only ends t
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
 from broker.handlers.context import LEADER_EPOCH, Broker
@@ -64,14 +65,13 @@ async def _look_up_and_start(broker: Broker, request: FetchRequest, call: Call) 
 class Part:
     """One partition of a fetch."""
 
-    __slots__ = ("answer", "limit", "log", "offset", "ready")
+    __slots__ = ("answer", "limit", "log", "offset")
 
     def __init__(self, answer: PartitionData, log: PartitionLog | None, item: FetchPartition):
         self.answer = answer
         self.log = log
         self.offset = item.fetch_offset
         self.limit = max(item.partition_max_bytes, 0)
-        self.ready = False
 
 
 class FetchCall:
@@ -85,11 +85,12 @@ class FetchCall:
         self._request = request
         self._response = FetchResponse()
         self._parts: list[Part] = []
-        self._limit = min(request.max_bytes, broker.fetch_max_bytes)
+        self._limit = max(min(request.max_bytes, broker.fetch_max_bytes), 0)
         self._size = 0
         self._pending = 0
         self._has_error = False
         self._finished = False
+        self._known_before = 0  # bytes of its logs when reading began
         self._seen_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         for topic, item in zip(topics, request.topics, strict=True):
@@ -124,26 +125,32 @@ class FetchCall:
     def start(self) -> None:
         """Make sure that every log is known and up to date, then read."""
         logs = self.broker.logs
-        stale = [
-            part for part in self._parts
-            if part.log is not None and not (part.log.is_loaded and logs.is_watched(part.log))
-        ]  # fmt: skip
-        if not stale:
-            self._collect()
-            return
-        self._pending = len(stale)
-        for part in stale:
-            assert part.log is not None
-            if logs.is_watched(part.log):
-                part.log.when_loaded(lambda fault, part=part: self._known(part, fault))  # type: ignore[misc]
+        self._pending = 1
+        for part in self._parts:
+            log = part.log
+            if log is None:
+                continue
+            watched = logs.is_watched(log)
+            if watched and log.is_loaded and part.offset <= log.end:
+                continue
+            self._pending += 1
+            known = partial(self._known, part)
+            if watched and not log.is_loaded:
+                log.when_loaded(known)
             else:
-                part.log.when_current(lambda fault, part=part: self._known(part, fault))  # type: ignore[misc]
+                # Beyond the end of a watched one too: the news of an append may be on its way, and
+                # OFFSET_OUT_OF_RANGE makes a consumer begin anew.
+                log.when_current(known)
+        self._one_known()
 
     def _known(self, part: Part, fault: BaseException | None) -> None:
         if fault is not None:
             self._fail(part, fault)
         elif part.log is not None and self._request.max_wait_ms > 0:
             self.broker.logs.watch(part.log)
+        self._one_known()
+
+    def _one_known(self) -> None:
         self._pending -= 1
         if self._pending == 0:
             self._collect()
@@ -155,8 +162,11 @@ class FetchCall:
 
     def _collect(self) -> None:
         """Read every partition: at once from the tail cache, else from the store."""
+        self._known_before = self._known_bytes()
         self._size = 0
-        left = self._limit
+        budget = self.call.connection.budget
+        left = min(self._limit, budget.reply_room)
+        first = True  # one batch is returned whatever its size
         self._pending = 1
         for part in self._parts:
             log = part.log
@@ -166,21 +176,23 @@ class FetchCall:
                 self._fail(part, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE))
                 self._mark(part, log)
                 continue
-            if part.offset == log.end or left <= 0:
+            if part.offset == log.end or (left <= 0 and not first):
                 self._mark(part, log)
                 continue
             limit = min(part.limit, left)
-            first = left == self._limit
             found = log.read_tail(part.offset, limit, at_least_one=first)
-            if found is not None:
-                left -= self._take(part, log, found)
-            else:
+            if found is None:
                 left -= limit
+                budget.hold(limit)
                 self._pending += 1
-                log.read_store(
-                    part.offset, limit, at_least_one=first,
-                    done=lambda got, part=part, log=log: self._read(part, log, got),  # type: ignore[misc]
-                )  # fmt: skip
+                done = partial(self._read, part, log, limit)
+                log.read_store(part.offset, limit, at_least_one=first, done=done)
+                first = False
+            elif found:
+                left -= self._take(part, log, found)
+                first = False
+            else:
+                self._mark(part, log)
         self._one_read()
 
     def _mark(self, part: Part, log: PartitionLog) -> None:
@@ -195,7 +207,10 @@ class FetchCall:
         self._size += size
         return size
 
-    def _read(self, part: Part, log: PartitionLog, got: list[Buffer] | StoreFault) -> None:
+    def _read(
+        self, part: Part, log: PartitionLog, held: int, got: list[Buffer] | StoreFault
+    ) -> None:
+        self.call.connection.budget.release(held)
         if isinstance(got, StoreFault):
             self._fail(part, got)
         else:
@@ -204,10 +219,15 @@ class FetchCall:
 
     def _one_read(self) -> None:
         self._pending -= 1
-        if self._pending:
+        if self._pending or self._finished:
             return
         request = self._request
-        if self._has_error or self._size >= request.min_bytes or request.max_wait_ms <= 0:
+        if (
+            self._has_error
+            or self._size >= request.min_bytes
+            or request.max_wait_ms <= 0
+            or self.call.connection.closing  # draining, or lost: nobody would wake us
+        ):
             self.finish()
         elif self._timer is None:
             self._park()
@@ -224,10 +244,13 @@ class FetchCall:
         self._wait()
 
     def _wait(self) -> None:
-        self._seen_bytes = self._known_bytes() - self._size
+        self._seen_bytes = self._known_before - self._size
         for part in self._parts:
             if part.log is not None:
                 part.log.waiters[self] = self._woken
+                self.broker.logs.watch(part.log)  # it may have been let go of while we read
+        if self._known_bytes() != self._known_before:
+            self._woken()  # something came while we read
 
     def _known_bytes(self) -> int:
         return sum(part.log.state.size for part in self._parts if part.log is not None)

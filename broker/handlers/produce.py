@@ -92,6 +92,8 @@ def _start_all(
         text = "transactions are not served by this broker"
         produce.refuse_all(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
     elif any(topic is None or _replicas(request, topic) for topic in topics):
+        # What comes after it must not be appended before it.
+        call.connection.hold()
         broker.logs.spawn(_ask_and_start(broker, produce))
     else:
         produce.start(topics)
@@ -115,6 +117,8 @@ async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
         produce.refuse_all(fault)
     else:
         produce.start(topics)
+    finally:
+        produce.call.connection.go_on()
 
 
 def _unknown(data: TopicProduceData) -> KafkaError:

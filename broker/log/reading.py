@@ -271,6 +271,8 @@ class _StoreRead:
 
     def _cut_to_fit(self, entries: list[Entry]) -> None:
         for entry in entries:
+            if entry.base >= self._log.end and not self._in_clean:
+                break  # appended since: nobody is shown records beyond the end he is told
             blob: Buffer = entry.blob
             begin = find_batch(blob, self._offset) if entry.base < self._offset else 0
             if begin == len(blob):

@@ -100,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._write_paused = False
         self._read_paused = False
+        self._held = False
         self.closing = False
         self.last_active = 0.0
         self.peer = "?"
@@ -299,10 +300,20 @@ class Connection(asyncio.BufferedProtocol):
             if self._budget.exhausted:
                 self._budget.wait(self)
 
+    def hold(self) -> None:
+        """Begin nothing more until `go_on`: what is being served decides about what follows."""
+        self._held = True
+        self._pause()
+
+    def go_on(self) -> None:
+        self._held = False
+        self.ease()
+
     def ease(self) -> None:
         """Go on reading if there is room again: first with what was received already."""
         if (
             not self._read_paused
+            or self._held
             or self._write_paused
             or self._transport is None
             or len(self._calls) > MAX_UNANSWERED // 2

@@ -338,6 +338,33 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     uvloop.run(run())
 
 
+def test_nothing_is_begun_behind_one_that_holds_the_connection() -> None:
+    async def run() -> None:
+        recorder = Recorder()
+
+        def holds(call: Call, frame: bytearray) -> None:
+            recorder(call, frame)
+            if call.header.correlation_id in (1, 3):
+                call.connection.hold()
+
+        async with served(holds) as (client, connections):
+            await send(client, framed(*(request(number) for number in range(1, 4))))
+            await until(lambda: len(recorder.calls) == 1)
+            await send(client, framed(request(4)))
+            await asyncio.sleep(0.05)
+            assert len(recorder.calls) == 1
+            (connection,) = connections
+            connection.go_on()
+            assert len(recorder.calls) == 3  # the third holds it again
+            answer(recorder.calls[0])
+            assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
+            assert len(recorder.calls) == 3
+            connection.go_on()
+            await until(lambda: len(recorder.calls) == 4)
+
+    uvloop.run(run())
+
+
 def test_what_a_lost_connection_held_is_given_back() -> None:
     async def run() -> None:
         recorder = Recorder()
