@@ -25,12 +25,13 @@ import uvloop
 from broker.config import WorkerSettings
 from broker.configs import BrokerConfig
 from broker.errors import MoldauError, StoreFault
+from broker.groups import Groups
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.log.compaction import Compaction
 from broker.log.housekeeping import Housekeeping
 from broker.log.logs import Logs
-from broker.log.topics import Topics
+from broker.log.topics import Topic, Topics
 from broker.logs_format import set_up_logging
 from broker.server.budget import Budget
 from broker.server.connection import Connection
@@ -43,6 +44,7 @@ log = logging.getLogger("moldau.worker")
 BOOT_FAILED = 3
 DRAIN_SECONDS = 8.0
 IDLE_CHECK_SECONDS = 60.0
+OFFSETS_CHECK_SECONDS = 600.0
 BACKLOG = 4096
 
 
@@ -82,7 +84,15 @@ class Worker:
             cache_bytes=settings.tail_cache_bytes,
             snapshot_entries=settings.snapshot_entries,
         )
-        self.broker = Broker(settings, self.store, self.topics, self.logs, cluster_id)
+        self.groups = Groups(
+            self.store.groups,
+            static,
+            self.logs.spawn,
+            worker=settings.index,
+            workers=settings.workers,
+        )
+        self.topics.on_removed.append(self._topic_removed)
+        self.broker = Broker(settings, self.store, self.topics, self.logs, self.groups, cluster_id)
         await self.broker.load_config()
         await self.topics.load()
         if settings.index == 0:
@@ -96,6 +106,7 @@ class Worker:
         housekeeping = Housekeeping(self.topics, self.logs, retention, compaction)
         self._background = [
             asyncio.ensure_future(housekeeping.run()),
+            asyncio.ensure_future(self._keep_groups()),
             asyncio.ensure_future(self._close_idle()),
             asyncio.ensure_future(self._watch_parent()),
         ]
@@ -222,6 +233,28 @@ class Worker:
         self._parent_gone = True
         self._stop.set()
 
+    def _topic_removed(self, topic: Topic) -> None:
+        self.logs.spawn(self._forget_offsets(topic.name))
+
+    async def _forget_offsets(self, topic: str) -> None:
+        try:
+            await self.groups.topic_deleted(topic)
+        except StoreFault as fault:
+            log.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)
+
+    async def _keep_groups(self) -> None:
+        """Load our groups, then see to what expires. Deletions that a crash hid are found too."""
+        await self.groups.load()
+        while True:
+            try:
+                for topic in self.groups.topics() - {known.name for known in self.topics.all()}:
+                    if await self.topics.find(topic) is None:
+                        await self.groups.topic_deleted(topic)
+                await self.groups.expire()
+            except StoreFault as fault:
+                log.warning("expiry of offsets waits for the store: %s", fault)
+            await asyncio.sleep(OFFSETS_CHECK_SECONDS)
+
     async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(IDLE_CHECK_SECONDS)
@@ -231,7 +264,7 @@ class Worker:
             before = asyncio.get_running_loop().time() - idle_ms / 1000
             for connection in list(self._connections):
                 if connection.is_idle and connection.last_active < before:
-                    connection.drain()
+                    connection.close_idle()
 
     # --- shutdown ---
 
@@ -243,6 +276,7 @@ class Worker:
             task.cancel()
         for parked in list(self.broker.parked):
             parked.finish()
+        self.groups.give_up()
         for connection in list(self._connections):
             connection.drain()
         await self.logs.close(1.0 if self._parent_gone else DRAIN_SECONDS / 2)

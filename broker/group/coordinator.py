@@ -56,7 +56,7 @@ class Coordinator:
     def __init__(
         self, config: GroupConfig, minting: Minting, slot_of: Callable[[str], int]
     ) -> None:
-        self._config = config
+        self.config = config
         self._minting = minting
         self._slot_of = slot_of
         self._loaded: dict[int, bool] = {}
@@ -76,7 +76,7 @@ class Coordinator:
             if found.record is None:
                 effects += self._create(found.group_id, now_ms)
             else:
-                group, armed = Group.restore(found.record, self._config, self._minting, now_ms)
+                group, armed = Group.restore(found.record, self.config, self._minting, now_ms)
                 self.groups[found.group_id] = group
                 effects += armed
             self.books[found.group_id] = OffsetBook(found.offsets)
@@ -99,9 +99,15 @@ class Coordinator:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    def loading(self) -> ErrorCode:
+        """[14] while a slot is being loaded: what is known of all groups is not all."""
+        if all(self._loaded.values()):
+            return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
     def use_config(self, config: GroupConfig) -> None:
         """Limits changed; what is parked or armed stays as it is."""
-        self._config = config
+        self.config = config
         for group in self.groups.values():
             group.config = config
 
@@ -191,7 +197,7 @@ class Coordinator:
         return effects
 
     def _create(self, group_id: str, now_ms: int) -> list[Effect]:
-        group, effects = Group.create(group_id, self._config, self._minting, now_ms)
+        group, effects = Group.create(group_id, self.config, self._minting, now_ms)
         self.groups[group_id] = group
         self.books[group_id] = OffsetBook()
         return effects
@@ -213,13 +219,13 @@ class Coordinator:
     def _handle_unknown(self, group_id: str, event: Request, now_ms: int) -> list[Effect]:
         match event:
             case Join(member_id=""):
-                error = join.check_request(self._config, event)
+                error = join.check_request(self.config, event)
                 if error is not ErrorCode.NONE:
                     return [Reply(event.call, refuse(event, error))]
                 effects = self._create(group_id, now_ms)
                 return effects + self._handle(self.groups[group_id], event, now_ms)
             case Join():
-                error = join.check_request(self._config, event)
+                error = join.check_request(self.config, event)
                 if error is not ErrorCode.INVALID_SESSION_TIMEOUT:
                     error = ErrorCode.UNKNOWN_MEMBER_ID
                 answer: Answer = refuse(event, error)

@@ -9,6 +9,7 @@ from typing import Protocol
 from broker.config import Endpoint, WorkerSettings
 from broker.configs import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
 from broker.errors import ErrorCode, KafkaError
+from broker.groups import Groups
 from broker.handlers.deadlines import Deadlines
 from broker.log.logs import Logs
 from broker.log.retention import Retention
@@ -34,12 +35,14 @@ class Broker:
         store: Store,
         topics: Topics,
         logs: Logs,
+        groups: Groups,
         cluster_id: str,
     ) -> None:
         self.settings = settings
         self.store = store
         self.topics = topics
         self.logs = logs
+        self.groups = groups
         self.cluster_id = cluster_id
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
@@ -53,6 +56,7 @@ class Broker:
     def use_config(self, config: BrokerConfig) -> None:
         """The broker's configuration changed: topics and what is looked at per request follow."""
         self.topics.use_broker_config(config)
+        self.groups.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
 

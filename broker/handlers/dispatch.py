@@ -13,20 +13,31 @@ from broker.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_acls,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_topic_partitions,
     fetch,
+    find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from broker.handlers.context import Broker
 from broker.server.connection import Call
@@ -41,12 +52,24 @@ log = logging.getLogger("moldau.server")
 Waiting = Callable[[Broker, Any, Call], Awaitable[Message]]
 Replying = Callable[[Broker, Any, Call], None]
 
-# The hot path: these reply by themselves, through callbacks.
-REPLYING: dict[int, Replying] = {0: produce.handle, 1: fetch.handle}
+# These reply by themselves: the hot path through callbacks, groups through their machine.
+REPLYING: dict[int, Replying] = {
+    0: produce.handle,
+    1: fetch.handle,
+    11: join_group.handle,
+    12: heartbeat.handle,
+    13: leave_group.handle,
+    14: sync_group.handle,
+}
 
 WAITING: dict[int, Waiting] = {
     2: list_offsets.handle,
     3: metadata.handle,
+    8: offset_commit.handle,
+    9: offset_fetch.handle,
+    10: find_coordinator.handle,
+    15: describe_groups.handle,
+    16: list_groups.handle,
     API_VERSIONS: api_versions.handle,
     19: create_topics.handle,
     20: delete_topics.handle,
@@ -58,7 +81,9 @@ WAITING: dict[int, Waiting] = {
     33: alter_configs.handle,
     35: describe_log_dirs.handle,
     37: create_partitions.handle,
+    42: delete_groups.handle,
     44: incremental_alter_configs.handle,
+    47: offset_delete.handle,
     60: describe_cluster.handle,
     75: describe_topic_partitions.handle,
 }

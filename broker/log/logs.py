@@ -42,7 +42,7 @@ class Logs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
-        topics.on_removed = self._topic_removed
+        topics.on_removed.append(self._topic_removed)
         store.reads.on_up = self.look_everywhere  # a look that was under way has failed
 
     # --- finding ---

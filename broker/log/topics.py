@@ -76,7 +76,7 @@ class Topics:
         self.broker = broker
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        self.on_removed: Callable[[Topic], None] = lambda topic: None
+        self.on_removed: list[Callable[[Topic], None]] = []
 
     # --- looking up ---
 
@@ -123,7 +123,8 @@ class Topics:
         known = self._by_name.get(name)
         if known is not None and (record is None or record.topic_id != known.topic_id):
             del self._by_name[name], self._by_id[known.topic_id]
-            self.on_removed(known)
+            for told in self.on_removed:
+                told(known)
             known = None
         if record is None or (known is not None and known.record == record):
             return

@@ -8,6 +8,9 @@
     moldau:barrier                        string  written before a WAIT for replicas
     moldau:changes                        stream  what changed, for every worker to read
     moldau:wake:<worker>                  stream  partitions of this leader others appended to
+    moldau:slot:<n>                       set     the group ids of a slot
+    moldau:group:<id>                     hash    revision and record of a group
+    moldau:group:<id>:offsets             hash    `topic:partition` -> committed offset
     moldau:<topic>:<partition>            stream  the log: entries `<base offset>-1`
     moldau:<topic>:<partition>:state      hash    log start, snapshot of the fold, cleaning
     moldau:<topic>:<partition>:times      zset    sparse index: running max timestamp -> place
@@ -61,6 +64,23 @@ def generation(log: bytes, number: int) -> tuple[bytes, bytes]:
 
 def cleaner(log: bytes) -> bytes:
     return log + b":cleaner"
+
+
+def group(group_id: str) -> bytes:
+    """The key of a group's record."""
+    return b"moldau:group:" + _escaped(group_id)
+
+
+def offsets(group_id: str) -> bytes:
+    return group(group_id) + b":offsets"
+
+
+def slot(number: int) -> bytes:
+    return b"moldau:slot:%d" % number
+
+
+def _escaped(group_id: str) -> bytes:
+    return group_id.replace("%", "%25").replace(":", "%3A").encode()
 
 
 def wake(worker: int) -> bytes:

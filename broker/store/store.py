@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from broker.store.cleaned import Cleaned
+from broker.store.groups import GroupStore
 from broker.store.pipe import Pipe, within
 from broker.store.streams import CONTROL_TIMEOUT, Streams
 from broker.store.target import Target
@@ -17,8 +18,8 @@ REPLICAS_EVERY = 0.5  # seconds
 class Store:
     """Connections apart by what they carry, so that none waits behind another's bytes.
 
-    bulk: appends; replicated: appends that WAIT; reads: logs; control: small writes;
-    blocking: the watcher's XREAD.
+    bulk: appends; replicated: WAIT for replicas; reads: logs; control: small writes;
+    groups: groups and offsets, in one order; blocking: the watcher's XREAD.
     """
 
     def __init__(self, url: str, worker: int) -> None:
@@ -32,10 +33,12 @@ class Store:
         self.replicated = pipe("replicated", stall_after=120.0)
         self.reads = pipe("reads")
         self.control = pipe("control")
+        self.groups_pipe = pipe("groups")
         self.blocking = pipe("blocking", stall_after=60.0)
         self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control)
+        self.groups = GroupStore(self.groups_pipe)
         self._replicas: asyncio.Future[int] | None = None
         self._replicas_asked = -REPLICAS_EVERY
 
@@ -51,7 +54,14 @@ class Store:
         return self.bulk.is_up and self.reads.is_up and self.control.is_up
 
     def _pipes(self) -> tuple[Pipe, ...]:
-        return (self.bulk, self.replicated, self.reads, self.control, self.blocking)
+        return (
+            self.bulk,
+            self.replicated,
+            self.reads,
+            self.control,
+            self.groups_pipe,
+            self.blocking,
+        )
 
     async def replicas(self) -> int:
         """How many replicas of the store are connected and in step; asked at most twice a second.

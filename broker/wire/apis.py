@@ -16,20 +16,31 @@ from broker.wire.messages import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_acls,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_topic_partitions,
     fetch,
+    find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from broker.wire.schema import Codec, Message
 
@@ -42,6 +53,9 @@ class Routing(Enum):
     LOCAL = "local"  # the process that got it
     LEADER = "leader"  # any worker, by preference the partition's leader
     ANY = "any"  # any worker
+    COORDINATOR = "coordinator"  # the worker that owns the group
+    COORDINATORS = "coordinators"  # the owners of the groups it names: split and merged
+    EVERY = "every"  # all workers, their answers merged
 
 
 class Api(NamedTuple):
@@ -89,6 +103,24 @@ _ROWS = (
         list_offsets.ListOffsetsResponse, Routing.LEADER),
     Api(3, "Metadata", 0, 13, 9, metadata.MetadataRequest, metadata.MetadataResponse,
         Routing.LOCAL),
+    Api(8, "OffsetCommit", 2, 10, 8, offset_commit.OffsetCommitRequest,
+        offset_commit.OffsetCommitResponse, Routing.COORDINATOR),
+    Api(9, "OffsetFetch", 1, 10, 6, offset_fetch.OffsetFetchRequest,
+        offset_fetch.OffsetFetchResponse, Routing.COORDINATORS),
+    Api(10, "FindCoordinator", 0, 6, 3, find_coordinator.FindCoordinatorRequest,
+        find_coordinator.FindCoordinatorResponse, Routing.LOCAL),
+    Api(11, "JoinGroup", 0, 9, 6, join_group.JoinGroupRequest, join_group.JoinGroupResponse,
+        Routing.COORDINATOR),
+    Api(12, "Heartbeat", 0, 4, 4, heartbeat.HeartbeatRequest, heartbeat.HeartbeatResponse,
+        Routing.COORDINATOR),
+    Api(13, "LeaveGroup", 0, 5, 4, leave_group.LeaveGroupRequest, leave_group.LeaveGroupResponse,
+        Routing.COORDINATOR),
+    Api(14, "SyncGroup", 0, 5, 4, sync_group.SyncGroupRequest, sync_group.SyncGroupResponse,
+        Routing.COORDINATOR),
+    Api(15, "DescribeGroups", 0, 6, 5, describe_groups.DescribeGroupsRequest,
+        describe_groups.DescribeGroupsResponse, Routing.COORDINATORS),
+    Api(16, "ListGroups", 0, 5, 3, list_groups.ListGroupsRequest, list_groups.ListGroupsResponse,
+        Routing.EVERY),
     Api(API_VERSIONS, "ApiVersions", 0, 4, 3, api_versions.ApiVersionsRequest,
         api_versions.ApiVersionsResponse, Routing.LOCAL),
     Api(19, "CreateTopics", 2, 7, 5, create_topics.CreateTopicsRequest,
@@ -111,9 +143,13 @@ _ROWS = (
         describe_log_dirs.DescribeLogDirsResponse, Routing.ANY),
     Api(37, "CreatePartitions", 0, 3, 2, create_partitions.CreatePartitionsRequest,
         create_partitions.CreatePartitionsResponse, Routing.ANY),
+    Api(42, "DeleteGroups", 0, 2, 2, delete_groups.DeleteGroupsRequest,
+        delete_groups.DeleteGroupsResponse, Routing.COORDINATORS),
     Api(44, "IncrementalAlterConfigs", 0, 1, 1,
         incremental_alter_configs.IncrementalAlterConfigsRequest,
         incremental_alter_configs.IncrementalAlterConfigsResponse, Routing.ANY),
+    Api(47, "OffsetDelete", 0, 0, NEVER_FLEXIBLE, offset_delete.OffsetDeleteRequest,
+        offset_delete.OffsetDeleteResponse, Routing.COORDINATOR),
     Api(60, "DescribeCluster", 0, 2, 0, describe_cluster.DescribeClusterRequest,
         describe_cluster.DescribeClusterResponse, Routing.LOCAL),
     Api(75, "DescribeTopicPartitions", 0, 0, 0,

@@ -1,0 +1,236 @@
+"""The groups a worker owns: runs what the state machine wants done, and keeps time for it.
+
+The machine (broker/group) is pure; this is its shell. Effects are run in their order: answers go
+to the tokens that handlers gave, writes to the store and back as `Persisted` events, timers to the
+event loop. Offsets are stored through the same connection as groups, then noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from broker.configs import BrokerConfig
+from broker.errors import ErrorCode, StoreFault
+from broker.group import commits
+from broker.group.config import GroupConfig, Minting
+from broker.group.coordinator import Coordinator, StoredGroup
+from broker.group.effects import (
+    Answer,
+    ArmTimer,
+    CancelTimer,
+    Effect,
+    Persist,
+    Reply,
+    StateChanged,
+)
+from broker.group.events import Delete, Event, Persisted, TimerFired
+from broker.group.offsets import CommittedOffset, TopicPartition
+from broker.group.record import decode, encode
+from broker.group.timers import TimerKey
+from broker.store.groups import GroupStore
+from broker.store.groups import StoredGroup as StoredBytes
+from router.slots import slot_of, slots_of
+
+log = logging.getLogger("moldau.group")
+
+LOAD_RETRY_S = 0.5
+
+_encode_offset = msgspec.msgpack.Encoder().encode
+_decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
+
+
+class Token(Protocol):
+    """What a handler gives with a request that the group answers, at once or later."""
+
+    def answered(self, answer: Answer) -> None: ...
+
+
+class Spawn(Protocol):
+    def __call__(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class Groups:
+    def __init__(
+        self, store: GroupStore, config: BrokerConfig, spawn: Spawn, *, worker: int, workers: int
+    ) -> None:
+        self._store = store
+        self._spawn = spawn
+        self._slots = slots_of(worker, workers)
+        self._loop = asyncio.get_running_loop()
+        # The wall clock once, the monotonic one from then on: a group's time never goes back.
+        self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
+        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        self.core = Coordinator(group_config(config), Minting(), slot_of)
+        for slot in self._slots:
+            self.core.start_loading(slot)
+
+    def now_ms(self) -> int:
+        return self._started_ms + int(self._loop.time() * 1000)
+
+    def use_config(self, config: BrokerConfig) -> None:
+        self.core.use_config(group_config(config))
+
+    # --- events and effects ---
+
+    def submit(self, group_id: str, event: Event) -> None:
+        """Hand a request to its group; its token is answered, now or later."""
+        self._run(self.core.handle(group_id, event, self.now_ms()))
+
+    def _run(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Reply:
+                reply = cast("Reply", effect)
+                cast("Token", reply.call).answered(reply.answer)
+            elif kind is ArmTimer:
+                self._arm(cast("ArmTimer", effect))
+            elif kind is CancelTimer:
+                self._timers.pop(cast("CancelTimer", effect).key).cancel()
+            elif kind is Persist:
+                self._spawn(self._persist(cast("Persist", effect)))
+            else:
+                _tell(cast("StateChanged", effect))
+
+    def _arm(self, effect: ArmTimer) -> None:
+        armed = self._timers.get(effect.key)
+        if armed is not None:
+            armed.cancel()
+        delay = max(effect.at_ms - self.now_ms(), 0) / 1000
+        self._timers[effect.key] = self._loop.call_later(delay, self._fired, effect.key)
+
+    def _fired(self, key: TimerKey) -> None:
+        self._timers.pop(key, None)
+        self.submit(key.group_id, TimerFired(key))
+
+    async def _persist(self, effect: Persist) -> None:
+        slot = slot_of(effect.group_id)
+        error = ErrorCode.NONE
+        try:
+            if effect.record is None:
+                await self._store.remove(slot, effect.group_id)
+            else:
+                record = encode(effect.record)
+                await self._store.save(slot, effect.group_id, effect.token, record)
+        except StoreFault as fault:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            log.warning("group %s could not be stored: %s", effect.group_id, fault)
+        self.submit(effect.group_id, Persisted(effect.token, error))
+
+    # --- offsets ---
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Store what `core.check_commit` allowed. On a StoreFault nothing is noted."""
+        fields = {_field(place): _encode_offset(value) for place, value in offsets.items()}
+        await self._store.save_offsets(slot_of(group_id), group_id, fields)
+        self._run(self.core.committed(group_id, offsets, self.now_ms()))
+
+    async def drop_offsets(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        gone = list(places)
+        await self._store.drop_offsets(group_id, map(_field, gone))
+        book = self.core.books.get(group_id)
+        if book is not None:
+            for place in gone:
+                book.remove(*place)
+
+    def topics(self) -> set[str]:
+        """The topics anybody has committed an offset of."""
+        return {topic for book in self.core.books.values() for topic in book.topics()}
+
+    async def topic_deleted(self, topic: str) -> None:
+        """Offsets of a topic go with it (behaviour 25)."""
+        for group_id, book in list(self.core.books.items()):
+            if places := book.of_topic(topic):
+                await self.drop_offsets(group_id, places)
+
+    async def expire(self) -> None:
+        """Remove what is past its retention, and groups of which nothing is left."""
+        for group_id, group in list(self.core.groups.items()):
+            book = self.core.books[group_id]
+            expired = commits.expired_offsets(group, book, self.now_ms())
+            if expired:
+                log.info("group %s: %d offsets expired", group_id, len(expired))
+                await self.drop_offsets(group_id, expired)
+                if commits.forgettable(group, book):
+                    await self.delete(group_id)
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        waiting = Waiting(self._loop.create_future())
+        self.submit(group_id, Delete(waiting))
+        answer: Any = await waiting.future
+        error: ErrorCode = answer.error
+        return error
+
+    # --- a worker's life ---
+
+    async def load(self) -> None:
+        """Load our slots; what is loaded is served, the rest says so (behaviour 26)."""
+        for slot in self._slots:
+            while True:
+                try:
+                    stored = await self._store.load(slot)
+                    break
+                except StoreFault as fault:
+                    log.warning("slot %d: waiting for the store: %s", slot, fault)
+                    await asyncio.sleep(LOAD_RETRY_S)
+            found = [_readable(one) for one in stored]
+            self._run(self.core.finish_loading(slot, found, self.now_ms()))
+
+    def give_up(self) -> None:
+        """The worker goes: whoever waits is told to look again (behaviour 27)."""
+        for slot in self._slots:
+            self._run(self.core.give_up(slot, self.now_ms()))
+
+
+class Waiting:
+    """A token for those who can wait."""
+
+    def __init__(self, future: asyncio.Future[Answer]) -> None:
+        self.future = future
+
+    def answered(self, answer: Answer) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
+def group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig(
+        min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
+        max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+        max_size=config.get_int("group.max.size"),
+        offset_metadata_max_size=config.get_int("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+    )
+
+
+def _field(place: TopicPartition) -> bytes:
+    return f"{place.topic}:{place.partition}".encode()
+
+
+def _readable(stored: StoredBytes) -> StoredGroup:
+    offsets = {}
+    for field, value in stored.offsets.items():
+        topic, _, partition = field.decode().rpartition(":")
+        offsets[TopicPartition(topic, int(partition))] = _decode_offset(value)
+    record = None if stored.record is None else decode(stored.record)
+    return StoredGroup(stored.group_id, record, offsets)
+
+
+def _tell(changed: StateChanged) -> None:
+    log.info(
+        "group %s: %s -> %s, generation %d, %d members: %s",
+        changed.group_id,
+        changed.previous,
+        changed.state,
+        changed.generation_id,
+        changed.members,
+        changed.reason,
+    )

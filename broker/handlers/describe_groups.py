@@ -1,0 +1,56 @@
+"""DescribeGroups (key 15): state, members and assignments. KIP-1043: v6 says which do not exist."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.states import GroupState
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+FIRST_VERSION_WITH_NOT_FOUND = 6
+
+
+async def handle(
+    broker: Broker, request: DescribeGroupsRequest, call: Call
+) -> DescribeGroupsResponse:
+    version = call.header.api_version
+    groups = [_describe(broker, group_id, version) for group_id in request.groups]
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+    core = broker.groups.core
+    error = core.availability(group_id)
+    if error:
+        return DescribedGroup(error_code=error, group_id=group_id, error_message=error.name)
+    view = core.describe(group_id)
+    if view.state is GroupState.DEAD and version >= FIRST_VERSION_WITH_NOT_FOUND:
+        return DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} not found.",
+            group_id=group_id,
+            group_state=view.state,
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=view.state,
+        protocol_type=view.protocol_type,
+        protocol_data=view.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata,
+                member.assignment,
+            )
+            for member in view.members
+        ],
+    )

@@ -1,0 +1,66 @@
+"""JoinGroup (key 11): becomes or stays a member; parked until the rebalance completes.
+
+KIP-345: static members from v5. KIP-394: v4+ members are told their id first. KIP-800: reasons from
+v8. KIP-814: v9 lets a static leader skip the assignment. Below v7 a protocol name of null is "".
+"""
+
+from __future__ import annotations
+
+from broker.group.effects import Answer, JoinAnswer
+from broker.group.events import Join
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+FIRST_VERSION_TOLD_ITS_ID = 4
+FIRST_VERSION_WITH_SKIP = 9
+
+
+class JoinToken:
+    """A Join that the group answers."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, JoinAnswer)
+        self._call.reply(
+            JoinGroupResponse(
+                error_code=answer.error,
+                generation_id=answer.generation_id,
+                protocol_type=answer.protocol_type,
+                protocol_name=answer.protocol_name,
+                leader=answer.leader,
+                skip_assignment=answer.skip_assignment,
+                member_id=answer.member_id,
+                members=[
+                    JoinGroupResponseMember(member.member_id, member.instance_id, member.metadata)
+                    for member in answer.members
+                ],
+            )
+        )
+
+
+def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:
+    version = call.header.api_version
+    event = Join(
+        JoinToken(call),
+        request.member_id,
+        request.group_instance_id,
+        call.header.client_id or "",
+        call.peer,
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms if version > 0 else request.session_timeout_ms,
+        request.protocol_type,
+        tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        version >= FIRST_VERSION_TOLD_ITS_ID,
+        version >= FIRST_VERSION_WITH_SKIP,
+        request.reason,
+    )
+    broker.groups.submit(request.group_id, event)

@@ -1,0 +1,48 @@
+"""LeaveGroup (key 13): members go. KIP-345: several at once, and by an administrator, from v3."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.effects import Answer, LeaveAnswer
+from broker.group.events import Leave, LeavingMember
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
+
+FIRST_VERSION_WITH_MEMBERS = 3
+
+
+class LeaveToken:
+    """A Leave that the group answers."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, LeaveAnswer)
+        members = [
+            MemberResponse(member.member_id, member.instance_id, member.error)
+            for member in answer.members
+        ]
+        error = answer.error
+        if self._call.header.api_version < FIRST_VERSION_WITH_MEMBERS and not error and members:
+            error = ErrorCode(members[0].error_code)
+        self._call.reply(LeaveGroupResponse(error_code=error, members=members))
+
+
+def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> None:
+    members: tuple[LeavingMember, ...]
+    if call.header.api_version < FIRST_VERSION_WITH_MEMBERS:
+        members = (LeavingMember(request.member_id),)
+    else:
+        members = tuple(
+            LeavingMember(item.member_id, item.group_instance_id, item.reason)
+            for item in request.members
+        )
+    broker.groups.submit(request.group_id, Leave(LeaveToken(call), members))

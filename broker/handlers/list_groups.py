@@ -1,0 +1,24 @@
+"""ListGroups (key 16): the groups of this worker. KIP-518: by state, v4. KIP-848: by type, v5."""
+
+from __future__ import annotations
+
+from broker.group.views import list_groups
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+
+async def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    core = broker.groups.core
+    listed = list_groups(core.groups.values(), request.states_filter, request.types_filter)
+    return ListGroupsResponse(
+        error_code=core.loading(),
+        groups=[
+            ListedGroup(group.group_id, group.protocol_type, group.state, group.type)
+            for group in listed
+        ],
+    )

@@ -1,0 +1,93 @@
+"""OffsetCommit (key 8): where a group is in its partitions; durable before it is acknowledged.
+
+KIP-345: static members from v7. KIP-211: the broker's retention from v5 on. v9 knows
+GROUP_ID_NOT_FOUND. KIP-848's topic ids: v10.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, StoreFault
+from broker.group.commits import check_metadata
+from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from broker.handlers.context import Broker
+from broker.log.topics import Topic
+from broker.server.connection import Call
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse:
+    version = call.header.api_version
+    groups = broker.groups
+    refused = groups.core.check_commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        groups.now_ms(),
+        knows_group_id_not_found=version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
+    )
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    answers = [
+        await _topic(broker, request, item, version, refused, accepted) for item in request.topics
+    ]
+    if accepted and not refused:
+        try:
+            await groups.commit(request.group_id, accepted)
+        except StoreFault:
+            _fail_accepted(answers, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return OffsetCommitResponse(topics=answers)
+
+
+async def _topic(
+    broker: Broker,
+    request: OffsetCommitRequest,
+    item: OffsetCommitRequestTopic,
+    version: int,
+    refused: ErrorCode,
+    accepted: dict[TopicPartition, CommittedOffset],
+) -> OffsetCommitResponseTopic:
+    topic: Topic | None = None
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not refused:
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            topic = await broker.topics.find_id(item.topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = await broker.topics.find(item.name)
+    groups = broker.groups
+    most = groups.core.config.offset_metadata_max_size
+    answers = []
+    for partition in item.partitions:
+        error = refused
+        if not error and topic is None:
+            error = unknown
+        elif topic is not None and not 0 <= partition.partition_index < topic.partitions:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not error:
+            error = check_metadata(partition.committed_metadata, most)
+        if not error and topic is not None:
+            accepted[TopicPartition(topic.name, partition.partition_index)] = new_commit(
+                partition.committed_offset,
+                groups.now_ms(),
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata,
+                retention_time_ms=request.retention_time_ms,
+            )
+        answers.append(OffsetCommitResponsePartition(partition.partition_index, error))
+    return OffsetCommitResponseTopic(item.name, item.topic_id, answers)
+
+
+def _fail_accepted(answers: list[OffsetCommitResponseTopic], error: ErrorCode) -> None:
+    for topic in answers:
+        for partition in topic.partitions:
+            if not partition.error_code:
+                partition.error_code = error

@@ -1,0 +1,45 @@
+"""OffsetDelete (key 47, KIP-496): forget committed offsets of topics a group does not read."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, StoreFault
+from broker.group.commits import check_offset_delete, check_topic_delete, subscribed_topics
+from broker.group.offsets import TopicPartition
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
+    core = broker.groups.core
+    refused = core.availability(request.group_id)
+    group = core.groups.get(request.group_id)
+    if not refused:
+        refused = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
+    if refused or group is None:
+        return OffsetDeleteResponse(error_code=refused)
+    subscribed = subscribed_topics(group)
+    accepted: list[TopicPartition] = []
+    answers = []
+    for item in request.topics:
+        topic = broker.topics.get(item.name)
+        partitions = []
+        for partition in item.partitions:
+            index = partition.partition_index
+            error = check_topic_delete(subscribed, item.name)
+            if topic is None or not 0 <= index < topic.partitions:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not error:
+                accepted.append(TopicPartition(item.name, index))
+            partitions.append(OffsetDeleteResponsePartition(index, error))
+        answers.append(OffsetDeleteResponseTopic(item.name, partitions))
+    try:
+        await broker.groups.drop_offsets(request.group_id, accepted)
+    except StoreFault:
+        return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return OffsetDeleteResponse(topics=answers)

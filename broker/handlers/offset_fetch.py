@@ -1,0 +1,138 @@
+"""OffsetFetch (key 9): where a group was. KIP-709: several groups from v8. KIP-447: stable offsets.
+
+An unknown group has no offsets, and that is no error. KIP-848's member epochs (v9) concern groups
+of that protocol; a classic group's are not checked. Topic ids from v10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.errors import ErrorCode
+from broker.group.offsets import NO_EPOCH, NO_OFFSET, OffsetBook
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from broker.wire.schema import NO_UUID
+
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_TOP_ERROR = 2
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+    version = call.header.api_version
+    if version >= FIRST_VERSION_WITH_GROUPS:
+        groups = [
+            await _group(broker, group, request.require_stable, version) for group in request.groups
+        ]
+        return OffsetFetchResponse(groups=groups)
+    topics = request.topics
+    only = OffsetFetchRequestGroup(
+        request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(t.name, NO_UUID, t.partition_indexes) for t in topics],
+    )
+    return _old_layout(await _group(broker, only, request.require_stable, version), only, version)
+
+
+async def _group(
+    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int
+) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group.group_id)
+    core = broker.groups.core
+    answer.error_code = core.availability(group.group_id)
+    if answer.error_code:
+        return answer
+    book = core.books.get(group.group_id) or OffsetBook()
+    if group.topics is None:
+        for name, offsets in book.topics().items():
+            known = broker.topics.get(name)
+            topic_id = NO_UUID if known is None else known.topic_id
+            if version < FIRST_VERSION_WITH_TOPIC_IDS or known is not None:
+                partitions = _partitions(book, name, offsets, require_stable)
+                answer.topics.append(OffsetFetchResponseTopics(name, topic_id, partitions))
+        return answer
+    for topic in group.topics:
+        name = topic.name
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            found = await broker.topics.find_id(topic.topic_id)
+            if found is None:
+                answer.topics.append(_unknown_id(topic))
+                continue
+            name = found.name
+        partitions = _partitions(book, name, topic.partition_indexes, require_stable)
+        answer.topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
+    return answer
+
+
+def _partitions(
+    book: OffsetBook, topic: str, partitions: Iterable[int], require_stable: bool
+) -> list[OffsetFetchResponsePartitions]:
+    answers = []
+    for partition in partitions:
+        committed = book.get(topic, partition)
+        answer = OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "")
+        if require_stable and book.is_pending(topic, partition):
+            answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        elif committed is not None:
+            answer.committed_offset = committed.offset
+            answer.committed_leader_epoch = committed.leader_epoch
+            answer.metadata = committed.metadata
+        answers.append(answer)
+    return answers
+
+
+def _unknown_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    error = ErrorCode.UNKNOWN_TOPIC_ID
+    partitions = [
+        OffsetFetchResponsePartitions(index, NO_OFFSET, NO_EPOCH, "", error)
+        for index in topic.partition_indexes
+    ]
+    return OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions)
+
+
+def _old_layout(
+    answer: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse:
+    """Below v8: one group, its error at the top; v1 has it only at the partitions."""
+    if answer.error_code and version < FIRST_VERSION_WITH_TOP_ERROR:
+        answer.topics = [
+            OffsetFetchResponseTopics(
+                topic.name,
+                NO_UUID,
+                [
+                    OffsetFetchResponsePartitions(i, NO_OFFSET, NO_EPOCH, "", answer.error_code)
+                    for i in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics or ()
+        ]
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    one.partition_index,
+                    one.committed_offset,
+                    one.committed_leader_epoch,
+                    one.metadata,
+                    one.error_code,
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in answer.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=answer.error_code)

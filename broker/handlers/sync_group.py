@@ -1,0 +1,45 @@
+"""SyncGroup (key 14): the leader brings the assignment, everybody gets theirs once it is stored.
+
+KIP-345: static members from v3. KIP-559: protocol type and name from v5.
+"""
+
+from __future__ import annotations
+
+from broker.group.effects import Answer, SyncAnswer
+from broker.group.events import Sync
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class SyncToken:
+    """A Sync that the group answers."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, SyncAnswer)
+        self._call.reply(
+            SyncGroupResponse(
+                error_code=answer.error,
+                protocol_type=answer.protocol_type,
+                protocol_name=answer.protocol_name,
+                assignment=answer.assignment,
+            )
+        )
+
+
+def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> None:
+    event = Sync(
+        SyncToken(call),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        tuple((item.member_id, item.assignment) for item in request.assignments),
+    )
+    broker.groups.submit(request.group_id, event)
