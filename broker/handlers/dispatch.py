@@ -123,6 +123,9 @@ class Dispatcher:
             except Exception:
                 _give_up(call, api)
             return
+        # One after the other, as in Kafka: a commit and what follows it on the same connection
+        # must not change places.
+        call.connection.hold()
         task = asyncio.get_running_loop().create_task(self._serve(call, api, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -132,6 +135,8 @@ class Dispatcher:
             call.reply(await WAITING[api.key](self._broker, request, call))
         except Exception:
             _give_up(call, api)
+        else:
+            call.connection.go_on()
 
 
 def _give_up(call: Call, api: Api) -> None:
