@@ -40,7 +40,7 @@ T = TypeVar("T")
 _DIGEST = 16
 _FREE = bytes(_DIGEST)
 _LAST_MOMENT = (1 << 63) - 1  # `delete.retention.ms` may be as large, for "never"
-_STEP = 128  # records
+_STEP = 64  # records
 
 
 class KeyMap:

@@ -1,9 +1,7 @@
 """Compaction of a log while it is written to and read: which part, when, and how it is replaced.
 
-What stays of a batch is decided in cleaning.py. Here a pass reads the log twice: what is new
-since the last pass for its keys, then everything up to there to write what is left into a new
-generation (store/cleaned.py). Only the keys' digests are in memory. The last entry is never
-cleaned, like Kafka's active segment, but its keys count.
+What stays of a batch is decided in cleaning.py, a pass over the log is in cleaning_pass.py. The
+last entry is never cleaned, like Kafka's active segment, but its keys count.
 
     take the lease, an empty generation, remove what crashed passes left
     note keys, write the generation and its index
@@ -12,7 +10,7 @@ cleaned, like Kafka's active segment, but its keys count.
     trim the live stream, announce, drop the old generation
 
 A crash between any two steps leaves the log whole, and garbage that the next pass removes.
-Producers never wait: a pass works in slices of a millisecond or two and rests between them.
+Producers never wait: a pass works for half a millisecond at a time and rests as long between.
 """
 
 from __future__ import annotations
@@ -22,53 +20,26 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import NamedTuple, TypeVar
+from weakref import WeakSet
 
 from broker.configs import TopicConfig
-from broker.errors import MoldauError, StoreFault
-from broker.log.cleaning import KeyMap, clean_in_steps
+from broker.errors import StoreFault
+from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
 from broker.log.partition import PartitionLog
 from broker.log.reading import LogMoved, end_of
 from broker.log.retention import Retention
-from broker.log.times import DECODED_LIMIT, Place, place_before_time
-from broker.store.cleaned import Cleaned, CleanPart
-from broker.store.streams import Entry, Streams
-from broker.wire.batch import (
-    DELETE_HORIZON,
-    Buffer,
-    CorruptBatch,
-    headers,
-    read_header,
-    split_batches,
-)
+from broker.log.times import Place, place_before_time
+from broker.store.cleaned import Cleaned
+from broker.store.streams import Streams
+from broker.wire.batch import headers, read_header
 
 log = logging.getLogger("moldau.compaction")
 
-LEASE_MS = 30_000
-RENEW_S = 8.0
+CLEAR_UP_S = 2.0
 GRACE_S = 2.0  # for readers of the old generation; without it they would have to begin again
-ENTRY_SIZE = 1 << 18  # small batches are gathered: fewer entries, and no fetch reads far too much
-INDEX_EVERY = 1 << 20
-KEYS_AT_ONCE = (128 << 20) // 36  # Kafka's log.cleaner.dedupe.buffer.size over a key's share
-SLICE_S = 0.0015
 NO_LAG = (1 << 63) - 1
-
-T = TypeVar("T")
-
-
-class PassEnded(MoldauError):
-    """The pass cannot be finished: its lease or its generation is gone. Nothing has changed."""
-
-
-class Plan(NamedTuple):
-    """What a pass over a log would clean."""
-
-    dirty: Place  # from here on it was never cleaned
-    end: int  # to here it can be
-    note_to: int  # keys count to here
-    ratio: float  # how much of what a pass reads is dirty
 
 
 class Compaction:
@@ -77,6 +48,7 @@ class Compaction:
         self._cleaned = cleaned
         self._retention = retention
         self._token = os.urandom(8).hex().encode()
+        self._tidied: WeakSet[PartitionLog] = WeakSet()
 
     # --- when ---
 
@@ -135,38 +107,56 @@ class Compaction:
 
     async def compact(self, found: PartitionLog, config: TopicConfig, now_ms: int) -> bool:
         """One pass, if it is due and nobody else is at it; True when something was cleaned."""
-        if not await self._cleaned.take_lease(found.key, self._token, LEASE_MS):
-            return False
-        try:
+        async with self._lease(found) as is_ours:
+            if not is_ours:
+                return False
             await found.load_start()
             view = found.view
             plan = await self.plan(found, config, now_ms)
             if plan is None:
                 return False
-            generation = await self._cleaned.begin(found.key)
-            if not generation:
-                raise PassEnded("the topic was deleted")
-            work = _Pass(self._cleaned, found, view, generation, self._token)
-            return await self._compact(work, found, config, now_ms, plan)
-        except (LogMoved, PassEnded) as reason:
-            log.info("compaction of %r is put off: %s", found, reason)
-            return False
+            try:
+                generation = await self._cleaned.begin(found.key)
+                if not generation:
+                    raise PassEnded("the topic was deleted")
+                work = CleaningPass(self._cleaned, found, view, generation, self._token)
+                return await self._compact(work, found, config, now_ms, plan)
+            except (LogMoved, PassEnded) as reason:
+                log.info("compaction of %r is put off: %s", found, reason)
+                return False
+
+    async def tidy(self, found: PartitionLog) -> None:
+        """Remove what a crash may have left, at the first sight of a log."""
+        if found in self._tidied:
+            return
+        async with self._lease(found) as is_ours:
+            if is_ours:
+                await found.load_start()
+                await self._cleaned.drop_leftovers(found.key, found.clean)
+                self._tidied.add(found)
+
+    @contextlib.asynccontextmanager
+    async def _lease(self, found: PartitionLog) -> AsyncIterator[bool]:
+        is_ours = await self._cleaned.take_lease(found.key, self._token, LEASE_MS)
+        try:
+            yield is_ours
         finally:
-            with contextlib.suppress(StoreFault):  # it expires
-                await self._cleaned.release_lease(found.key, self._token)
+            if is_ours:
+                async with _clearing_up():  # it expires
+                    await self._cleaned.release_lease(found.key, self._token)
 
     async def _compact(
-        self, work: _Pass, found: PartitionLog, config: TopicConfig, now_ms: int, plan: Plan
+        self, work: CleaningPass, found: PartitionLog, config: TopicConfig, now_ms: int, plan: Plan
     ) -> bool:
         began = time.monotonic()
         size, old, generation = found.size, work.old, work.generation
         try:
-            await self._cleaned.drop_all_but(found.key, old, generation)
+            await self._cleaned.drop_leftovers(found.key, old, generation)
             keys, end = await work.note(plan)
             part, start_bytes = await work.write(keys, end, config, now_ms)
             await self._cover(found, end)
         except BaseException:
-            with contextlib.suppress(StoreFault):  # the next pass removes it
+            async with _clearing_up():  # the next pass removes it
                 await self._cleaned.drop(found.key, generation)
             raise
         # Should its answer be lost the generation may be current: it stays for others to judge.
@@ -198,189 +188,13 @@ class Compaction:
             log.warning("an old generation is left to the next pass: %s", fault)
 
 
+@contextlib.asynccontextmanager
+async def _clearing_up() -> AsyncIterator[None]:
+    """For what should be done also when the worker stops or the store fails, but need not be."""
+    with contextlib.suppress(StoreFault, TimeoutError):
+        async with asyncio.timeout(CLEAR_UP_S):
+            yield
+
+
 def _ratio(dirty: int, clean: int) -> float:
     return dirty / (dirty + clean) if dirty > 0 else 0.0
-
-
-class _Pass:
-    """One pass over a log: reads, cleans and writes, a little at a time."""
-
-    def __init__(
-        self,
-        cleaned: Cleaned,
-        found: PartitionLog,
-        view: tuple[int, int],
-        generation: int,
-        token: bytes,
-    ) -> None:
-        self._cleaned = cleaned
-        self._found = found
-        self._view = view
-        self.generation = generation
-        self._token = token
-        self._renewed = time.monotonic()
-        self._slice_began = time.perf_counter()
-        # The log as it is when the pass begins: the switch is refused when any of it has moved.
-        self.start = found.start
-        self._start_bytes = found.start_bytes
-        self.old = found.clean
-
-    def _scan(self, offset: int) -> AsyncGenerator[Entry, None]:
-        if self._found.view != self._view:
-            raise LogMoved("the log start moved")
-        return self._found.scan(offset)
-
-    async def note(self, plan: Plan) -> tuple[KeyMap, int]:
-        """The newest offsets of the dirty keys, and where the pass ends if they do not all fit."""
-        keys = KeyMap(min(plan.note_to - plan.dirty.offset, KEYS_AT_ONCE))
-        end = plan.end
-        async with aclosing(self._scan(plan.dirty.offset)) as entries:
-            async for entry in entries:
-                if entry.base >= plan.note_to:
-                    break
-                if await self._note_entry(keys, entry):
-                    continue
-                if entry.base <= plan.dirty.offset:
-                    # Not even the first one fits: a pass has to get somewhere.
-                    keys = KeyMap(end_of(entry) - entry.base)
-                    await self._note_entry(keys, entry)
-                else:
-                    end = min(end, entry.base)
-                    break
-        keys.last_offset = max(keys.last_offset, end - 1)
-        return keys, end
-
-    async def _note_entry(self, keys: KeyMap, entry: Entry) -> bool:
-        for batch in split_batches(entry.blob):
-            try:
-                if not await self._in_steps(keys.note_in_steps(batch, DECODED_LIMIT)):
-                    return False
-            except CorruptBatch as fault:
-                log.warning("%r: a batch stays as it is: %s", self._found, fault)
-        return True
-
-    async def write(
-        self, keys: KeyMap, end: int, config: TopicConfig, now_ms: int
-    ) -> tuple[CleanPart, int]:
-        """Write what stays of everything below `end`: the new part, and what is gone by it."""
-        writer = _Writer(self._cleaned, self._found.key, self.generation, now_ms)
-        read = 0
-        async with aclosing(self._scan(self.start)) as entries:
-            async for entry in entries:
-                if entry.base >= end:
-                    break
-                read += len(entry.blob)
-                for batch in split_batches(entry.blob):
-                    if read_header(batch).next_offset <= self.start:
-                        continue
-                    kept = await self._clean(batch, keys, config, now_ms)
-                    if kept is not None:
-                        await writer.add(kept)
-        end_bytes = self._start_bytes + read
-        return await writer.finish(end, end_bytes, self.old.generation)
-
-    async def _clean(
-        self, batch: memoryview, keys: KeyMap, config: TopicConfig, now_ms: int
-    ) -> Buffer | None:
-        try:
-            return await self._in_steps(
-                clean_in_steps(
-                    batch,
-                    keys,
-                    now_ms=now_ms,
-                    delete_retention_ms=config.delete_retention_ms,
-                    limit=DECODED_LIMIT,
-                    codec=config.codec,
-                    level=config.codec_level,
-                )
-            )
-        except CorruptBatch:  # said when its keys were noted
-            return batch
-
-    async def _in_steps(self, steps: Generator[None, None, T]) -> T:
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            if time.perf_counter() - self._slice_began >= SLICE_S:
-                await self._rest()
-
-    async def _rest(self) -> None:
-        """Let the worker do what it is there for; longer when it has much to do."""
-        rested = time.perf_counter()
-        await asyncio.sleep(0)
-        await asyncio.sleep(max(time.perf_counter() - rested, SLICE_S))
-        if time.monotonic() - self._renewed >= RENEW_S:
-            self._renewed = time.monotonic()
-            if not await self._cleaned.renew_lease(self._found.key, self._token, LEASE_MS):
-                raise PassEnded("the lease is lost")
-        self._slice_began = time.perf_counter()
-
-
-class _Writer:
-    """Gathers batches into the entries of a generation."""
-
-    def __init__(self, cleaned: Cleaned, key: bytes, generation: int, now_ms: int) -> None:
-        self._cleaned = cleaned
-        self._key = key
-        self._generation = generation
-        self._now_ms = now_ms
-        self._parts: list[Buffer] = []
-        self._size = 0
-        self._written = 0
-        self._entries = 0
-        self._base = self._last = -1
-        self._newest = self._newest_base = -1
-        self._newest_written = -1
-        self._tombstones_until = -1
-        self._points: list[tuple[int, int, int]] = []
-        self._indexed = 0
-
-    async def add(self, batch: Buffer) -> None:
-        header = read_header(batch)
-        if self._parts and self._size + len(batch) > ENTRY_SIZE:
-            await self._flush()
-        if not self._parts:
-            self._base = header.base_offset
-        self._parts.append(batch)
-        self._size += len(batch)
-        if header.max_timestamp > self._newest:
-            self._newest, self._newest_base = header.max_timestamp, header.base_offset
-        if header.attributes & DELETE_HORIZON and header.base_timestamp >= self._now_ms:
-            self._tombstones_until = max(self._tombstones_until, header.base_timestamp)
-
-    async def _flush(self) -> None:
-        if self._written - self._indexed >= INDEX_EVERY:
-            self._points.append((self._newest_written, self._base, self._written))
-            self._indexed = self._written
-        if not await self._cleaned.append(
-            self._key, self._generation, self._base, self._parts, self._size
-        ):
-            raise PassEnded("its generation was removed")
-        self._written += self._size
-        self._entries += 1
-        self._last = self._base
-        self._newest_written = self._newest
-        self._parts, self._size = [], 0
-
-    async def finish(self, end: int, end_bytes: int, previous: int) -> tuple[CleanPart, int]:
-        """The part, and the bytes of the log that are gone once it is in place."""
-        if self._parts:
-            await self._flush()
-        start_bytes = end_bytes - self._written
-        points = [(newest, base, start_bytes + at) for newest, base, at in self._points]
-        await self._cleaned.index(self._key, self._generation, points)
-        part = CleanPart(
-            generation=self._generation,
-            end=end,
-            end_bytes=end_bytes,
-            last=self._last,
-            entries=self._entries,
-            max_timestamp=self._newest,
-            max_timestamp_base=self._newest_base,
-            tombstones_until=self._tombstones_until,
-            previous=previous,
-        )
-        return part, start_bytes

@@ -84,6 +84,7 @@ class Housekeeping:
         """A pass over each log that is due for one, the dirtiest first."""
         due: list[tuple[float, Topic, PartitionLog]] = []
         for topic, found in self._led(lambda topic: topic.config.compact):
+            await self._compaction.tidy(found)
             plan = await self._see_to(found, self._compaction.plan, topic)
             if plan is not None:
                 due.append((plan.ratio, topic, found))

@@ -147,8 +147,9 @@ class Cleaned:
         for name in keys.generation(key, generation):
             await self._call("UNLINK", name)
 
-    async def drop_all_but(self, key: bytes, current: CleanPart, own: int) -> None:
-        """Remove what earlier tries left behind; by the holder of the lease."""
-        leftover = {current.previous, *range(current.generation + 1, own)}
+    async def drop_leftovers(self, key: bytes, current: CleanPart, own: int = 0) -> None:
+        """Remove what earlier passes left behind; by the holder of the lease."""
+        allocated = int(await self._call("HGET", keys.state(key), "clean_allocated") or 0)
+        leftover = {current.previous, *range(current.generation + 1, allocated + 1)}
         for generation in sorted(leftover - {0, current.generation, own}):
             await self.drop(key, generation)

@@ -17,7 +17,7 @@ import uvloop
 
 from broker.configs import TopicConfig, topic_config
 from broker.errors import KafkaError, StoreFault, StoreUnavailable
-from broker.log import compaction, reading
+from broker.log import cleaning_pass, compaction, reading
 from broker.log.compaction import Compaction
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
@@ -154,7 +154,7 @@ def test_the_newest_of_each_key_stays(server: RedisServer, store: Any) -> None:
 
 def test_random_histories(server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers, passes and deletions at random; a reader that nobody tells of anything."""
-    monkeypatch.setattr(compaction, "ENTRY_SIZE", 300)
+    monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 300)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
     async def run(seed: int) -> None:
@@ -201,7 +201,7 @@ def test_a_reader_that_was_not_told_sees_no_hole(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows the log as it was one or more passes ago: streams are gone, entries trimmed."""
-    monkeypatch.setattr(compaction, "ENTRY_SIZE", 200)
+    monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
     async def run() -> None:
@@ -231,7 +231,7 @@ def test_a_scan_that_is_overtaken_begins_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look-up by time is half way through the log when its streams are replaced."""
-    monkeypatch.setattr(compaction, "ENTRY_SIZE", 200)
+    monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
     monkeypatch.setattr(reading, "FIRST_COUNT", 1)
     monkeypatch.setattr(reading, "SCAN_BYTES", 1)
@@ -263,8 +263,8 @@ def test_time_and_size_over_both_parts(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Look-ups and retention find their way by the index of the cleaned part, and by the other."""
-    monkeypatch.setattr(compaction, "ENTRY_SIZE", 4000)
-    monkeypatch.setattr(compaction, "INDEX_EVERY", 8000)
+    monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 4000)
+    monkeypatch.setattr(cleaning_pass, "INDEX_EVERY", 8000)
 
     async def run() -> None:
         async with Host(server.url) as host:
@@ -443,7 +443,7 @@ def test_more_keys_than_fit(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass ends where its table is full; the next one goes on from there."""
-    monkeypatch.setattr(compaction, "KEYS_AT_ONCE", 10)
+    monkeypatch.setattr(cleaning_pass, "KEYS_AT_ONCE", 10)
 
     async def run() -> None:
         async with Host(server.url) as host:
@@ -610,8 +610,8 @@ def test_a_fault_at_any_step_leaves_the_log_whole(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """As a crash there would: what a new worker finds is the old log or the new one."""
-    monkeypatch.setattr(compaction, "ENTRY_SIZE", 150)
-    monkeypatch.setattr(compaction, "INDEX_EVERY", 200)
+    monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 150)
+    monkeypatch.setattr(cleaning_pass, "INDEX_EVERY", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
     async def run(step: int) -> bool:
@@ -715,5 +715,5 @@ def test_a_deleted_log_leaves_nothing_behind(server: RedisServer, store: Any) ->
             store.delete(keys.cleaner(log.key))
             assert not store.keys(log.key + b"*")
 
-    for at in ("begin", "drop_all_but", "append", "index", "switch", None):
+    for at in ("begin", "drop_leftovers", "append", "index", "switch", None):
         uvloop.run(run(at))
