@@ -94,8 +94,8 @@ _DECLARED = (
         "delete.retention.ms",
         LONG,
         "86400000",
-        "How long compaction keeps a tombstone, so that consumers behind the tail still see that "
-        "its key is gone.",
+        "How long compaction keeps a tombstone after the first pass that saw it, so that consumers "
+        "behind the tail still see that its key is gone. It goes then even if nothing is written.",
         Range(0),
         synonym="log.cleaner.delete.retention.ms",
     ),
@@ -138,9 +138,11 @@ _DECLARED = (
         "index.interval.bytes",
         INT,
         "4096",
-        "Bytes of log between two entries of the time index that answers ListOffsets by timestamp.",
+        f"{_NO_FILES}, and the time index that answers ListOffsets by timestamp has an entry about "
+        "every MiB; offsets need none.",
         Range(0),
         synonym="log.index.interval.bytes",
+        inert=True,
     ),
     _key(
         "leader.replication.throttled.replicas",
@@ -173,7 +175,7 @@ _DECLARED = (
         LONG,
         MAX_LONG,
         "Longest time a record of a compacted topic waits for compaction to look at it, however "
-        "little of the log is dirty.",
+        "little of the log is dirty. The last entry waits for the next append.",
         Range(1),
         synonym="log.cleaner.max.compaction.lag.ms",
     ),
@@ -297,7 +299,8 @@ _DECLARED = (
         "segment.bytes",
         INT,
         "1073741824",
-        f"{_NO_FILES}, and retention drops entry by entry.",
+        f"{_NO_FILES}. Retention and compaction go by entries, what was appended at once (up to a "
+        "MiB); the last entry is to them what the active segment is to Kafka.",
         Range(1024 * 1024),
         synonym="log.segment.bytes",
         inert=True,
@@ -324,7 +327,7 @@ _DECLARED = (
         "segment.ms",
         LONG,
         "604800000",
-        f"{_NO_FILES}, and retention drops entry by entry.",
+        f"{_NO_FILES}. Retention and compaction do not wait for a segment to be rolled.",
         Range(1),
         synonym="log.roll.ms",
         inert=True,
