@@ -32,7 +32,13 @@ RENEW_S = 8.0
 ENTRY_SIZE = 1 << 18  # small batches are gathered: fewer entries, and no fetch reads far too much
 INDEX_EVERY = 1 << 20
 KEYS_AT_ONCE = (128 << 20) // 36  # Kafka's log.cleaner.dedupe.buffer.size over a key's share
-SLICE_S = 0.0005  # of work at a stretch, but for a large batch's compression
+# A pass works for half a millisecond at a stretch (compressing a large batch takes longer) and
+# rests three. The longer it takes the less it rests, down to half of the time, or a log that is
+# written to faster than it is cleaned would grow and grow.
+SLICE_S = 0.0005
+LONGEST_REST_S = 0.003
+SHORTEST_REST_S = 0.0005
+HURRY_AFTER_S = 30.0
 
 T = TypeVar("T")
 
@@ -67,7 +73,7 @@ class CleaningPass:
         self.generation = generation
         self._token = token
         self._renewed = time.monotonic()
-        self._slice_began = time.perf_counter()
+        self._began = self._slice_began = time.perf_counter()
         # The log as it is when the pass begins: the switch is refused when any of it has moved.
         self.start = found.start
         self._start_bytes = found.start_bytes
@@ -159,7 +165,10 @@ class CleaningPass:
         """Let the worker do what it is there for; longer when it has much to do."""
         rested = time.perf_counter()
         await asyncio.sleep(0)
-        await asyncio.sleep(max(time.perf_counter() - rested, SLICE_S))
+        others = time.perf_counter() - rested
+        hurry = min((rested - self._began) / HURRY_AFTER_S, 1.0)
+        rest = LONGEST_REST_S + hurry * (SHORTEST_REST_S - LONGEST_REST_S)
+        await asyncio.sleep(max(others, rest))
         if time.monotonic() - self._renewed >= RENEW_S:
             self._renewed = time.monotonic()
             if not await self._cleaned.renew_lease(self._found.key, self._token, LEASE_MS):

@@ -10,7 +10,7 @@ last entry is never cleaned, like Kafka's active segment, but its keys count.
     trim the live stream, announce, drop the old generation
 
 A crash between any two steps leaves the log whole, and garbage that the next pass removes.
-Producers never wait: a pass works for half a millisecond at a time and rests as long between.
+Producers never wait: a pass works for half a millisecond at a time and rests in between.
 """
 
 from __future__ import annotations
