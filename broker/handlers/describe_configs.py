@@ -39,7 +39,8 @@ async def handle(
 
 async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[ConfigEntry]:
     if item.resource_type == TOPIC:
-        topic = await broker.topics.find(item.resource_name)
+        # From the store: who has just changed it through another worker wants to see that.
+        topic = await broker.topics.refresh(item.resource_name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic(topic.record.configs, broker.config, item.configuration_keys)

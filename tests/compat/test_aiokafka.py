@@ -36,7 +36,7 @@ class TestTopics(TopicsTests):
         topic = kafka.new_name()
 
         assert list(kafka.admin.leaders(topic)) == [0]
-        assert topic in kafka.admin.topic_names()
+        kafka.wait_for_topics(topic)
 
 
 class TestConfigs(ConfigsTests):

@@ -269,7 +269,7 @@ class ProducingTests:
 
         assert placed == [Placed(0, offset) for offset in range(10)]
         assert values(kafka.read(topic, 10)) == [record.value for record in numbered(10)]
-        assert topic in kafka.admin.topic_names()
+        kafka.wait_for_topics(topic)
 
     def test_one_producer_writes_to_many_topics(self, kafka: Session) -> None:
         topics = [kafka.topic(partitions=2) for _ in range(8)]

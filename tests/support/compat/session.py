@@ -12,6 +12,7 @@ import redis
 
 from broker.store import keys
 from broker.wire.batch import BatchHeader, headers
+from broker.wire.messages.metadata import MetadataRequest
 from tests.support.clients.base import (
     EARLIEST,
     Admin,
@@ -26,10 +27,12 @@ from tests.support.clients.base import (
     Received,
     Record,
 )
-from tests.support.running import Broker
+from tests.support.raw_client import RawClient
+from tests.support.running import Broker, wait_until
 
 PATIENCE_S = 30.0
 UNKNOWN_ERROR = -1
+PROPAGATION_S = 5.0  # a change reaches all workers in milliseconds; the machine may be busy
 
 
 class Session:
@@ -77,7 +80,28 @@ class Session:
         name = self.new_name()
         codes = self.admin.create_topics([NewTopic(name, partitions, dict(configs or {}))])
         assert codes == {name: 0}
+        self._wait_until_all_workers_list(name)
         return name
+
+    def _wait_until_all_workers_list(self, name: str) -> None:
+        """Some clients look for a topic among all that any one broker lists, and only once."""
+        for port in worker_ports(self.broker):
+            with RawClient(port) as raw:
+                wait_until(
+                    lambda raw=raw: name in listed(raw),  # type: ignore[misc]
+                    PROPAGATION_S,
+                    f"port {port} lists the topic",
+                )
+
+    def wait_for_topics(self, *names: str) -> None:
+        """Until they are listed: the worker that is asked may hear of them a moment later."""
+        wait_until(lambda: self.admin.topic_names().issuperset(names), PROPAGATION_S, "listed")
+
+    def wait_for_partitions(self, topic: str, count: int) -> None:
+        def has_them() -> bool:
+            return set(self.admin.leaders(topic)) == set(range(count))
+
+        wait_until(has_them, PROPAGATION_S, f"{topic} has {count} partitions")
 
     # --- records ---
 
@@ -97,6 +121,16 @@ class Session:
         with redis.Redis.from_url(self.broker.store_url) as store:
             entries: Any = store.xrange(keys.stream(topic, 0, partition))
         return [header for _, fields in entries for header in headers(fields[b"b"])]
+
+
+def worker_ports(broker: Broker) -> list[int]:
+    """The workers' own ports: those after the one for bootstrap."""
+    return [broker.port + 1 + index for index in range(len(broker.processes("worker")))]
+
+
+def listed(raw: RawClient) -> set[str | None]:
+    """The names of all topics one worker knows."""
+    return {topic.name for topic in raw.call(MetadataRequest(None)).topics}
 
 
 def send_all(producer: Producer, topic: str, records: Iterable[Record]) -> list[Placed]:

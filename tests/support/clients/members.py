@@ -1,0 +1,307 @@
+"""Group members of the real clients, each in a thread of its own, behind one face.
+
+A member polls, notes what it got, commits, polls again, until it is told to stop: what an ordinary
+application does. It commits before the next poll, so nothing is read twice unless somebody dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import msgspec
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AioRoundRobin
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
+    StickyPartitionAssignor as AioSticky,
+)
+from aiokafka.errors import KafkaError as AioKafkaError
+
+from tests.support.clients.base import Place
+from tests.support.kafka_python import PROTOCOL  # first: its import silences what kafka's warns of
+
+assert PROTOCOL
+
+import kafka  # noqa: E402
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # noqa: E402
+from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: E402
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor  # noqa: E402
+from kafka.coordinator.assignors.sticky.sticky_assignor import (  # noqa: E402
+    StickyPartitionAssignor,
+)
+from kafka.errors import KafkaError as KafkaPythonError  # noqa: E402
+
+POLL_S = 0.1
+PATIENCE_S = 60.0
+ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING = 22, 25, 27
+
+
+class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    topics: list[str] = []
+    pattern: str | None = None  # instead of topics
+    strategy: str = "range"
+    instance: str | None = None
+    session_ms: int = 10_000
+    heartbeat_ms: int = 300
+    metadata_age_ms: int = 1_000
+
+
+class Got(msgspec.Struct, frozen=True):
+    place: Place
+    offset: int
+    value: bytes
+
+
+class Member(threading.Thread, ABC):
+    """Start it, look at what it has got, stop it; `stop` fails with what went wrong in it."""
+
+    def __init__(self, bootstrap: str, settings: MemberSettings) -> None:
+        super().__init__(name=f"member of {settings.group}", daemon=True)
+        self.bootstrap = bootstrap
+        self.settings = settings
+        self.got: list[Got] = []
+        self.assigned: set[Place] = set()
+        self.revocations: list[set[Place]] = []
+        self.assignments = 0
+        self._told = threading.Event()
+        self._fault: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.open()
+            try:
+                while not self._told.is_set():
+                    found = self.poll()
+                    self.got += found
+                    if found:
+                        self.commit()
+            finally:
+                self.close()
+        except BaseException as fault:
+            self._fault = fault
+
+    def stop(self) -> None:
+        self._told.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), "the member does not stop"
+        if self._fault is not None:
+            raise self._fault
+
+    def check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    # --- what the client reports ---
+
+    def gained(self, places: Iterable[Any]) -> None:
+        self.assigned |= {Place(item.topic, item.partition) for item in places}
+        self.assignments += 1
+
+    def lost(self, places: Iterable[Any]) -> None:
+        gone = {Place(item.topic, item.partition) for item in places}
+        self.assigned -= gone
+        if gone:
+            self.revocations.append(gone)
+
+    # --- the client ---
+
+    @abstractmethod
+    def open(self) -> None: ...
+
+    @abstractmethod
+    def poll(self) -> list[Got]: ...
+
+    @abstractmethod
+    def commit(self) -> None:
+        """What was polled, before anything else is."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class ConfluentMember(Member):
+    strategies = ("range", "roundrobin", "cooperative-sticky")
+
+    def open(self) -> None:
+        settings = self.settings
+        chosen: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": settings.group,
+            "partition.assignment.strategy": settings.strategy,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": settings.session_ms,
+            "heartbeat.interval.ms": settings.heartbeat_ms,
+            "topic.metadata.refresh.interval.ms": settings.metadata_age_ms,
+        }
+        if settings.instance:
+            chosen["group.instance.id"] = settings.instance
+        self._consumer = confluent_kafka.Consumer(chosen)
+        topics = [f"^{settings.pattern}"] if settings.pattern else settings.topics
+        self._consumer.subscribe(
+            topics,
+            on_assign=lambda _, places: self.gained(places),
+            on_revoke=lambda _, places: self.lost(places),
+            on_lost=lambda _, places: self.lost(places),
+        )
+
+    def poll(self) -> list[Got]:
+        found = []
+        for message in self._consumer.consume(1000, POLL_S):
+            error = message.error()
+            if error is None:
+                place = Place(message.topic(), message.partition())
+                found.append(Got(place, message.offset(), message.value()))
+            elif error.code() != confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise AssertionError(f"{error}")
+        return found
+
+    def commit(self) -> None:
+        # While a cooperative rebalance completes a commit is refused for a moment; the partitions
+        # stay ours until the next poll says otherwise.
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._consumer.commit(asynchronous=False)
+            except confluent_kafka.KafkaException as refusal:
+                if refusal.args[0].code() != REBALANCING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaPythonMember(Member):
+    strategies = ("range", "roundrobin", "sticky", "cooperative-sticky")
+    _ASSIGNORS: dict[str, Any] = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
+
+    def open(self) -> None:
+        settings = self.settings
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            group_id=settings.group,
+            group_instance_id=settings.instance,
+            partition_assignment_strategy=[self._ASSIGNORS[settings.strategy]],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=settings.session_ms,
+            heartbeat_interval_ms=settings.heartbeat_ms,
+            metadata_max_age_ms=settings.metadata_age_ms,
+        )
+        member = self
+
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                member.gained(assigned)
+
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                member.lost(revoked)
+
+        topics = {"pattern": settings.pattern} if settings.pattern else {"topics": settings.topics}
+        self._consumer.subscribe(listener=Listener(), **topics)
+
+    def poll(self) -> list[Got]:
+        found = self._consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=1000)
+        return [
+            Got(Place(record.topic, record.partition), record.offset, record.value)
+            for records in found.values()
+            for record in records
+        ]
+
+    def commit(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._consumer.commit()
+            except KafkaPythonError as refusal:
+                if refusal.errno != REBALANCING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+class AiokafkaMember(Member):
+    """Its rebalances run beside the application: what was polled is committed when it revokes."""
+
+    strategies = ("range", "roundrobin", "sticky")
+    _ASSIGNORS: dict[str, Any] = {
+        "range": AioRange,
+        "roundrobin": AioRoundRobin,
+        "sticky": AioSticky,
+    }
+
+    def open(self) -> None:
+        settings = self.settings
+        self._loop = asyncio.new_event_loop()
+        member = self
+
+        class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                member.gained(assigned)
+
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                member.lost(revoked)
+                if revoked:
+                    await member._consumer.commit()
+
+        async def start() -> aiokafka.AIOKafkaConsumer:
+            consumer = aiokafka.AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap,
+                group_id=settings.group,
+                group_instance_id=settings.instance,
+                partition_assignment_strategy=[self._ASSIGNORS[settings.strategy]],
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                session_timeout_ms=settings.session_ms,
+                heartbeat_interval_ms=settings.heartbeat_ms,
+                metadata_max_age_ms=settings.metadata_age_ms,
+            )
+            topics = (
+                {"pattern": settings.pattern} if settings.pattern else {"topics": settings.topics}
+            )
+            self._consumer = consumer
+            consumer.subscribe(listener=Listener(), **topics)
+            await consumer.start()
+            return consumer
+
+        self._loop.run_until_complete(start())
+
+    def poll(self) -> list[Got]:
+        work = self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=1000)
+        found = self._loop.run_until_complete(work)
+        return [
+            Got(Place(record.topic, record.partition), record.offset, record.value)
+            for records in found.values()
+            for record in records
+        ]
+
+    def commit(self) -> None:
+        try:
+            self._loop.run_until_complete(self._consumer.commit())
+        except AioKafkaError as refusal:
+            # A rebalance got in between: the listener commits.
+            if not refusal.retriable and refusal.errno not in (REBALANCING, -1):
+                raise
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._consumer.stop())
+        self._loop.close()
