@@ -41,7 +41,6 @@ from broker.wire.messages.offset_fetch import (
 )
 from broker.wire.messages.sync_group import SyncGroupRequest
 from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
 from tests.support.raw_group import (
     NOT_AVAILABLE,
     NOT_COORDINATOR,
@@ -459,7 +458,8 @@ def test_2_24_list(moldau: Broker, member: RawMember, topic: str) -> None:
             )
         if version >= 5:
             assert found[member.group].group_type == "classic"
-    assert member.group in listed(4, ["sTABLE"]) and simple not in listed(4, ["stable"])
+    assert member.group in listed(4, ["sTABLE"])
+    assert simple not in listed(4, ["stable"])
     assert simple in listed(5, ["Empty"], ["CLASSIC"])
     assert not listed(5, [], ["consumer"])
 

@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ import redis
 
 from broker.group.record import GroupRecord, decode
 from broker.store import keys
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from tests.support.clients.base import NewTopic, Place, Record
 from tests.support.clients.members import Member, MemberSettings
 from tests.support.compat.session import Session, send_all
@@ -49,19 +50,21 @@ class Crew:
         self.members: list[Member] = []
 
     def join(self, topics: list[str], **settings: object) -> Member:
-        chosen = msgspec.convert({"group": self.group, "topics": topics, **settings}, MemberSettings)
+        chosen = msgspec.convert(
+            {"group": self.group, "topics": topics, **settings}, MemberSettings
+        )
         member = self._class(self.kafka.broker.bootstrap, chosen)
         member.start()
         self.members.append(member)
         return member
 
-    def wait(self, condition: object, what: str) -> None:
+    def wait(self, condition: Callable[[], object], what: str) -> None:
         """Until it holds; a member that fails meanwhile fails the test."""
 
         def holds() -> bool:
             for member in self.members:
                 member.check()
-            return bool(condition())  # type: ignore[operator]
+            return bool(condition())
 
         wait_until(holds, PATIENCE_S, what)
 
@@ -287,6 +290,4 @@ class CooperativeTests:
 
 
 def state(member: RawMember) -> str:
-    from broker.wire.messages.describe_groups import DescribeGroupsRequest
-
     return str(member.call(DescribeGroupsRequest([member.group])).groups[0].group_state)
