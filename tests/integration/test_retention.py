@@ -334,6 +334,7 @@ def test_retention_makes_room_in_a_full_store(start_moldau: Start) -> None:
             accepted += 1
             assert accepted < 100
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert list_offset(clients[1], name, LATEST).offset == accepted
         assert len(read_all(clients[1], name)) == accepted, "reads go on"
         delete_records(clients[0], name, accepted // 2)
         wait_until(
