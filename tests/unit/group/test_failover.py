@@ -1,0 +1,230 @@
+"""Loading, restoring and giving up groups: behaviours 26 and 27."""
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.group.config import GroupConfig, Minting
+from broker.group.coordinator import Coordinator, StoredGroup
+from broker.group.effects import DeleteAnswer, Reply
+from broker.group.events import Delete, Join
+from broker.group.offsets import TopicPartition, new_commit
+from broker.group.timers import TimerKind
+from tests.support.group_driver import START_MS, GroupDriver
+
+# 26. Loading and restoring
+
+
+def test_2_26_while_it_loads() -> None:
+    g = GroupDriver()
+    g.coordinator.start_loading(0)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert g.join("a").answer.error is loading
+    assert g.sync("a", member_id="x").answer.error is loading
+    assert g.leave_members().error is loading
+    assert g.delete().answer.error is loading
+    assert g.heartbeat("a", member_id="x") is ErrorCode.NONE
+    assert not g.coordinator.groups
+
+
+def test_2_26_a_restart_causes_no_rebalance() -> None:
+    g = GroupDriver()
+    g.form("a", "b", "s", options={"s": {"instance": "i"}})
+    leader, before = g.group.roster.leader, g.record
+    g.restart()
+    g.assert_state("Stable", generation=1)
+    assert g.group.roster.leader == leader
+    assert [g.heartbeat(name) for name in "ab"] == [ErrorCode.NONE] * 2
+    assert g.heartbeat("s", instance="i") is ErrorCode.NONE
+    assert [g.sync(name).answer.assignment for name in "abs"] == [b"a", b"b", b"s"]
+    assert g.check_commit("a") is ErrorCode.NONE
+    assert g.record == before  # nothing had to be written
+    assert g.write is None
+
+
+def test_2_26_sessions_start_again() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    g.sleep(9_000)
+    g.restart()
+    g.sleep(9_999)
+    assert g.heartbeat("a") is ErrorCode.NONE
+    g.sleep(1)
+    g.assert_state("PreparingRebalance")
+    assert list(g.group.roster.by_id) == [g.id_of("a")]
+
+
+def test_2_26_a_follower_that_joins_again_is_recognised_as_unchanged() -> None:
+    """All its protocols are stored, not only the one that was voted for."""
+    g = GroupDriver()
+    both = {"protocols": (("range", b"r"), ("sticky", b"s"))}
+    g.form("a", "b", options={"a": both, "b": both})
+    g.restart()
+    assert g.join("b", **both).answer.generation_id == 1
+    g.assert_state("Stable")
+
+
+def test_2_26_a_static_member_that_restarts_with_the_coordinator() -> None:
+    g = GroupDriver()
+    g.form("a", "s", options={"s": {"instance": "i"}})
+    g.restart()
+    assert g.join("s", member_id="", instance="i").answer.generation_id == 1
+    assert g.sync("s", instance="i").answer.assignment == b"s"
+    g.assert_state("Stable")
+
+
+def test_2_26_in_mid_rebalance_the_last_stable_generation_comes_back() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    g.join("c")
+    g.rejoin_all(["a", "b"])
+    g.assert_state("CompletingRebalance", generation=2)
+    g.restart()
+    g.assert_state("Stable", generation=1)
+    assert g.heartbeat("a") is ErrorCode.ILLEGAL_GENERATION
+    assert g.heartbeat("c") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.join("a").is_parked  # the leader
+    g.join("b")
+    c = g.join("c", member_id="", version=3)
+    assert c.is_parked
+    g.rejoin_all(["a", "b"])
+    g.sync_all(["a", "b", "c"])
+    g.assert_state("Stable")
+    assert g.group.generation_id >= 2
+
+
+def test_2_26_an_assignment_that_was_stored_but_not_told() -> None:
+    g = GroupDriver()
+    g.join("a")
+    g.join("b")
+    g.sleep(6_000)
+    g.hold_writes = True
+    calls = [g.sync("b"), g.sync("a", {"a": b"1", "b": b"2"})]
+    g.write_done(ErrorCode.REQUEST_TIMED_OUT, stored=True)
+    assert [call.answer.error for call in calls] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    g.restart()
+    g.assert_state("Stable", generation=1)
+    assert g.sync("b").answer.assignment == b"2"
+
+
+def test_2_26_an_empty_group_stays_empty() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.leave("a")
+    identity = g.group.identity
+    g.restart()
+    g.assert_state("Empty", generation=2)
+    assert g.group.identity == identity
+    assert not g.timers
+    g.form("b")
+    g.assert_state("Stable", generation=3)
+
+
+def test_2_26_revisions_go_on() -> None:
+    g = GroupDriver()
+    g.form("a")
+    before = g.record.revision
+    g.restart()
+    g.leave("a")
+    assert g.record.revision == before + 1
+
+
+def test_2_26_offsets_without_a_record_become_a_simple_group() -> None:
+    coordinator = Coordinator(GroupConfig(), Minting(), lambda _: 3)
+    coordinator.start_loading(3)
+    offsets = {TopicPartition("t", 0): new_commit(4, START_MS)}
+    effects = coordinator.finish_loading(3, [StoredGroup("g", None, offsets)], START_MS)
+    assert [type(effect).__name__ for effect in effects] == ["Persist"]
+    assert coordinator.describe("g").state == "Empty"
+    assert coordinator.books["g"].get("t", 0) == offsets[TopicPartition("t", 0)]
+
+
+# 27. Giving up
+
+
+def test_2_27_parked_joins_are_sent_away() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    a, c = g.join("a"), g.join("c")
+    g.give_up()
+    assert a.answer.error is ErrorCode.NOT_COORDINATOR
+    assert a.answer.member_id == g.ids["a"]  # it keeps its id for the next coordinator
+    assert c.answer.error is ErrorCode.NOT_COORDINATOR
+    assert not g.timers
+    assert not g.coordinator.groups
+    assert g.heartbeat("a", generation=1) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("outcome", [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_2_27_parked_syncs_are_sent_away_and_the_write_means_nothing(outcome: ErrorCode) -> None:
+    g = GroupDriver()
+    g.join("a")
+    g.join("b")
+    g.sleep(6_000)
+    g.hold_writes = True
+    calls = g.sync_all(["a", "b"])
+    g.give_up()
+    assert [call.answer.error for call in calls] == [ErrorCode.NOT_COORDINATOR] * 2
+    g.write_done(outcome)
+    assert not g.coordinator.groups
+
+
+def test_2_27_whoever_waits_for_the_store_is_sent_away() -> None:
+    g = GroupDriver()
+    g.form("s", options={"s": {"instance": "i"}})
+    g.hold_writes = True
+    static = g.join("s", member_id="", instance="i")
+    g.give_up()
+    assert static.answer.error is ErrorCode.NOT_COORDINATOR
+
+    g = GroupDriver()
+    g.form("a")
+    g.leave("a")
+    g.hold_writes = True
+    delete = g.delete()
+    g.give_up()
+    assert delete.answer.error is ErrorCode.NOT_COORDINATOR
+
+
+def test_2_27_a_group_held_on_to_answers_nothing_but_come_again() -> None:
+    g = GroupDriver()
+    g.form("a")
+    group = g.group
+    g.give_up()
+    assert group.is_gone
+    assert group.heartbeat(g.ids["a"], None, 1, g.now) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group.handle(Delete("d"), g.now) == [
+        Reply("d", DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    ]
+    assert group.unload(g.now) == []
+
+
+def test_2_27_only_the_groups_of_that_slot() -> None:
+    coordinator = Coordinator(GroupConfig(), Minting(), len)
+    for slot in (1, 2):
+        coordinator.start_loading(slot)
+        coordinator.finish_loading(slot, [], START_MS)
+    for name in ("x", "yy"):
+        coordinator.handle(name, a_join(), START_MS)
+    coordinator.give_up(1, START_MS)
+    assert list(coordinator.groups) == ["yy"]
+    assert coordinator.availability("x") is ErrorCode.NOT_COORDINATOR
+    assert coordinator.availability("yy") is ErrorCode.NONE
+    assert coordinator.availability("zzz") is ErrorCode.NOT_COORDINATOR
+
+
+def test_limits_can_change_while_groups_are_there() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.coordinator.use_config(GroupConfig(max_size=1))
+    assert g.join("b").answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_restored_group_watches_every_member() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    g.restart()
+    assert [g.armed(TimerKind.SESSION, name) for name in "ab"] == [10_000] * 2
+
+
+def a_join() -> Join:
+    return Join(object(), "", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),))

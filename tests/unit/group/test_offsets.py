@@ -1,0 +1,395 @@
+"""Offsets: behaviours 21, 22, 23 and 25, as far as the group decides them."""
+
+import struct
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.group.commits import (
+    check_metadata,
+    check_offset_delete,
+    check_topic_delete,
+    expired_offsets,
+    forgettable,
+    subscribed_topics,
+)
+from broker.group.events import Protocols
+from broker.group.offsets import CommittedOffset, OffsetBook, TopicPartition, new_commit
+from tests.support.group_driver import GroupDriver
+
+DAY = 24 * 3_600_000
+WEEK = 7 * DAY
+
+
+def subscription(*topics: str, version: int = 1) -> bytes:
+    """ConsumerProtocolSubscription with no user data and no owned partitions."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", version, len(topics)) + names + struct.pack(">ii", -1, 0)
+
+
+def consumer(*topics: str) -> Protocols:
+    return (("range", subscription(*topics)),)
+
+
+def keys(*names: str) -> list[TopicPartition]:
+    return [TopicPartition(name, 0) for name in names]
+
+
+# 21. OffsetCommit
+
+
+def test_2_21_a_simple_consumer_commits_to_an_unknown_or_empty_group() -> None:
+    g = GroupDriver()
+    assert g.check_commit() is ErrorCode.NONE
+    assert not g.coordinator.groups  # a check creates nothing
+    g.commit("t", 0, new_commit(5, g.now))
+    g.assert_state("Empty", generation=0)
+    assert g.record.protocol_type is None
+    assert g.check_commit() is ErrorCode.NONE
+    g.form("a")
+    g.leave("a")
+    assert g.check_commit() is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(10, ErrorCode.GROUP_ID_NOT_FOUND), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
+    + [(version, ErrorCode.ILLEGAL_GENERATION) for version in range(2, 9)],
+)
+def test_2_21_an_unknown_group_has_no_generation(version: int, error: ErrorCode) -> None:
+    g = GroupDriver()
+    assert g.check_commit(member_id="x", generation=0, version=version) is error
+    assert g.check_commit(member_id="x", generation=7, version=version) is error
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
+def test_2_21_a_group_with_members_wants_a_member_id(state: str) -> None:
+    g = GroupDriver()
+    g.join("a")
+    if state != "PreparingRebalance":
+        g.sleep(3_000)
+    if state == "Stable":
+        g.sync("a", {"a": b""})
+    g.assert_state(state)
+    assert g.check_commit() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.check_commit(member_id="x", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_2_21_the_current_generation_commits() -> None:
+    g = GroupDriver()
+    g.form("a")
+    assert g.check_commit("a") is ErrorCode.NONE
+    assert g.check_commit("a", generation=0) is ErrorCode.ILLEGAL_GENERATION
+    assert g.check_commit("a", generation=2) is ErrorCode.ILLEGAL_GENERATION
+    assert g.check_commit("a", generation=-1) is ErrorCode.ILLEGAL_GENERATION
+    assert g.check_commit("a", instance="x") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_2_21_an_empty_group_has_no_members_to_commit() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.leave("a")
+    assert g.check_commit("a") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_2_21_completing_rebalance() -> None:
+    g = GroupDriver()
+    g.join("a")
+    g.sleep(3_000)
+    assert g.check_commit("a") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_2_21_preparing_rebalance_takes_the_old_generation_and_renews_the_session() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    g.join("a")
+    for _ in range(5):
+        g.sleep(9_000)
+        assert g.check_commit("b") is ErrorCode.NONE
+    g.assert_state("PreparingRebalance", generation=1)
+    assert len(g.group.roster) == 2
+
+
+def test_2_21_a_commit_in_stable_renews_the_session() -> None:
+    g = GroupDriver()
+    g.form("a")
+    for _ in range(5):
+        g.sleep(9_000)
+        assert g.check_commit("a") is ErrorCode.NONE
+    g.assert_state("Stable")
+
+
+def test_2_21_a_zombie_cannot_commit() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    g.sleep(5_000)
+    g.heartbeat("a")
+    g.sleep(5_000)
+    assert g.check_commit("b") is ErrorCode.UNKNOWN_MEMBER_ID
+    g.join("a")
+    g.sync("a", {"a": b""})
+    assert g.check_commit("b") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.check_commit("a", generation=1) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_2_21_metadata_up_to_4096_characters() -> None:
+    limit = GroupDriver().config.offset_metadata_max_size
+    assert check_metadata(None, limit) is ErrorCode.NONE
+    assert check_metadata("ü" * 4_096, limit) is ErrorCode.NONE
+    assert check_metadata("x" * 4_097, limit) is ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_2_21_transactions_commit_while_completing_and_without_a_member() -> None:
+    g = GroupDriver()
+    g.join("a")
+    g.sleep(3_000)
+    assert g.check_commit("a", transactional=True) is ErrorCode.NONE
+    assert g.check_commit(transactional=True) is ErrorCode.NONE
+    assert g.check_commit("a", generation=0, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_2_21_another_workers_group_and_one_that_loads() -> None:
+    g = GroupDriver()
+    g.coordinator.start_loading(0)
+    assert g.check_commit() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    g.give_up()
+    assert g.check_commit() is ErrorCode.NOT_COORDINATOR
+    g.commit("t", 0, new_commit(1, g.now))  # was under way
+    assert not g.coordinator.groups
+
+
+# 22. OffsetFetch
+
+
+def test_2_22_what_was_committed_is_given_back_whole() -> None:
+    g = GroupDriver()
+    committed = new_commit(42, g.now, leader_epoch=7, metadata="note")
+    g.commit("t", 3, committed)
+    assert g.book.get("t", 3) == CommittedOffset(42, 7, "note", g.now, None)
+    assert g.book.get("t", 4) is None
+    assert g.book.get("u", 3) is None
+
+
+def test_2_22_all_topics() -> None:
+    g = GroupDriver()
+    for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
+        g.commit(topic, partition, new_commit(partition, g.now))
+    found = {topic: sorted(partitions) for topic, partitions in g.book.topics().items()}
+    assert found == {"t": [0, 1], "u": [0]}
+
+
+def test_2_22_offsets_survive_a_restart() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.commit("t", 0, new_commit(9, g.now, metadata="m"))
+    g.restart()
+    assert g.book.get("t", 0) == new_commit(9, g.now, metadata="m")
+
+
+def test_2_22_an_offset_of_an_open_transaction_is_unstable() -> None:
+    book = OffsetBook()
+    book.apply({TopicPartition("t", 0): new_commit(1, 0)})
+    book.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
+    assert book.is_pending("t", 0)
+    assert not book.is_pending("t", 1)
+    committed = book.get("t", 0)
+    assert committed is not None
+    assert committed.offset == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_2_22_the_end_of_the_transaction_makes_it_stable(commits: bool) -> None:
+    book = OffsetBook()
+    book.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
+    book.add_pending(77, {TopicPartition("t", 1): new_commit(3, 0)})
+    if commits:
+        book.apply(book.pending_of(77))
+    book.end_transaction(77)
+    assert not book.is_pending("t", 0)
+    assert [committed.offset for _, committed in book] == ([2, 3] if commits else [])
+    assert book.pending_of(77) == {}
+
+
+# 23. OffsetDelete (DeleteGroups: test_leave.py)
+
+
+def test_2_23_only_topics_nobody_subscribes_to_can_be_deleted() -> None:
+    g = GroupDriver()
+    a, b = {"protocols": consumer("t", "u")}, {"protocols": consumer("v")}
+    g.form("a", "b", options={"a": a, "b": b})
+    assert check_offset_delete(g.group) is ErrorCode.NONE
+    subscribed = subscribed_topics(g.group)
+    assert subscribed == {"t", "u", "v"}
+    assert check_topic_delete(subscribed, "v") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert check_topic_delete(subscribed, "w") is ErrorCode.NONE
+
+
+def test_2_23_an_empty_group_subscribes_to_nothing() -> None:
+    g = GroupDriver()
+    g.form("a", options={"a": {"protocols": consumer("t")}})
+    g.leave("a")
+    assert check_offset_delete(g.group) is ErrorCode.NONE
+    assert subscribed_topics(g.group) == frozenset()
+
+
+def test_2_23_members_that_are_not_consumers() -> None:
+    g = GroupDriver()
+    g.join("a", protocol_type="connect")
+    assert check_offset_delete(g.group) is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_2_23_a_subscription_nobody_can_read_may_be_to_anything() -> None:
+    g = GroupDriver()
+    g.form("a", "b", options={"a": {"protocols": consumer("t")}})  # b's is no subscription
+    assert subscribed_topics(g.group) is None
+    assert check_topic_delete(None, "t") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+def test_2_23_while_rebalancing_to_another_protocol_all_that_is_said_counts() -> None:
+    g = GroupDriver()
+    both = (("range", subscription("t")), ("sticky", subscription("t")))
+    g.form("a", "b", options={"a": {"protocols": both}, "b": {"protocols": both}})
+    g.join("a", protocols=(("sticky", subscription("t", "u")),))
+    assert subscribed_topics(g.group) == {"t", "u"}
+
+
+def test_2_23_a_group_that_is_being_deleted_is_not_found() -> None:
+    g = GroupDriver()
+    g.commit("t", 0, new_commit(1, g.now))
+    g.hold_writes = True
+    g.delete()
+    assert check_offset_delete(g.group) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_2_23_deleting_a_group_deletes_its_offsets() -> None:
+    g = GroupDriver()
+    g.commit("t", 0, new_commit(1, g.now))
+    g.delete()
+    g.restart()
+    g.join("a")
+    assert g.book.is_empty
+
+
+# 25. Expiry
+
+
+def test_2_25_an_empty_groups_offsets_count_from_when_it_became_empty() -> None:
+    g = GroupDriver()
+    g.form("a", options={"a": {"protocols": consumer("t"), "session_ms": 1_800_000}})
+    g.commit("t", 0, new_commit(1, g.now - 10 * WEEK))
+    g.commit("u", 0, new_commit(1, g.now - 10 * WEEK))
+    g.leave("a")
+    g.sleep(WEEK - 1)
+    assert expired_offsets(g.group, g.book, g.now) == []
+    g.sleep(1)
+    assert expired_offsets(g.group, g.book, g.now) == keys("t", "u")
+
+
+def test_2_25_that_time_survives_a_restart() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.commit("t", 0, new_commit(1, g.now))
+    g.leave("a")
+    g.sleep(WEEK - 1)
+    g.restart()
+    assert expired_offsets(g.group, g.book, g.now) == []
+    g.sleep(1)
+    assert expired_offsets(g.group, g.book, g.now) == keys("t")
+
+
+def test_2_25_a_simple_groups_count_from_the_commit() -> None:
+    g = GroupDriver()
+    g.commit("t", 0, new_commit(1, g.now))
+    g.sleep(DAY)
+    g.commit("u", 0, new_commit(1, g.now))
+    g.sleep(WEEK - DAY)
+    assert expired_offsets(g.group, g.book, g.now) == keys("t")
+
+
+def test_2_25_a_stable_groups_only_for_topics_it_no_longer_subscribes_to() -> None:
+    g = GroupDriver()
+    g.form("a", options={"a": {"protocols": consumer("t")}})
+    g.commit("t", 0, new_commit(1, g.now - WEEK))
+    g.commit("u", 0, new_commit(1, g.now - WEEK))
+    g.commit("v", 0, new_commit(1, g.now - WEEK + 1))
+    assert expired_offsets(g.group, g.book, g.now) == keys("u")
+
+
+def test_2_25_never_of_a_group_whose_subscription_is_unknown() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.commit("u", 0, new_commit(1, g.now - WEEK))
+    assert expired_offsets(g.group, g.book, g.now) == []
+
+
+def test_2_25_never_of_other_members_than_consumers() -> None:
+    g = GroupDriver()
+    g.join("a", protocol_type="connect")
+    g.sleep(3_000)
+    g.sync("a", {"a": b""})
+    g.assert_state("Stable")
+    g.commit("u", 0, new_commit(1, g.now - WEEK))
+    assert expired_offsets(g.group, g.book, g.now) == []
+
+
+def test_2_25_never_while_rebalancing() -> None:
+    g = GroupDriver()
+    g.form("a", "b", options={name: {"protocols": consumer("t")} for name in "ab"})
+    g.commit("u", 0, new_commit(1, g.now - WEEK))
+    g.join("a", protocols=consumer("t"))
+    g.assert_state("PreparingRebalance")
+    assert expired_offsets(g.group, g.book, g.now) == []
+    g.join("b", protocols=consumer("t"))
+    g.assert_state("CompletingRebalance")
+    assert expired_offsets(g.group, g.book, g.now) == []
+
+
+def test_2_25_never_one_a_transaction_is_about_to_replace() -> None:
+    g = GroupDriver()
+    g.commit("t", 0, new_commit(1, g.now - WEEK))
+    g.book.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
+    assert expired_offsets(g.group, g.book, g.now) == []
+
+
+def test_2_25_a_retention_of_its_own_before_v5() -> None:
+    g = GroupDriver()
+    g.commit("t", 0, new_commit(1, g.now, retention_time_ms=1_000))
+    g.sleep(999)
+    assert expired_offsets(g.group, g.book, g.now) == []
+    g.sleep(1)
+    assert expired_offsets(g.group, g.book, g.now) == keys("t")
+
+
+def test_2_25_nothing_left_and_empty_means_forgettable() -> None:
+    g = GroupDriver()
+    g.form("a")
+    assert not forgettable(g.group, g.book)
+    g.commit("t", 0, new_commit(1, g.now))
+    g.leave("a")
+    assert not forgettable(g.group, g.book)
+    g.book.remove("t", 0)
+    assert forgettable(g.group, g.book)
+    g.join_once("b")
+    assert not forgettable(g.group, g.book)  # somebody is about to come
+
+
+def test_2_25_a_pending_transaction_keeps_a_group() -> None:
+    g = GroupDriver()
+    g.commit("t", 0, new_commit(1, g.now))
+    g.book.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
+    g.book.remove("t", 0)
+    assert not forgettable(g.group, g.book)
+
+
+def test_2_25_deleting_a_topic_deletes_its_offsets() -> None:
+    book = OffsetBook(
+        {TopicPartition(topic, n): new_commit(n, 0) for topic in "tu" for n in (0, 1)}
+    )
+    doomed = book.of_topic("t")
+    assert doomed == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    for key in doomed:
+        book.remove(*key)
+    assert [key for key, _ in book] == [TopicPartition("u", 0), TopicPartition("u", 1)]
+    assert len(book) == 2
+    assert book.of_topic("t") == []
+    book.remove("t", 0)  # once more does no harm

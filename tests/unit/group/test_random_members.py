@@ -1,0 +1,317 @@
+"""Random members against the invariants of a group, in virtual time.
+
+Members join, sync, heartbeat, crash, leave, repeat themselves, come back from the dead with old
+generations; the clock jumps, writes fail or succeed in secret, the coordinator restarts. After each
+step: at most one member of a generation has a partition, nobody that was fenced can commit,
+generations only grow, every wait has a timer that ends it. At the end the members cooperate:
+everything parked is answered, and the group is Stable, or Empty if nobody is left.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from broker.errors import ErrorCode
+from broker.group.events import LeavingMember, Protocols, TimerFired
+from broker.group.states import GroupState
+from broker.group.timers import TimerKey, TimerKind
+from broker.group.writes import SaveReplacement
+from tests.support.group_driver import GroupDriver
+from tests.support.group_members import PARTITIONS, Consumer, Witness
+
+PROTOCOLS: list[Protocols] = [
+    (("range", b"t"), ("sticky", b"t")),
+    (("range", b"t,u"), ("sticky", b"t,u")),
+    (("sticky", b"t"), ("range", b"t")),
+]
+FAULTS = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR]
+CONSUMERS = range(5)
+INSTANCES = {3: "i", 4: "j"}
+consumers = st.sampled_from(CONSUMERS)
+
+
+class RandomMembers(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.g = GroupDriver(new_member_join_timeout_ms=40_000, max_size=4)
+        self.g.hold_writes = True
+        self.witness = Witness(self.g)
+        self.consumers = [
+            Consumer(self.g, self.witness, f"c{n}", INSTANCES.get(n), protocols=PROTOCOLS[0])
+            for n in CONSUMERS
+        ]
+        self.ghosts: list[Consumer] = []
+        self.generation = 0
+        self.identity = ""
+
+    # Members
+
+    @rule(which=consumers, protocols=st.sampled_from(PROTOCOLS), version=st.sampled_from([3, 8, 9]))
+    def join(self, which: int, protocols: Protocols, version: int) -> None:
+        consumer = self.consumers[which]
+        consumer.hear()
+        consumer.protocols = protocols
+        consumer.version = max(version, 5) if consumer.instance else version
+        consumer.send_join()
+
+    @rule(which=consumers)
+    def act(self, which: int) -> None:
+        self.consumers[which].cooperate()
+
+    @initialize(size=st.integers(0, len(CONSUMERS)))
+    def form(self, size: int) -> None:
+        self._live(range(size), seconds=12)
+        if size:
+            self.g.assert_state("Stable")
+
+    @rule(who=st.sets(consumers, min_size=1), seconds=st.integers(1, 15))
+    def live(self, who: set[int], seconds: int) -> None:
+        """These behave for a while, and the store works; the others are silent."""
+        self._live(sorted(who), seconds)
+
+    @rule(turns=st.integers(1, 3))
+    def all_act(self, turns: int) -> None:
+        """Everybody behaves, but the store does not answer."""
+        for _ in range(turns):
+            for consumer in self.consumers:
+                consumer.cooperate()
+
+    def _live(self, who: Iterable[int], seconds: int) -> None:
+        for _ in range(seconds):
+            for which in who:
+                self.consumers[which].cooperate()
+                while self.g.write is not None:
+                    self.g.write_done()
+                self._check()
+            self.g.sleep(1_000)
+            self._check()
+
+    @rule(which=consumers)
+    def sync(self, which: int) -> None:
+        """Whether it makes sense or not, and again if it has done so before."""
+        consumer = self.consumers[which]
+        consumer.hear()
+        consumer.send_sync()
+
+    @rule(which=consumers)
+    def leave(self, which: int) -> None:
+        self.consumers[which].hear()
+        self.consumers[which].send_leave()
+
+    @rule(instance=st.sampled_from(sorted(INSTANCES.values())))
+    def administrator_removes(self, instance: str) -> None:
+        self.g.leave_members(LeavingMember("", instance))
+
+    @rule(which=consumers)
+    def crash(self, which: int) -> None:
+        """A new process starts; the old one is only asleep."""
+        consumer = self.consumers[which]
+        consumer.hear()
+        if consumer.member_id:
+            self.ghosts.append(consumer.ghost())
+        consumer.is_dead = False
+        consumer.forget()
+
+    @rule(which=consumers)
+    def lose_connection(self, which: int) -> None:
+        self.consumers[which].lose_calls()
+
+    @precondition(lambda self: self.ghosts)
+    @rule(data=st.data(), what=st.sampled_from(["join", "sync", "heartbeat", "leave", "act"]))
+    def ghost_wakes(self, data: st.DataObject, what: str) -> None:
+        ghost = data.draw(st.sampled_from(self.ghosts))
+        ghost.hear()
+        match what:
+            case "join":
+                ghost.send_join()
+            case "sync":
+                ghost.send_sync()
+            case "heartbeat":
+                ghost.send_heartbeat()
+            case "leave":
+                ghost.send_leave()
+            case _:
+                ghost.cooperate()
+
+    # Time, store, coordinator
+
+    @rule(ms=st.sampled_from([1, 1_000, 2_999, 3_000, 6_000, 10_000, 20_000, 45_000]))
+    def sleep(self, ms: int) -> None:
+        self.g.sleep(ms)
+
+    @rule(ms=st.sampled_from([500, 5_000, 60_000, 3_600_000]))
+    def clock_jumps(self, ms: int) -> None:
+        self.g.jump(ms)
+
+    @rule(kind=st.sampled_from(TimerKind), which=consumers)
+    def stray_timer(self, kind: TimerKind, which: int) -> None:
+        key = TimerKey("g", kind, self.consumers[which].member_id)
+        if key not in self.g.timers:
+            self.g.send(TimerFired(key))
+
+    @precondition(lambda self: self.g.write is not None)
+    @rule()
+    def write_succeeds(self) -> None:
+        self.g.write_done()
+
+    @precondition(lambda self: self.g.write is not None)
+    @rule(fault=st.sampled_from(FAULTS), stored=st.booleans())
+    def write_fails(self, fault: ErrorCode, stored: bool) -> None:
+        self.g.write_done(fault, stored=stored)
+
+    @rule(what=st.sampled_from(["killed", "killed after the write", "moved", "deleted"]))
+    def coordinator_is(self, what: str) -> None:
+        self._hear_all()
+        if what == "deleted":
+            self.g.delete()
+            return
+        if what == "killed after the write" and self.g.write is not None:
+            self.g.stored_write(self.g.write.record)
+        if what == "moved":
+            self.g.give_up()
+            assert not self.g.parked
+            assert not self.g.timers
+            self._hear_all()
+        self.g.restart()
+        self._coordinator_is_new()
+
+    def _hear_all(self) -> None:
+        for consumer in self.consumers + self.ghosts:
+            consumer.hear()
+
+    def _coordinator_is_new(self) -> None:
+        for consumer in self.consumers + self.ghosts:
+            consumer.lose_calls()
+        self.generation = 0
+
+    # Invariants
+
+    def _check(self) -> None:
+        """Not only between the rules, but at each step of those that take many."""
+        self.deliveries_are_safe()
+        self.generations_grow()
+        self.every_wait_ends()
+        self.counts_are_right()
+
+    @invariant()
+    def deliveries_are_safe(self) -> None:
+        self._hear_all()
+        self.witness.check()
+
+    @invariant()
+    def generations_grow(self) -> None:
+        group = self.g.coordinator.groups.get("g")
+        if group is None:
+            return
+        if group.identity != self.identity:
+            self.identity, self.generation = group.identity, 0
+        assert group.generation_id >= self.generation
+        self.generation = group.generation_id
+        told = [d.generation for d in self.witness.deliveries if d.identity == group.identity]
+        assert group.generation_id >= max(told, default=0)
+
+    @invariant()
+    def every_wait_ends(self) -> None:
+        group = self.g.coordinator.groups.get("g")
+        if group is None:
+            assert not self.g.timers
+            return
+        kinds = {key.kind for key in self.g.timers}
+        roster = group.roster
+        assert self.g.timers.keys() == group._armed.keys()
+        assert group.is_writing == (self.g.write is not None)
+        for member in roster.by_id.values():
+            watched = TimerKey("g", TimerKind.SESSION, member.member_id) in self.g.timers
+            assert watched == (member.session_timer_ms is not None)
+            if member.is_new:
+                assert TimerKey("g", TimerKind.NEW_MEMBER, member.member_id) in self.g.timers
+                assert member.join_call is not None
+            elif not member.is_parked:
+                assert watched, f"nobody watches {member.member_id}"
+        for member_id in roster.pending:
+            assert TimerKey("g", TimerKind.PENDING_MEMBER, member_id) in self.g.timers
+        members = list(roster.by_id.values())
+        parked_joins = [member for member in members if member.join_call is not None]
+        parked_syncs = [member for member in members if member.sync_call is not None]
+        match group.state:
+            case GroupState.EMPTY | GroupState.DEAD:
+                assert not members
+            case GroupState.PREPARING_REBALANCE:
+                assert kinds & {TimerKind.INITIAL_DELAY, TimerKind.JOIN}
+                assert not parked_syncs
+            case GroupState.COMPLETING_REBALANCE:
+                assert TimerKind.SYNC in kinds or (group.assignments is not None and members)
+                assert not parked_joins
+            case GroupState.STABLE:
+                assert not parked_syncs
+                being_stored = {
+                    purpose.new.member_id
+                    for purpose in group._writes.in_flight + group._writes.waiting
+                    if isinstance(purpose, SaveReplacement)
+                }
+                assert {member.member_id for member in parked_joins} <= being_stored
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        group = self.g.coordinator.groups.get("g")
+        if group is None:
+            return
+        roster = group.roster
+        members = roster.by_id.values()
+        supported = Counter(name for member in members for name, _ in member.protocols)
+        assert roster._support == supported
+        assert roster._joining == sum(member.join_call is not None for member in members)
+        assert roster.by_instance == {m.instance_id: m for m in members if m.instance_id}
+        assert len(roster) <= group.config.max_size
+        assert (roster.leader in roster.by_id) if members else roster.leader is None
+        assert not roster.pending & roster.by_id.keys()
+        assert group.awaited_syncs <= roster.by_id.keys()
+
+    def teardown(self) -> None:
+        """Everybody behaves from now on: the group must come to rest."""
+        self._live(CONSUMERS, seconds=120)
+        assert not self.g.parked
+        alive = [consumer for consumer in self.consumers if not consumer.is_dead]
+        members = self.g.coordinator.describe("g").members
+        if alive:
+            self.g.assert_state("Stable")
+            inside = [consumer for consumer in alive if consumer.is_stable]
+            assert len(inside) == min(len(alive), self.g.config.max_size)
+            assert {consumer.member_id for consumer in inside} == {m.member_id for m in members}
+            assigned = sorted(p for member in members for p in member.assignment)
+            assert assigned == list(PARTITIONS)
+        else:
+            assert self.g.coordinator.describe("g").state in ("Empty", "Dead")
+
+
+def run(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        RandomMembers,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_random_members() -> None:
+    run(examples=60, steps=40)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_random_members_for_long() -> None:
+    run(examples=1_500, steps=80)

@@ -1,0 +1,80 @@
+"""DescribeGroups and ListGroups: behaviour 24."""
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.group.offsets import new_commit
+from broker.group.views import GroupListing, MemberView, describe, list_groups
+from tests.support.group_driver import GroupDriver
+
+
+def test_2_24_stable_shows_metadata_and_assignments() -> None:
+    g = GroupDriver()
+    options = {"protocols": (("range", b"meta"),), "instance": "i", "client_host": "/10.0.0.7"}
+    g.form("a", options={"a": options})
+    view = describe(g.group)
+    assert view.members == (MemberView(g.id_of("a"), "i", "a", "/10.0.0.7", b"meta", b"a"),)
+    assert (view.state, view.protocol_type, view.protocol_name) == ("Stable", "consumer", "range")
+    assert view.leader == g.id_of("a")
+    assert view.generation_id == 1
+    assert view.identity == g.group.identity
+
+
+def test_2_24_otherwise_it_does_not() -> None:
+    g = GroupDriver()
+    g.form("a", "b")
+    g.join("a")
+    for state in ("PreparingRebalance", "CompletingRebalance"):
+        view = describe(g.group)
+        assert view.state == state
+        assert view.protocol_type == "consumer"
+        assert view.protocol_name == ""
+        assert [(m.client_id, m.metadata, m.assignment) for m in view.members] == [
+            ("a", b"", b""),
+            ("b", b"", b""),
+        ]
+        g.join("b")
+
+
+def test_2_24_an_unknown_group_is_dead() -> None:
+    view = GroupDriver().coordinator.describe("nobody knows it")
+    assert (view.group_id, view.state, view.members) == ("nobody knows it", "Dead", ())
+
+
+@pytest.fixture
+def two_groups() -> GroupDriver:
+    """Stable `g`, and `simple`, which only has offsets."""
+    g = GroupDriver()
+    g.form("a")
+    g.group_id = "simple"
+    assert g.check_commit() is ErrorCode.NONE
+    g.commit("t", 0, new_commit(1, g.now))
+    return g
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "found"),
+    [
+        ([], [], ["g", "simple"]),
+        (["stable"], [], ["g"]),
+        (["STABLE", "eMpTy"], [], ["g", "simple"]),
+        (["preparingrebalance"], [], []),
+        ([], ["Classic"], ["g", "simple"]),
+        ([], ["consumer"], []),
+        (["Empty"], ["consumer", "CLASSIC"], ["simple"]),
+        (["no such state"], [], []),
+    ],
+)
+def test_2_24_filters_ignore_case(
+    two_groups: GroupDriver, states: list[str], types: list[str], found: list[str]
+) -> None:
+    listed = list_groups(two_groups.coordinator.groups.values(), states, types)
+    assert [listing.group_id for listing in listed] == found
+
+
+def test_2_24_simple_groups_have_an_empty_protocol_type(two_groups: GroupDriver) -> None:
+    listed = list_groups(two_groups.coordinator.groups.values())
+    assert listed == [
+        GroupListing("g", "consumer", two_groups.coordinator.groups["g"].state, "classic"),
+        GroupListing("simple", "", two_groups.group.state, "classic"),
+    ]
