@@ -489,7 +489,7 @@ def test_workers_die_in_the_middle_of_passes(start_moldau: Start) -> None:
         create_topic(clients[0], name, COMPACT)
         stored = StoredLog(store, name)
         writers = Writers(broker.bootstrap, name, 2, keys=5000)
-        for _ in range(6):
+        for _ in range(4):
             wait_until(lambda: stored.is_being_compacted, PATIENCE_S, "a pass is under way")
             for index in rng.sample((0, 1), rng.choice((1, 2))):
                 pid = broker.kill("worker", index)

@@ -193,7 +193,7 @@ def test_random_histories(server: RedisServer, store: Any, monkeypatch: pytest.M
                 everything = contents(await read_on(log, log.start))
                 assert everything == {key: at for key, at in newest.items() if at[0] >= log.start}
 
-    for seed in range(12):
+    for seed in range(8):
         uvloop.run(run(seed))
 
 
