@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.members import ConfluentMember, Member
-from tests.support.compat.grouping import CooperativeTests, GroupTests, quick_broker
+from tests.support.compat.grouping import CooperativeReadingTests, GroupTests, quick_broker
 from tests.support.running import Broker
 
 
@@ -32,5 +32,5 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class TestGroups(GroupTests, CooperativeTests):
+class TestGroups(GroupTests, CooperativeReadingTests):
     pass

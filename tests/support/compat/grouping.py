@@ -97,9 +97,11 @@ class Crew:
         return {partition: offset for (_, partition), offset in found.items()}
 
     def close(self) -> None:
-        for member in self.members:
-            if member.is_alive():
-                member.stop()
+        running = [member for member in self.members if member.is_alive()]
+        for member in running:
+            member.tell()
+        for member in running:
+            member.stop()
 
 
 class Flow:
@@ -266,6 +268,28 @@ class CooperativeTests:
         crew = Crew(kafka, member_class)
         with contextlib.closing(crew):
             yield crew
+
+    def test_only_what_moves_is_revoked(self, crew: Crew) -> None:
+        partitions = 6
+        topic = crew.kafka.topic(partitions)
+        flow = Flow(crew.kafka, topic, partitions)
+        try:
+            stays = crew.join([topic], strategy="cooperative-sticky")
+            crew.wait_shared(topic, partitions, stays)
+            joins = crew.join([topic], strategy="cooperative-sticky")
+            crew.wait_shared(topic, partitions, stays, joins)
+            moved = set(joins.assigned)
+            assert set().union(*stays.revocations) == moved
+            joins.stop()
+            crew.wait_shared(topic, partitions, stays)
+            # What came back was given; nothing else was touched.
+            assert set().union(*stays.revocations) == moved
+        finally:
+            flow.stop()
+
+
+class CooperativeReadingTests(CooperativeTests):
+    """For clients whose poll gives records while they wait for the others."""
 
     def test_what_does_not_move_is_read_during_a_rebalance(self, crew: Crew) -> None:
         partitions = 4
