@@ -28,6 +28,7 @@ from broker.wire.records import keyless_record, recompress
 FIRST_VERSION_WITH_ZSTD = 7
 KNOWN_CODECS = 5
 NO_TIMESTAMP = -1
+LEAST_RECORD = 7  # bytes: no key, no value, no headers
 
 
 def admit(
@@ -41,10 +42,9 @@ def admit(
     try:
         header = read_header(batch)
     except CorruptBatch as fault:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"not one whole batch: {fault}") from None
     if header.magic != 2:
-        code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-        raise KafkaError(code, f"record format {header.magic}, not 2")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format {header.magic}, not 2")
     if header.length + LENGTH_OVERHEAD != size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "exactly one batch per partition")
     _check_size(size, config)
@@ -77,6 +77,10 @@ def _check_header(header: BatchHeader, version: int) -> None:
         text = "transactions are not served by this broker"
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
     codec = attributes & CODEC_MASK
+    if codec == 0 and header.record_count * LEAST_RECORD > header.size - HEADER_SIZE:
+        # Nobody else would count them, and each takes an offset.
+        text = f"{header.record_count} records in {header.size} bytes"
+        raise KafkaError(ErrorCode.INVALID_RECORD, text)
     if codec >= KNOWN_CODECS:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
     if codec == CODEC_ZSTD and version < FIRST_VERSION_WITH_ZSTD:

@@ -96,7 +96,8 @@ class TailCache:
         self.budget = budget
         self.size = 0
         self._order: deque[Tail] = deque()  # whose oldest entry is the next to go
-        self._skip: dict[Tail, int] = {}  # entries of cleared tails still in the order
+        self._skip: dict[Tail, int] = {}  # entries that are gone and still in the order
+        self._gone = 0  # how many those are, all tails together
 
     def tail(self) -> Tail:
         return Tail(self)
@@ -106,16 +107,26 @@ class TailCache:
         self.size += size
         while self.size > self.budget and self._order:
             oldest = self._order.popleft()
-            skipped = self._skip.get(oldest)
-            if skipped:
-                if skipped == 1:
-                    del self._skip[oldest]
-                else:
-                    self._skip[oldest] = skipped - 1
-            else:
+            if not self._is_gone(oldest):
                 self.size -= oldest.drop_oldest()
 
     def forget(self, tail: Tail, entries: int, size: int) -> None:
         self.size -= size
         if entries:
             self._skip[tail] = self._skip.get(tail, 0) + entries
+            self._gone += entries
+            # Otherwise a cache that never gets full would note them for ever.
+            if self._gone >= 1024 and self._gone * 2 >= len(self._order):
+                self._order = deque(tail for tail in self._order if not self._is_gone(tail))
+
+    def _is_gone(self, tail: Tail) -> bool:
+        """Is the next entry of this tail, in order, one that is gone? Strikes it off if so."""
+        skipped = self._skip.get(tail)
+        if not skipped:
+            return False
+        self._gone -= 1
+        if skipped == 1:
+            del self._skip[tail]
+        else:
+            self._skip[tail] = skipped - 1
+        return True
