@@ -1,12 +1,8 @@
-"""A small blocking client on the project's own codec: what benchmarks set up and check with."""
+"""What benchmarks set up and check with, on top of the operator's client (ops/client.py)."""
 
 from __future__ import annotations
 
-import socket
-from typing import Any
-
-from broker.wire.apis import APIS, Api
-from broker.wire.frame import LENGTH, read_response, request_frame
+from broker.wire.apis import APIS
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.list_offsets import (
@@ -15,7 +11,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.wire.schema import Message
+from ops.client import TIMEOUT_S, Connection
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = APIS[0], APIS[1], APIS[2], APIS[3]
 CREATE_TOPICS, DELETE_TOPICS = APIS[19], APIS[20]
@@ -25,37 +21,11 @@ class RequestFailed(RuntimeError):
     """The broker answered with an error code."""
 
 
-class Client:
+class Client(Connection):
     """One connection; one request at a time."""
 
-    def __init__(self, host: str, port: int, timeout: float = 30.0) -> None:
-        self._socket = socket.create_connection((host, port), timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._correlation = 0
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._socket.close()
-
-    def call(self, api: Api, version: int, message: Message) -> Any:
-        self._correlation += 1
-        self._socket.sendall(request_frame(api, version, self._correlation, "bench", message))
-        (size,) = LENGTH.unpack(self._receive(4))
-        correlation, response = read_response(api, version, self._receive(size))
-        if correlation != self._correlation:
-            raise RequestFailed(f"reply {correlation} to request {self._correlation}")
-        return response
-
-    def _receive(self, size: int) -> bytes:
-        chunks = bytearray()
-        while len(chunks) < size:
-            chunk = self._socket.recv(min(size - len(chunks), 1 << 20))
-            if not chunk:
-                raise ConnectionError("the broker closed the connection")
-            chunks += chunk
-        return bytes(chunks)
+    def __init__(self, host: str, port: int, timeout: float = TIMEOUT_S) -> None:
+        super().__init__(host, port, timeout, client_id="bench")
 
     def metadata(self, topic: str | None = None) -> MetadataResponse:
         topics = [] if topic is None else [MetadataRequestTopic(name=topic)]

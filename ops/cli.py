@@ -20,6 +20,8 @@ examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
   moldau status                    what is running
+  moldau topics create orders      topics, and what is in them
+  moldau groups describe billing   consumer groups: members, offsets, lag
   moldau bench produce             how fast it is here, and what raw Redis does
 """
 
@@ -32,6 +34,8 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("ops.serve", "start the broker"),
     "status": Command("ops.status", "show the processes of a running broker"),
+    "topics": Command("ops.topics", "list, describe, create, delete and alter topics"),
+    "groups": Command("ops.groups", "list, describe, delete groups and reset their offsets"),
     "bench": Command("loadtest.bench", "measure a broker against its own baseline"),
 }
 

@@ -1,0 +1,156 @@
+"""What the subcommands that ask a running broker share: options, tables, faults as exit codes.
+
+Tables are for people: rich's on a terminal, plain columns when piped, where nothing is cut short.
+Scripts take --json. Nothing here knows what is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ops.client import ClientError, Cluster, parse_address
+
+BOOTSTRAP_ENV = "MOLDAU_BOOTSTRAP"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+EXIT_CODES = "exit code: 0 done, 1 not done (the message says why), 2 wrong usage"
+
+Cell = str | int | None
+Action = Callable[[Cluster, argparse.Namespace], int]
+
+
+def add_actions(
+    parser: argparse.ArgumentParser, description: str, examples: str
+) -> Callable[[str, str, str, Action], argparse.ArgumentParser]:
+    """Give a command actions of its own: `add(name, summary, examples, action) -> parser`."""
+    parser.description = description
+    parser.epilog = examples
+    parser.set_defaults(action=None, action_parser=parser)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+
+    def add(name: str, summary: str, text: str, action: Action) -> argparse.ArgumentParser:
+        made = actions.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"{text}\n{EXIT_CODES}\n",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        made.add_argument(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help=f"where the broker is ({DEFAULT_BOOTSTRAP}, or what {BOOTSTRAP_ENV} says)",
+        )
+        made.add_argument("--json", action="store_true", help="print JSON")
+        made.set_defaults(action=action, action_parser=made)
+        return made
+
+    return add
+
+
+def run_action(arguments: argparse.Namespace) -> int:
+    """Run the action that was chosen; one line on standard error when it fails."""
+    parser: argparse.ArgumentParser = arguments.action_parser
+    if arguments.action is None:
+        parser.print_help()
+        return 2
+    bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV) or DEFAULT_BOOTSTRAP
+    try:
+        host, port = parse_address(bootstrap)
+    except ValueError as error:
+        parser.error(f"--bootstrap {error}")
+    try:
+        with Cluster(host, port) as cluster:
+            code: int = arguments.action(cluster, arguments)
+        sys.stdout.flush()
+    except ClientError as error:
+        complain(error)
+        return 1
+    except KeyboardInterrupt:
+        print("\nmoldau: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`). Python would complain at exit, too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def complain(error: ClientError) -> None:
+    sys.stdout.flush()
+    print(f"moldau: {printable(str(error))}", file=sys.stderr)
+
+
+def confirm(question: str) -> None:
+    """Go on only if whoever is at standard input says yes. Raises ClientError."""
+    print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        raise ClientError("nobody is there to confirm, nothing was done; add --yes to go ahead")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise ClientError("not confirmed, nothing was done")
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2))
+
+
+def print_facts(facts: Mapping[str, Cell]) -> None:
+    """Names and values, one a line."""
+    width = max(map(len, facts))
+    console = Console(soft_wrap=True, highlight=False)
+    for name, value in facts.items():
+        console.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", shown(value)))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """Numbers to the right. On a terminal long values wrap, elsewhere lines are as long as need."""
+    cells = [[shown(value) for value in row] for row in rows]
+    kinds = [{type(row[index]) for row in rows} - {type(None)} for index in range(len(columns))]
+    numeric = [kind == {int} for kind in kinds]
+    console = Console()
+    if console.is_terminal:
+        table = Table()
+        for name, right in zip(columns, numeric, strict=True):
+            table.add_column(name, justify="right" if right else "left", overflow="fold")
+        for line in cells:
+            table.add_row(*map(Text, line))
+        console.print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for line in [list(columns), *cells]:
+        padded = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(padded).rstrip())
+
+
+def shown(value: Cell) -> str:
+    return "-" if value is None or value == "" else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Ids are chosen by clients: what would steer the terminal is written out instead."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def size_text(size: int) -> str:
+    """Bytes for people."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

@@ -1,0 +1,153 @@
+"""What a running broker tells of a consumer group: state, members, offsets, lag. No printing."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.errors import ErrorCode
+from broker.group.subscription import CONSUMER
+from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ops.client import LATEST, Cluster, Place, refusal
+
+if TYPE_CHECKING:
+    from ops.group_record import Records
+
+
+class Committed(NamedTuple):
+    offset: int
+    metadata: str
+
+
+def find_group(cluster: Cluster, group_id: str) -> DescribedGroup | None:
+    """None: there is no such group."""
+    answer = cluster.call_coordinator(
+        group_id, DescribeGroupsRequest([group_id]), lambda told: int(told.groups[0].error_code)
+    )
+    group: DescribedGroup = answer.groups[0]
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    if group.error_code:
+        raise refusal(f"group {group_id}", group.error_code, group.error_message)
+    return group
+
+
+def committed_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
+    """Everything the group has committed."""
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=None)])
+    answer = cluster.call_coordinator(
+        group_id, request, lambda told: int(told.groups[0].error_code)
+    ).groups[0]
+    if answer.error_code:
+        raise refusal(f"group {group_id}", answer.error_code)
+    found = {}
+    for topic in answer.topics:
+        for one in topic.partitions:
+            place = Place(topic.name, one.partition_index)
+            if one.error_code:
+                raise refusal(f"group {group_id}, partition {place}", one.error_code)
+            if one.committed_offset >= 0:
+                found[place] = Committed(one.committed_offset, one.metadata or "")
+    return found
+
+
+def describe(cluster: Cluster, records: Records, group_id: str) -> dict[str, Any]:
+    """The group as `describe --json` prints it. Raises ClientError."""
+    group = find_group(cluster, group_id)
+    if group is None:
+        raise refusal(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
+    committed = committed_offsets(cluster, group_id)
+    members = []
+    owners: dict[Place, dict[str, Any]] = {}
+    for told in sorted(group.members, key=lambda one: (one.client_id, one.member_id)):
+        assigned = None
+        if group.protocol_type == CONSUMER:
+            assigned = assigned_places(told.member_assignment)
+        member = {
+            "member_id": told.member_id,
+            "instance_id": told.group_instance_id,
+            "client_id": told.client_id,
+            "host": told.client_host.removeprefix("/"),
+            "assignment": None if assigned is None else _by_topic(assigned),
+        }
+        members.append(member)
+        owners |= dict.fromkeys(assigned or (), member)
+    places = sorted(committed.keys() | owners.keys())
+    ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
+    partitions = [_partition(place, committed, ends, owners) for place in places]
+    lags = [one["lag"] for one in partitions if one["lag"] is not None]
+    record = records.get(group_id)
+    coordinator = cluster.coordinator(group_id)
+    return {
+        "group": group_id,
+        "identity": None if record is None else record.identity,
+        "state": group.group_state,
+        "generation": None if record is None else record.generation_id,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol_data,
+        "coordinator": {"id": coordinator.node_id, "address": coordinator.address},
+        "total_lag": sum(lags) if lags else None,
+        "members": members,
+        "partitions": partitions,
+    }
+
+
+def _partition(
+    place: Place,
+    committed: dict[Place, Committed],
+    ends: dict[Place, int],
+    owners: dict[Place, dict[str, Any]],
+) -> dict[str, Any]:
+    mine = committed.get(place)
+    end = ends.get(place)
+    owner = owners.get(place, {})
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "committed_offset": None if mine is None else mine.offset,
+        "end_offset": end,
+        "lag": None if mine is None or end is None else max(end - mine.offset, 0),
+        "metadata": None if mine is None else mine.metadata,
+        "member_id": owner.get("member_id"),
+        "client_id": owner.get("client_id"),
+        "host": owner.get("host"),
+    }
+
+
+def _by_topic(places: list[Place]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for place in sorted(places):
+        topics.setdefault(place.topic, []).append(place.partition)
+    return topics
+
+
+def assigned_places(assignment: bytes) -> list[Place] | None:
+    """The partitions of a ConsumerProtocolAssignment; None: it is something else.
+
+    Every version begins as version 0 does: the version, then topics with their partitions. A
+    member without an assignment (the group is rebalancing) has no bytes at all.
+    """
+    if not assignment:
+        return []
+    try:
+        version, count = struct.unpack_from(">hi", assignment)
+        if version < 0 or count < 0:
+            return None
+        at = 6
+        places = []
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", assignment, at)
+            end = at + 2 + length
+            if length < 0 or end > len(assignment):
+                return None
+            topic = assignment[at + 2 : end].decode()
+            (number,) = struct.unpack_from(">i", assignment, end)
+            if number < 0:
+                return None
+            partitions = struct.unpack_from(f">{number}i", assignment, end + 4)
+            places += [Place(topic, partition) for partition in partitions]
+            at = end + 4 + 4 * number
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return places
