@@ -7,6 +7,7 @@ fetch    the tail (from the worker's cache) and the start of a log (from the sto
          a bare uvloop server that sends as many bytes, and XRANGE of the same entries
 latency  one small record at a time, from the produce call to a waiting consumer; baseline: the
          round trip to a bare uvloop server
+groups   members on connections of their own: groups form, rebalance, heartbeat in a closed loop
 
 Every run is repeated, baseline and broker in turn, so that what else the machine does hits both;
 reported are medians and ranges. CPU is read from /proc.
@@ -24,7 +25,9 @@ from typing import Any
 import uvloop
 from rich.progress import Progress
 
+from loadtest.client import Client
 from loadtest.fetching import FetchBench
+from loadtest.grouping import GroupsRun, allow_connections
 from loadtest.latency import echo_latency, record_latency
 from loadtest.measure import CpuMeter, Figure, show, size_name, table
 from loadtest.producing import ProduceBench
@@ -37,16 +40,19 @@ examples:
   moldau bench produce --size 16384 --repeat 5  one size, five times
   moldau bench fetch --bootstrap 127.0.0.1:9092 a broker that runs already
   moldau bench latency --rate 1000              open loop, 1,000 records a second
+  moldau bench groups                           one group of 10, 100, 1,000; 2,000 groups of 2
+  moldau bench groups --members 2 --groups 500  500 groups of 2 members
 """
 
 PRODUCE_SIZES = [1024, 16384, 65536, 262144]
 FETCH_SIZES = [16384, 65536]
+GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of each, how many
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EPILOG
-    parser.add_argument("what", choices=["produce", "fetch", "latency"])
+    parser.add_argument("what", choices=["produce", "fetch", "latency", "groups"])
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
@@ -60,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tail-cache-bytes", type=int, default=128 << 20, help="of the own broker")
     parser.add_argument("--rate", type=float, default=100.0, help="latency: records per second")
+    parser.add_argument("--members", type=int, action="append", help="groups: of one group")
+    parser.add_argument("--groups", type=int, default=1, help="groups: how many, with --members")
     parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
 
@@ -80,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         with _target(arguments) as target:
             if arguments.what == "latency":
                 rows = _measure_latency(arguments, target)
+            elif arguments.what == "groups":
+                rows = _measure_groups(arguments, target)
             else:
                 rows = _measure(arguments, target)
     except (TargetError, OSError) as fault:
@@ -119,6 +129,27 @@ def _measure_latency(arguments: argparse.Namespace, target: Target) -> list[dict
         {"run": name, **{key: Figure([run[key] for run in many]).to_json() for key in many[0]}}
         for name, many in runs.items()
     ]
+
+
+def _measure_groups(arguments: argparse.Namespace, target: Target) -> list[dict[str, Any]]:
+    allow_connections()
+    with Client(target.host, target.port) as admin:
+        brokers = sorted(admin.metadata().brokers, key=lambda broker: broker.node_id)
+    ports = [broker.port for broker in brokers]
+    sizes = [(members, arguments.groups) for members in arguments.members or []] or GROUPS
+    rows = []
+    with Progress(transient=True, disable=arguments.json or not sys.stderr.isatty()) as progress:
+        task = progress.add_task("groups", total=len(sizes) * arguments.repeat)
+        for members, groups in sizes:
+            run = GroupsRun(target, members, groups, arguments.seconds)
+            runs = []
+            for _ in range(arguments.repeat):
+                runs.append(uvloop.run(run.measure(ports)))
+                progress.advance(task)
+            figures = {key: Figure([one[key] for one in runs]).to_json() for key in runs[0]}
+            rows.append({"run": run.name, **figures})
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return [{key: row.get(key) for key in columns} for row in rows]
 
 
 def _repeat(

@@ -204,7 +204,7 @@ def fetch_offsets(
 
     def answered() -> bool:
         answers[:] = client.call(request, NAMED_OFFSET_FETCH).groups
-        return answers[0].error_code != LOADING
+        return bool(answers[0].error_code != LOADING)
 
     wait_until(answered, 30, f"{group} is loaded")
     assert answers[0].error_code == 0, answers[0]

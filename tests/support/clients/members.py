@@ -158,7 +158,8 @@ class ConfluentMember(Member):
 
     def poll(self) -> list[Got]:
         found = []
-        for message in self._consumer.consume(1000, POLL_S):
+        messages: list[Any] = self._consumer.consume(1000, POLL_S)
+        for message in messages:
             error = message.error()
             if error is None:
                 place = Place(message.topic(), message.partition())

@@ -1,0 +1,62 @@
+"""`moldau bench groups` in small: what it checks and the shape of what it prints; never times."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.compat.grouping import quick_broker
+from tests.support.running import Broker
+
+
+@pytest.fixture(scope="module")
+def moldau() -> Iterator[Broker]:
+    yield from quick_broker()
+
+
+FIGURES = {
+    "form s",
+    "form us/member",
+    "rebalance s",
+    "rebalance us/member",
+    "joins/s",
+    "heartbeats/s",
+    "worker us/heartbeat",
+    "heartbeats/s of worker core",
+}
+
+
+def _bench(broker: Broker, *words: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "ops.cli", "bench", "groups", "--bootstrap", broker.bootstrap]
+    command += [*words, "--seconds", "0.5", "--repeat", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["bench"] == "groups"
+    rows: list[dict[str, Any]] = report["rows"]
+    return rows
+
+
+def test_groups_of_several_sizes(moldau: Broker) -> None:
+    few, many = _bench(moldau, "--members", "3", "--members", "100")
+
+    assert (few["run"], many["run"]) == ("1 group of 3", "1 group of 100")
+    for row in (few, many):
+        for name in FIGURES - {"worker us/heartbeat", "heartbeats/s of worker core"}:
+            assert row[name]["median"] >= 0, name
+        assert row["heartbeats/s"]["median"] > 0
+        assert row["joins/s"]["median"] > 0
+    assert few["KB/member"] is None  # too few to tell
+    assert many.keys() == few.keys() == FIGURES | {"run", "KB/member"}
+
+
+def test_many_groups(moldau: Broker) -> None:
+    (row,) = _bench(moldau, "--members", "2", "--groups", "20")
+
+    assert row["run"] == "20 groups of 2"
+    assert row["heartbeats/s"]["median"] > 0
