@@ -318,13 +318,13 @@ class _StoreRead:
 
     def _more(self, entries: list[Entry]) -> bool:
         """Ask for what follows, as much as the entries so far let expect to fit."""
-        if not entries:
-            return False
-        if self._in_clean and entries[-1].base != self._clean.last:
+        if self._in_clean and entries and entries[-1].base != self._clean.last:
             following = entries[-1].base + 1
         elif self._in_clean:
             self._in_clean, self._key = False, self._log.key
             following = self._offset = self._clean.end
+        elif not entries:
+            return False
         else:
             following = self._offset = end_of(entries[-1])
             if following >= self._log.end:

@@ -179,7 +179,10 @@ class Retention:
             entries = await self._streams.entries_at(key, start, 1)
             if not entries:
                 return 0
-            first = entries[0].base if end_of(entries[0]) > start else start
+            # The last one stays until all of them go: readers know by it that they saw everything.
+            first = entries[0].base
+            if end_of(entries[0]) <= start:
+                first = min(start, found.clean.last)
         removed = await self._streams.trim(key, first)
         await forget_places(self._streams, key, start)
         return removed

@@ -350,6 +350,44 @@ def test_tombstones_stay_for_delete_retention(server: RedisServer, store: Any) -
     uvloop.run(run())
 
 
+def test_the_log_may_begin_in_a_gap(
+    server: RedisServer,
+    store: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two cleaned entries, and between the last of them and the live part."""
+    monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 1)
+
+    async def run() -> None:
+        async with Host(server.url, "a") as host, Host(server.url, "b") as other:
+            cleaner = Cleaner(host, await create(host))
+            log = cleaner.log
+            await write(log, ("kept-0", "1"))
+            for number in range(1, 6):
+                await write(log, ("twice", f"{number}"))
+            await write(log, ("kept-6", "1"))
+            for number in range(7, 12):
+                await write(log, ("twice", f"{number}"))
+            await write(log, ("twice", "last"))
+            assert await cleaner.run()
+            told = other.log(log.topic)
+            await told.current()
+            for start, kept in ((3, [6, 12]), (8, [12]), (11, [12]), (12, [12])):
+                assert await cleaner.retention.delete_records(log, start) == start
+                await told.load_start()
+                check_size(log, store)
+                for each, offset in itertools.product((log, told), range(start, 13)):
+                    expected = [at for at in kept if at >= offset]
+                    assert [r.offset for r in await read_on(each, offset)] == expected
+                found = await offset_for_timestamp(host.streams, log, 0)
+                assert found == (kept[0], NOW)
+            assert StoredLog(store, log.topic).clean_entries() == 0
+
+    uvloop.run(run())
+    assert not caplog.records
+
+
 def test_nothing_may_be_left(server: RedisServer, store: Any) -> None:
     """Every key of the cleaned part was deleted: it is empty, and readers pass over it."""
 
