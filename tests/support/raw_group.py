@@ -172,10 +172,12 @@ class RawMember(RawClient):
 
 def form_group(members: list[RawMember]) -> None:
     """All join and sync one generation: the leader gives each its number."""
+    fetch_offsets(members[0], members[0].group, {})  # once it is loaded
     for member in members:
         member.send_join()
     for member in members:
-        if member.receive_join().error_code == MEMBER_ID_REQUIRED:
+        # A static member is not told its id first: its answer comes with the generation.
+        if member.instance is None and member.receive_join().error_code == MEMBER_ID_REQUIRED:
             member.send_join()
     for member in members:
         if member.generation < 0:

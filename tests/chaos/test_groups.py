@@ -1,0 +1,303 @@
+"""Groups while processes die: members, the worker that owns the group, everything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+import redis
+
+from broker.group.record import GroupRecord, decode
+from broker.store import keys
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from router.slots import owner_of
+from tests.support.compat.grouping import OffsetWatch
+from tests.support.raw_calls import create_topic
+from tests.support.raw_client import RawClient
+from tests.support.raw_group import LOADING, RawMember, coordinator_port, fetch_offsets, form_group
+from tests.support.running import ROOT, Broker, clean_environment, wait_until
+
+SESSION_MS = 2_000
+QUICK = {"group.initial.rebalance.delay.ms": 100, "group.min.session.timeout.ms": 1_000}
+FENCED = {22, 25}  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID
+PATIENCE_S = 120.0
+
+Start = Callable[..., Broker]
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+class Crew:
+    """Member processes; whatever happens, none is left."""
+
+    def __init__(self, directory: Path, broker: Broker, group: str, topic: str) -> None:
+        self._directory, self._group, self._topic = directory, group, topic
+        self._broker = broker
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, client: str) -> subprocess.Popen[bytes]:
+        number = len(self.processes)
+        words = [client, self._broker.bootstrap, self._group, self._topic, str(SESSION_MS)]
+        with (
+            (self._directory / f"out-{number}").open("wb") as out,
+            (self._directory / f"err-{number}").open("wb") as err,
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.member_process", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=ROOT,
+                env=clean_environment(),
+            )
+        self.processes.append(process)
+        return process
+
+    def read_by(self, process: subprocess.Popen[bytes]) -> list[tuple[int, int]]:
+        """What a member has read, as (partition, offset)."""
+        text = (self._directory / f"out-{self.processes.index(process)}").read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        pairs = (line.split() for line in whole.splitlines())
+        return [(int(partition), int(offset)) for partition, offset in pairs]
+
+    def read(self) -> set[tuple[int, int]]:
+        return {pair for process in self.processes for pair in self.read_by(process)}
+
+    def errors(self) -> str:
+        return "".join(path.read_text() for path in sorted(self._directory.glob("err-*")))
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def produce(broker: Broker, topic: str, count: int, partitions: int, seconds: float) -> None:
+    """That many small records, evenly over the partitions and about that time."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "enable.idempotence": True}
+    )
+    began = time.monotonic()
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
+        if number % 1000 == 0:
+            producer.poll(0)
+            time.sleep(max(began + seconds * number / count - time.monotonic(), 0))
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def test_members_are_killed_while_records_flow(start_moldau: Start, short_tmp_path: Path) -> None:
+    """Three kinds of clients in one group, 100,000 records: nothing is lost."""
+    broker = start_moldau(workers=2, broker=QUICK)
+    group, topic, count, partitions = "flow", "records", 100_000, 6
+    with RawClient(broker.port) as client:
+        create_topic(client, topic, partitions=partitions)
+    writer = threading.Thread(target=produce, args=(broker, topic, count, partitions, 10.0))
+    watch = OffsetWatch(broker, group, topic, partitions)
+    with contextlib.closing(Crew(short_tmp_path, broker, group, topic)) as crew:
+        writer.start()
+        victims = [crew.start(name) for name in ("confluent", "kafka_python", "aiokafka")]
+        for number, victim in enumerate(victims):
+            # Killed in the middle of its work, one after the other; another one takes its place.
+            already = len(crew.read_by(victim))
+            wait_until(
+                lambda victim=victim, already=already: len(crew.read_by(victim)) > already,  # type: ignore[misc]
+                PATIENCE_S,
+                f"member {number} reads: {crew.errors()}",
+            )
+            victim.kill()
+            crew.start(("aiokafka", "confluent", "confluent")[number])
+        writer.join()
+        wait_until(
+            lambda: len(crew.read()) == count, PATIENCE_S, f"everything is read: {crew.errors()}"
+        )
+        watch_until_committed(broker, group, topic, partitions, count)
+        watch.stop()
+
+        assert crew.read() == {
+            (partition, offset)
+            for partition in range(partitions)
+            for offset in range(len(range(partition, count, partitions)))
+        }
+        repeated = sum(len(crew.read_by(process)) for process in crew.processes) - count
+        print(f"{count:,} records, three members killed: {repeated:,} read twice")
+
+
+def watch_until_committed(
+    broker: Broker, group: str, topic: str, partitions: int, count: int
+) -> None:
+    with RawMember(coordinator_port(broker, group), group) as raw:
+        wait_until(
+            lambda: (
+                sum(fetch_offsets(raw, group, {topic: list(range(partitions))}).values()) == count
+            ),
+            PATIENCE_S,
+            "everything is committed",
+        )
+
+
+@pytest.fixture
+def zombie(start_moldau: Start, group: str) -> Iterator[tuple[Broker, subprocess.Popen[str]]]:
+    broker = start_moldau(workers=1, broker=QUICK)
+    with RawClient(broker.port) as client:
+        create_topic(client, "orders")
+    words = ["raw", str(coordinator_port(broker, group)), group, "orders", str(SESSION_MS)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.member_process", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=clean_environment(),
+    )
+    yield broker, process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("somebody_takes_over", [False, True])
+def test_a_zombie_cannot_commit(
+    zombie: tuple[Broker, subprocess.Popen[str]], group: str, somebody_takes_over: bool
+) -> None:
+    broker, process = zombie
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def commit(offset: int) -> None:
+        assert process.stdin is not None
+        process.stdin.write(f"{offset}\n")
+        process.stdin.flush()
+
+    assert process.stdout.readline() == "joined 1\n"
+    commit(5)
+    assert process.stdout.readline() == "0\n"
+
+    process.send_signal(signal.SIGSTOP)
+    with RawMember(coordinator_port(broker, group), group) as other:
+        wait_until(lambda: state(other) == "Empty", PATIENCE_S, "its session is over")
+        if somebody_takes_over:
+            other.enter()
+            assert other.commit("orders", 9) == 0
+        commit(6)
+        process.send_signal(signal.SIGCONT)
+
+        assert int(process.stdout.readline()) in FENCED
+        assert other.committed("orders") == (9 if somebody_takes_over else 5)
+
+
+def state(client: RawMember) -> str:
+    return str(client.call(DescribeGroupsRequest([client.group])).groups[0].group_state)
+
+
+def stored(broker: Broker, group: str) -> GroupRecord:
+    with redis.Redis.from_url(broker.store_url) as store:
+        data = store.hget(keys.group(group).decode(), "record")
+    assert isinstance(data, bytes)
+    return decode(data)
+
+
+def rejoined(member: RawMember) -> RawMember:
+    """The same member on a new connection, as a client that reconnects."""
+    member.close()
+    again = RawMember(member.port, member.group, member_id=member.member_id)
+    again.generation = member.generation
+    return again
+
+
+def test_2_26_the_owner_is_killed_under_100_members(
+    start_moldau: Start, group: str, record_property: Callable[[str, object], None]
+) -> None:
+    broker = start_moldau(workers=2, broker=QUICK)
+    with RawClient(broker.port) as client:
+        create_topic(client, "orders")
+    with contextlib.ExitStack() as stack:
+        port = coordinator_port(broker, group)
+        members: list[RawMember] = []
+        stack.callback(lambda: [member.close() for member in members])  # those of then
+        members += [RawMember(port, group) for _ in range(100)]
+        form_group(members)
+        assert members[0].commit("orders", 77) == 0
+        before = stored(broker, group)
+        changes = broker.log().count(f"group {group}:")
+
+        began = time.monotonic()
+        broker.kill("worker", owner_of(group, 2))
+        wait_until(lambda: reconnected(members), PATIENCE_S, "the worker is back")
+        codes = [member.heartbeat() for member in members]
+        seconds = time.monotonic() - began
+
+        assert set(codes) == {0}
+        # While it loads it says 0 to everybody: ask once more when it has.
+        wait_until(lambda: members[0].committed("orders") == 77, PATIENCE_S, "its offsets are back")
+        assert {member.heartbeat() for member in members} == {0}
+        for number, member in enumerate(members):
+            answer = member.sync()
+            assert (answer.error_code, bytes(answer.assignment)) == (0, b"%d" % number)
+        assert members[0].commit("orders", 78) == 0
+        assert state(members[0]) == "Stable"
+        assert stored(broker, group) == before
+        assert broker.log().count(f"group {group}:") == changes  # nothing happened to it
+        record_property("seconds_until_all_heartbeats_succeed", round(seconds, 2))
+        print(f"100 members heartbeat again after {seconds:.2f} s")
+
+
+def reconnected(members: list[RawMember]) -> bool:
+    try:
+        for index, member in enumerate(members):
+            members[index] = rejoined(member)
+            members[index].heartbeat()
+    except OSError:
+        return False
+    return True
+
+
+def test_2_26_everything_is_killed(start_moldau: Start, group: str) -> None:
+    broker = start_moldau(workers=2, broker=QUICK)
+    with RawClient(broker.port) as client:
+        create_topic(client, "orders", partitions=2)
+    with contextlib.ExitStack() as stack:
+        port = coordinator_port(broker, group)
+        members = [stack.enter_context(RawMember(port, group)) for _ in range(5)]
+        members[0].instance = "static"
+        form_group(members)
+        for partition in (0, 1):
+            code = members[0].commit("orders", 40 + partition, partition=partition, metadata="m")
+            assert code == 0
+        before = stored(broker, group)
+        assert before.generation_id == members[0].generation
+
+        pids = [process["pid"] for process in broker.status()["processes"]]
+        broker.remember_members()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        broker.process.wait(10)
+        again = start_moldau(workers=2, port=broker.port, data_dir=broker.data_dir, broker=QUICK)
+
+        assert stored(again, group) == before
+        members = [stack.enter_context(rejoined(member)) for member in members]
+        members[0].instance = "static"
+        found = fetch_offsets(members[0], group, {"orders": [0, 1]})
+        assert found == {("orders", 0): 40, ("orders", 1): 41}
+        assert [member.heartbeat() for member in members] == [0] * 5
+        (described,) = members[0].call(DescribeGroupsRequest([group])).groups
+        assert described.error_code != LOADING
+        assert {item.member_id for item in described.members} == {m.member_id for m in members}
+        assert described.group_state == "Stable"
+        for number, member in enumerate(members):
+            answer = member.sync()
+            assert (answer.error_code, bytes(answer.assignment)) == (0, b"%d" % number)
+        assert stored(again, group) == before
