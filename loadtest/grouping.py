@@ -3,7 +3,8 @@
 A run forms groups, lets them rebalance (each leader joins again, the others hear of it by
 heartbeat and follow), then lets every member heartbeat in a closed loop. Forming includes the
 broker's initial rebalance delay; a rebalance does not. Members hold no partitions: what is measured
-is the coordinator.
+is the coordinator. Baseline of the heartbeats: a bare uvloop server that answers the same frames
+over as many connections.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import resource
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -29,17 +32,18 @@ from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from broker.wire.schema import Message
 from loadtest.client import RequestFailed
-from loadtest.measure import CpuMeter
+from loadtest.measure import CpuMeter, cpu_seconds
 from loadtest.target import Target
 from router.slots import owner_of
 
-JOIN, HEARTBEAT, LEAVE, SYNC, FIND = APIS[11], APIS[12], APIS[13], APIS[14], APIS[10]
+JOIN, HEARTBEAT, LEAVE, SYNC = APIS[11], APIS[12], APIS[13], APIS[14]
 PROTOCOL = "range"
 SUBSCRIPTION = bytes(60)  # about what a consumer of two topics says
 ASSIGNMENT = bytes(60)
 SESSION_MS = 60_000
 PATIENCE_S = 120.0
 CONNECTING = 200  # at once
+HEARTBEAT_ANSWER = LENGTH.pack(1) + bytes(8)  # correlation id 1, no tags, no delay, no error
 LEAST_MEMBERS_FOR_MEMORY = 100  # fewer disappear in what the process takes anyway
 
 T = TypeVar("T")
@@ -184,9 +188,8 @@ class BenchMember:
         answer: HeartbeatResponse = await self.link.call(HEARTBEAT, self._beat())
         return answer.error_code
 
-    def start_heartbeats(self, expected: bytes) -> None:
-        frame = request_frame(HEARTBEAT, HEARTBEAT.highest, 1, "bench", self._beat())
-        self.link.start_repeating(bytes(frame), expected)
+    def heartbeat_frame(self) -> bytes:
+        return bytes(request_frame(HEARTBEAT, HEARTBEAT.highest, 1, "bench", self._beat()))
 
     async def leave(self) -> None:
         request = LeaveGroupRequest(
@@ -226,20 +229,13 @@ class GroupsRun:
         return figures
 
     async def _connect(self, ports: Sequence[int]) -> list[list[BenchMember]]:
-        loop = asyncio.get_running_loop()
-        at_once = asyncio.Semaphore(CONNECTING)
-
-        async def connect(group_id: str) -> BenchMember:
-            port = ports[owner_of(group_id, len(ports))]
-            async with at_once:
-                _, link = await loop.create_connection(Link, self._target.host, port)
-            return BenchMember(group_id, link)
-
-        teams = []
-        for _ in range(self._groups):
-            group_id = f"bench-{secrets.token_hex(6)}"
-            teams.append(await together(connect(group_id) for _ in range(self._members)))
-        return teams
+        names = [f"bench-{secrets.token_hex(6)}" for _ in range(self._groups)]
+        wanted = [name for name in names for _ in range(self._members)]
+        where = [ports[owner_of(name, len(ports))] for name in wanted]
+        links = await _connected(self._target.host, where)
+        members = [BenchMember(name, link) for name, link in zip(wanted, links, strict=True)]
+        size = self._members
+        return [members[at : at + size] for at in range(0, len(members), size)]
 
     async def _form(
         self, teams: list[list[BenchMember]], members: list[BenchMember]
@@ -269,11 +265,10 @@ class GroupsRun:
         }
 
     async def _heartbeats(self, members: list[BenchMember]) -> dict[str, float]:
-        expected = LENGTH.pack(1) + bytes(8)  # correlation id 1, no tags, no delay, no error
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
         for member in members:
-            member.start_heartbeats(expected)
+            member.link.start_repeating(member.heartbeat_frame(), HEARTBEAT_ANSWER)
         await asyncio.sleep(self._seconds)
         count = sum(await together(member.link.stop_repeating() for member in members))
         seconds = time.perf_counter() - began
@@ -282,7 +277,32 @@ class GroupsRun:
             "heartbeats/s": count / seconds,
             "worker us/heartbeat": _each(cpu, count),
             "heartbeats/s of worker core": count / cpu if cpu else 0.0,
+            "bare us/request": await self._bare(members[0].heartbeat_frame(), len(members)),
         }
+
+    async def _bare(self, frame: bytes, connections: int) -> float:
+        """CPU of a server that only answers."""
+        size = str(len(HEARTBEAT_ANSWER))
+        server = subprocess.Popen(  # noqa: ASYNC220 (nothing else runs meanwhile)
+            [sys.executable, "-m", "loadtest.echo", size], stdout=subprocess.PIPE
+        )
+        assert server.stdout is not None
+        links: list[Link] = []
+        try:
+            port = int(server.stdout.readline())
+            links = await _connected("127.0.0.1", [port] * connections)
+            before = cpu_seconds(server.pid)
+            for link in links:
+                link.start_repeating(frame, bytes(len(HEARTBEAT_ANSWER)))
+            await asyncio.sleep(self._seconds)
+            count = sum(await together(link.stop_repeating() for link in links))
+            return _each(cpu_seconds(server.pid) - before, count)
+        finally:
+            for link in links:
+                link.close()
+            server.terminate()
+            server.wait()
+            server.stdout.close()
 
 
 def allow_connections() -> None:
@@ -294,6 +314,18 @@ def allow_connections() -> None:
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     async with asyncio.timeout(PATIENCE_S):
         return await asyncio.gather(*work)
+
+
+async def _connected(host: str, ports: Sequence[int]) -> list[Link]:
+    loop = asyncio.get_running_loop()
+    at_once = asyncio.Semaphore(CONNECTING)
+
+    async def connect(port: int) -> Link:
+        async with at_once:
+            _, link = await loop.create_connection(Link, host, port)
+        return link
+
+    return await together(connect(port) for port in ports)
 
 
 def _check(teams: list[list[BenchMember]]) -> None:

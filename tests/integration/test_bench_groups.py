@@ -28,6 +28,7 @@ FIGURES = {
     "heartbeats/s",
     "worker us/heartbeat",
     "heartbeats/s of worker core",
+    "bare us/request",
 }
 
 
