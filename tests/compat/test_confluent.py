@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.wire.apis import APIS
 from tests.support.clients.base import EARLIEST, LATEST, MAX_TIMESTAMP, Place, Record, Refused
 from tests.support.clients.confluent import Confluent, ConfluentAdmin
 from tests.support.compat.configs import UNKNOWN_TOPIC, ConfigsTests, IncrementalConfigsTests
@@ -13,8 +12,6 @@ from tests.support.compat.producing import MESSAGE_TOO_LARGE, ProducingTests
 from tests.support.compat.session import Session, send_all, values
 from tests.support.compat.topics import TopicsTests
 
-FIND_COORDINATOR = 10
-
 
 @pytest.fixture(scope="module")
 def client() -> Confluent:
@@ -22,12 +19,6 @@ def client() -> Confluent:
 
 
 class TestProducing(ProducingTests):
-    @pytest.fixture(autouse=True)
-    def _lz4(self, request: pytest.FixtureRequest) -> None:
-        if FIND_COORDINATOR not in APIS and request.node.name == "test_every_codec[lz4]":
-            reason = "librdkafka sends lz4 only to brokers that serve FindCoordinator"
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-
     def test_an_idempotent_producer_goes_on_after_a_refusal(self, kafka: Session) -> None:
         topic = kafka.topic(configs={"max.message.bytes": "10000"})
         producer = kafka.producer(idempotent=True)

@@ -12,7 +12,11 @@ import redis
 
 from broker.store import keys
 from broker.wire.batch import BatchHeader, headers
-from broker.wire.messages.metadata import MetadataRequest
+from broker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+)
 from tests.support.clients.base import (
     EARLIEST,
     Admin,
@@ -98,10 +102,14 @@ class Session:
         wait_until(lambda: self.admin.topic_names().issuperset(names), PROPAGATION_S, "listed")
 
     def wait_for_partitions(self, topic: str, count: int) -> None:
-        def has_them() -> bool:
-            return set(self.admin.leaders(topic)) == set(range(count))
-
-        wait_until(has_them, PROPAGATION_S, f"{topic} has {count} partitions")
+        """Until every worker tells of them: some clients write only to what they have seen."""
+        for port in worker_ports(self.broker):
+            with RawClient(port) as raw:
+                wait_until(
+                    lambda raw=raw: len(described(raw, topic).partitions) == count,  # type: ignore[misc]
+                    PROPAGATION_S,
+                    f"port {port} tells of {count} partitions",
+                )
 
     # --- records ---
 
@@ -131,6 +139,14 @@ def worker_ports(broker: Broker) -> list[int]:
 def listed(raw: RawClient) -> set[str | None]:
     """The names of all topics one worker knows."""
     return {topic.name for topic in raw.call(MetadataRequest(None)).topics}
+
+
+def described(raw: RawClient, topic: str) -> MetadataResponseTopic:
+    """What one worker knows of a topic."""
+    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    found: MetadataResponseTopic
+    (found,) = raw.call(request).topics
+    return found
 
 
 def send_all(producer: Producer, topic: str, records: Iterable[Record]) -> list[Placed]:

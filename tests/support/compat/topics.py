@@ -7,11 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponseTopic,
-)
 from tests.support.clients.base import (
     GaveUp,
     NewTopic,
@@ -22,6 +17,7 @@ from tests.support.clients.base import (
 from tests.support.compat.session import (
     PROPAGATION_S,
     Session,
+    described,
     numbered,
     read,
     send_all,
@@ -46,7 +42,7 @@ class TopicsTests:
 
         assert codes == {name: 0}
         kafka.wait_for_topics(name)
-        kafka.wait_for_partitions(name, 3)
+        assert set(kafka.admin.leaders(name)) == {0, 1, 2}
         assert kafka.admin.topic_configs(name)["retention.ms"].value == "3600000"
 
     def test_create_several_of_which_some_are_refused(self, kafka: Session) -> None:
@@ -151,6 +147,7 @@ class TopicsTests:
         assert kafka.admin.create_partitions(topic, 5) == 0
 
         kafka.wait_for_partitions(topic, 5)
+        assert set(kafka.admin.leaders(topic)) == set(range(5))
         kafka.produce(topic, [Record(value=b"%d" % n, partition=n) for n in range(5)])
         got = kafka.read(topic, 10, partitions=5)
         for partition in range(5):
@@ -248,14 +245,6 @@ class TopicsTests:
             assert values(elsewhere.read(topic, 1)) == [b"v"]
         finally:
             elsewhere.close()
-
-
-def described(raw: RawClient, topic: str) -> MetadataResponseTopic:
-    """What one worker knows of a topic."""
-    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    found: MetadataResponseTopic
-    (found,) = raw.call(request).topics
-    return found
 
 
 def wait_for_another_id(raw: RawClient, topic: str, seen: set[bytes]) -> bytes:
