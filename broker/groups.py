@@ -153,13 +153,16 @@ class Groups:
     async def expire(self) -> None:
         """Remove what is past its retention, and groups of which nothing is left."""
         for group_id, group in list(self.core.groups.items()):
-            book = self.core.books[group_id]
+            book = self.core.books.get(group_id)
+            if book is None or self.core.groups[group_id] is not group:
+                continue  # deleted while another one was seen to
             expired = commits.expired_offsets(group, book, self.now_ms())
             if expired:
                 log.info("group %s: %d offsets expired", group_id, len(expired))
                 await self.drop_offsets(group_id, expired)
-                if commits.forgettable(group, book):
-                    await self.delete(group_id)
+            # Whatever took the last offset: expiry, OffsetDelete, the end of a topic.
+            if self.core.groups.get(group_id) is group and commits.forgettable(group, book):
+                await self.delete(group_id)
 
     async def delete(self, group_id: str) -> ErrorCode:
         waiting = Waiting(self._loop.create_future())

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from broker.errors import StoreRefused
 from broker.store import keys
 from broker.store.pipe import Pipe, within
 from broker.store.streams import CONTROL_TIMEOUT
@@ -55,11 +56,19 @@ class GroupStore:
         return found
 
     async def save(self, slot: int, group_id: str, revision: int, record: bytes) -> None:
-        """The index first: what is saved must be found again."""
-        await self._all(
+        """The index first: what is saved must be found again.
+
+        A record that is newer than this one is left as it is, and that is a fault: whoever asked
+        knows less than the store, and must not tell anybody that its record is safe.
+        """
+        _, saved = await self._all(
             ("SADD", keys.slot(slot), group_id),
             ("EVAL", _SAVE, 1, keys.group(group_id), revision, record),
         )
+        if not saved:
+            raise StoreRefused(
+                f"revision {revision} of group {group_id} is older than what is there"
+            )
 
     async def remove(self, slot: int, group_id: str) -> None:
         """The index last, for the same reason."""

@@ -93,10 +93,11 @@ class TestConfluent:
     def test_offsets_are_listed_altered_and_deleted_with_the_group(
         self, admin: Any, stable: RawMember, topic: str
     ) -> None:
-        def listed() -> dict[int, tuple[int, str]]:
+        def listed() -> dict[int, int]:
+            # Not the metadata: the client reads past the end of what others have committed.
             wanted = [ConsumerGroupTopicPartitions(stable.group)]
             found = admin.list_consumer_group_offsets(wanted)[stable.group].result(PATIENCE_S)
-            return {item.partition: (item.offset, item.metadata) for item in found.topic_partitions}
+            return {item.partition: item.offset for item in found.topic_partitions}
 
         def code(future: Any) -> int:
             try:
@@ -105,7 +106,7 @@ class TestConfluent:
                 return int(refusal.args[0].code())
             return 0
 
-        assert listed() == {1: (11, "note")}
+        assert listed() == {1: 11}
         assert code(admin.delete_consumer_groups([stable.group])[stable.group]) == NON_EMPTY
         stable.leave()
         change = ConsumerGroupTopicPartitions(
@@ -113,7 +114,7 @@ class TestConfluent:
         )
         altered = admin.alter_consumer_group_offsets([change])[stable.group].result(PATIENCE_S)
         assert [item.error for item in altered.topic_partitions] == [None, None]
-        assert {index: offset for index, (offset, _) in listed().items()} == {0: 3, 1: 2}
+        assert listed() == {0: 3, 1: 2}
         assert code(admin.delete_consumer_groups([stable.group])[stable.group]) == 0
         assert code(admin.delete_consumer_groups([stable.group])[stable.group]) == NOT_FOUND
         assert listed() == {}
@@ -128,6 +129,7 @@ class TestConfluent:
             (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
         finally:
             consumer.close()
+        # It sends its metadata with a terminating zero, and relies on getting that back.
         assert (found.offset, found.metadata) == (5, "bookmark ž")
         assert member.committed(topic) == 5
 

@@ -1,0 +1,173 @@
+"""The shell of groups on a real store: what it keeps, what it lets go, what it never claims."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from broker.configs import BrokerConfig
+from broker.errors import StoreRefused
+from broker.group.effects import Answer, JoinAnswer, SyncAnswer
+from broker.group.events import Event, Join, Leave, LeavingMember, Sync
+from broker.group.offsets import TopicPartition, new_commit
+from broker.groups import Groups
+from broker.store import keys
+from broker.store.store import Store
+from router.slots import slot_of
+from tests.support.redis_server import RedisServer, start_redis
+
+NOT_AVAILABLE = 15
+QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "60"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = start_redis(Path(tmp_path_factory.mktemp("redis")))
+    yield server
+    server.stop()
+
+
+class Shell:
+    """A worker's groups, and a way to ask them."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+
+    async def ask(self, group: str, make: Any) -> Any:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        event: Event = make(_Token(future))
+        self.groups.submit(group, event)
+        return await asyncio.wait_for(future, 30)
+
+    async def join(self, group: str, member_id: str = "") -> JoinAnswer:
+        answer: JoinAnswer = await self.ask(
+            group,
+            lambda token: Join(
+                token,
+                member_id,
+                None,
+                "client",
+                "host",
+                10_000,
+                10_000,
+                "consumer",
+                (("range", b""),),
+                False,
+                False,
+                None,
+            ),
+        )
+        return answer
+
+    async def sync(self, group: str, joined: JoinAnswer) -> SyncAnswer:
+        answer: SyncAnswer = await self.ask(
+            group,
+            lambda token: Sync(token, joined.member_id, None, joined.generation_id, None, None, ()),
+        )
+        return answer
+
+    async def leave(self, group: str, joined: JoinAnswer) -> None:
+        members = (LeavingMember(joined.member_id),)
+        await self.ask(group, lambda token: Leave(token, members))
+
+
+class _Token:
+    def __init__(self, future: asyncio.Future[Answer]) -> None:
+        self._future = future
+
+    def answered(self, answer: Answer) -> None:
+        self._future.set_result(answer)
+
+
+@contextlib.asynccontextmanager
+async def shell(server: RedisServer) -> AsyncIterator[Shell]:
+    store = Store(server.url, 0)
+    await store.connect()
+    tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    groups = Groups(store.groups, BrokerConfig(QUICK), spawn, worker=0, workers=1)
+    await groups.load()
+    yield Shell(groups)
+    groups.give_up()
+    await asyncio.gather(*tasks)
+    store.close()
+
+
+def test_2_25_an_empty_group_without_offsets_is_forgotten(server: RedisServer) -> None:
+    async def scenario() -> None:
+        async with shell(server) as own:
+            core = own.groups.core
+            for name in ("left", "kept", "there"):
+                joined = await own.join(name)
+                assert (await own.sync(name, joined)).error == 0
+                if name != "there":
+                    await own.leave(name, joined)
+            place = TopicPartition("orders", 0)
+            await own.groups.commit("kept", {place: new_commit(7, own.groups.now_ms())})
+
+            await own.groups.expire()
+
+            assert set(core.groups) == {"kept", "there"}
+            # Whatever takes the last offset: then it is forgotten too.
+            await own.groups.topic_deleted("orders")
+            await own.groups.expire()
+            assert set(core.groups) == {"there"}
+        async with shell(server) as again:
+            assert set(again.groups.core.groups) == {"there"}
+
+    asyncio.run(scenario())
+
+
+def test_2_25_groups_that_go_while_others_are_seen_to(server: RedisServer) -> None:
+    async def scenario() -> None:
+        async with shell(server) as own:
+            names = [f"simple-{number}" for number in range(20)]
+            long_ago = own.groups.now_ms() - 2 * 3_600_000
+            for name in names:
+                await own.groups.commit(name, {TopicPartition("t", 0): new_commit(1, long_ago)})
+
+            await asyncio.gather(
+                own.groups.expire(), *(own.groups.delete(name) for name in names[10:])
+            )
+
+            assert not set(names) & set(own.groups.core.groups)
+
+    asyncio.run(scenario())
+
+
+def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(server: RedisServer) -> None:
+    """A write of a predecessor arrived after we had read: the store knows more than we do."""
+
+    async def scenario() -> None:
+        async with shell(server) as own:
+            name = "overtaken"
+            joined = await own.join(name)
+            assert (await own.sync(name, joined)).error == 0
+            with redis.Redis.from_url(server.url) as client:
+                key = keys.group(name).decode()
+                revision = int(client.hget(key, "revision") or 0)
+                client.hset(key, "revision", str(revision + 1))
+            with pytest.raises(StoreRefused):
+                await own.groups._store.save(slot_of(name), name, revision + 1, b"older")
+
+            joined = await own.join(name, joined.member_id)
+            assert (await own.sync(name, joined)).error == NOT_AVAILABLE
+
+            # And it goes on: the next record is newer than anything.
+            joined = await own.join(name, joined.member_id)
+            assert (await own.sync(name, joined)).error == 0
+        async with shell(server) as again:
+            assert again.groups.core.groups[name].generation_id == joined.generation_id
+
+    asyncio.run(scenario())
