@@ -102,11 +102,13 @@ class Core:
         return ErrorCode.NONE
 
     def remove(self, member: Member) -> None:
-        """Out of the group: what it has parked is refused with [25], so that it starts anew."""
+        """Out of the group: what it has parked is refused with [25], so that it starts anew.
+
+        Whoever removes members begins a rebalance afterwards.
+        """
         self.answer_parked_join(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.answer_parked_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.roster.remove(member)
-        self.awaited_syncs.discard(member.member_id)
         self.cancel_member_timers(member)
 
     # Timers

@@ -33,12 +33,20 @@ class Delivery:
 
 @dataclass
 class Witness:
-    """All that was ever delivered, and what must hold for it."""
+    """All that was ever delivered, and what must hold for it.
+
+    In a generation a partition belongs to one owner, whoever asks and however often. Who may commit
+    holds the newest assignment: no later generation was delivered to anybody, and no other process
+    of the same static member got it. So two that may commit never share a partition.
+    """
 
     g: GroupDriver
     deliveries: list[Delivery] = field(default_factory=list)
 
     def saw(self, delivery: Delivery) -> None:
+        """Told means stored: whatever happens next, a restart finds this generation or a later."""
+        assert self.g.record.identity == delivery.identity
+        assert self.g.record.generation_id >= delivery.generation, f"{delivery} is not stored"
         if delivery not in self.deliveries:
             self.deliveries.append(delivery)
 
@@ -57,28 +65,22 @@ class Witness:
         return error is ErrorCode.NONE
 
     def check(self) -> None:
-        self._check_generations()
-        committers = [delivery for delivery in self.deliveries if self.may_commit(delivery)]
-        owners: dict[int, str] = {}
-        for delivery in committers:
-            for partition in delivery.partitions:
-                other = owners.setdefault(partition, delivery.member_id)
-                assert other == delivery.member_id, f"{partition}: {other}, {delivery.member_id}"
-        for delivery in committers:
-            for later in self.deliveries[self.deliveries.index(delivery) + 1 :]:
-                assert later.identity == delivery.identity, f"{delivery} outlived its group"
-                assert later.generation <= delivery.generation, f"{delivery} is fenced by {later}"
-                if later.generation == delivery.generation and later.owner == delivery.owner:
-                    assert later.member_id == delivery.member_id, f"{later} replaced {delivery}"
-
-    def _check_generations(self) -> None:
-        """In a generation a partition belongs to one owner, whoever asks and however often."""
         owners: dict[tuple[str, int, int], str] = {}
         for delivery in self.deliveries:
             for partition in delivery.partitions:
                 key = (delivery.identity, delivery.generation, partition)
                 other = owners.setdefault(key, delivery.owner)
                 assert other == delivery.owner, f"{key}: {other} and {delivery.owner}"
+        for number, delivery in enumerate(self.deliveries):
+            if self.may_commit(delivery):
+                self._check_not_fenced(delivery, self.deliveries[number + 1 :])
+
+    def _check_not_fenced(self, delivery: Delivery, later: list[Delivery]) -> None:
+        for other in later:
+            assert other.identity == delivery.identity, f"{delivery} outlived its group"
+            assert other.generation <= delivery.generation, f"{delivery} is fenced by {other}"
+            if other.generation == delivery.generation and other.owner == delivery.owner:
+                assert other.member_id == delivery.member_id, f"{other} replaced {delivery}"
 
 
 @dataclass

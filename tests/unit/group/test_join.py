@@ -696,6 +696,34 @@ def test_2_12_a_rebalance_overtakes_the_write() -> None:
     assert g.id_of("s") == call.answer.member_id
 
 
+@pytest.mark.parametrize("outcome", [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_2_12_a_rebalance_that_waits_for_others_takes_the_join_along(outcome: ErrorCode) -> None:
+    g = GroupDriver()
+    g.form("s", "b", "c", options={"s": {"instance": "i"}})
+    g.hold_writes = True
+    call = g.join("s", member_id="", instance="i")
+    g.leave("c")
+    g.assert_state("PreparingRebalance")
+    g.write_done(outcome)
+    assert call.is_parked
+    b = g.join("b")
+    assert call.answer.generation_id == b.answer.generation_id == 2
+
+
+def test_2_12_a_new_process_of_one_that_had_not_synced_is_to_sync_itself() -> None:
+    g = GroupDriver()
+    long = {"session_ms": 100_000, "rebalance_ms": 30_000}
+    g.join("a", **long)
+    g.join("s", instance="i", **long)
+    g.sleep(6_000)
+    g.sync("a", {"a": b"1", "s": b"2"})
+    g.assert_state("Stable")
+    g.join("s", member_id="", instance="i", **long)
+    g.sleep(30_000)
+    g.assert_state("PreparingRebalance")
+    assert list(g.group.roster.by_id) == [g.id_of("a")]
+
+
 def test_2_12_the_voted_protocol_changes_so_it_rebalances() -> None:
     g = GroupDriver()
     g.form("s", options={"s": {"instance": "i", "protocols": BOTH}})
