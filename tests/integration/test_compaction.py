@@ -89,6 +89,11 @@ def offsets(client: RawClient, topic: str, start: int = 0) -> list[int]:
     return [record.offset for record in read_all(client, topic, start)]
 
 
+def wait_offsets(client: RawClient, topic: str, expected: list[int], start: int = 0) -> None:
+    """A worker that did not do it itself hears of a pass a moment later."""
+    wait_until(lambda: offsets(client, topic, start) == expected, 5, f"{expected} are left")
+
+
 def wait_compacted(stored: StoredLog, end: int) -> None:
     """Until everything below `end` has been looked at and the old streams are gone."""
     wait_until(
@@ -114,7 +119,7 @@ def test_consumers_see_the_newest_of_each_key(
     wait_compacted(stored, 299)
     kept = sorted(newest.values())
     for client in clients:
-        wait_until(lambda c=client: offsets(c, name) == kept, 1, "this worker knows, too")  # type: ignore[misc]
+        wait_offsets(client, name, kept)
         for offset in range(0, 300, 7):
             # In a gap, on either side of the border, with small and with large fetches.
             for limit in (1, 1 << 20):
@@ -167,10 +172,13 @@ def test_batches_keep_their_codec(clients: list[RawClient], store: redis.Redis, 
     stored = StoredLog(store, name)
     before = partition_size(clients, name)
     wait_compacted(stored, 950)
+    keys_written = 5 + 45 * 20
+    wait_until(
+        lambda: len(read_all(clients[0], name)) == keys_written, 5, "one record of each is left"
+    )
     answer = clients[0].fetch(name, 0)
     assert {read_header(batch).attributes & CODEC_MASK for batch in batches_in(answer)} == {codec}
-    seen = read_all(clients[0], name)
-    assert len(seen) == len({record.key for record in seen}) == 5 + 45 * 20
+    assert len({record.key for record in read_all(clients[0], name)}) == keys_written
     assert partition_size(clients, name) == stored.bytes_from(0) < before
 
 
@@ -184,10 +192,10 @@ def test_tombstones(clients: list[RawClient], store: redis.Redis) -> None:
     began = time.monotonic()
     wait_compacted(StoredLog(store, name), 3)
     while (seen := offsets(clients[0], name)) != [1, 3]:
-        assert seen == [1, 2, 3]
+        assert seen in ([0, 1, 2, 3], [1, 2, 3])
         assert time.monotonic() < began + PATIENCE_S
         time.sleep(0.05)
-    assert time.monotonic() - began >= 3
+    assert time.monotonic() - began > 2.5, "the pass may have begun before we heard of the append"
 
 
 def test_a_record_may_ask_for_time(clients: list[RawClient], store: redis.Redis) -> None:
@@ -205,7 +213,7 @@ def test_a_record_may_ask_for_time(clients: list[RawClient], store: redis.Redis)
     assert offsets(clients[0], name) == [*range(10)]
     alter_topic(clients[0], name, {"min.compaction.lag.ms": 0})
     wait_compacted(StoredLog(store, name), 9)
-    assert offsets(clients[0], name) == [9]
+    wait_offsets(clients[0], name, [9])
 
 
 def test_no_record_waits_longer_than_it_may(clients: list[RawClient], store: redis.Redis) -> None:
@@ -217,7 +225,7 @@ def test_no_record_waits_longer_than_it_may(clients: list[RawClient], store: red
     assert StoredLog(store, name).part.generation == 0
     alter_topic(clients[0], name, {"max.compaction.lag.ms": 5000})
     wait_compacted(StoredLog(store, name), 9)
-    assert offsets(clients[0], name) == [9]
+    wait_offsets(clients[0], name, [9])
 
 
 def test_compact_and_delete(clients: list[RawClient], store: redis.Redis) -> None:
@@ -231,7 +239,7 @@ def test_compact_and_delete(clients: list[RawClient], store: redis.Redis) -> Non
     stored = StoredLog(store, name)
     wait_compacted(stored, 99)
     kept = [*range(40, 100)]
-    assert offsets(clients[0], name) == kept
+    wait_offsets(clients[0], name, kept)
 
     for client, start in ((clients[1], 45), (clients[0], 70), (clients[1], 99)):
         assert delete_records(client, name, start).low_watermark == start
@@ -276,11 +284,11 @@ def test_a_topic_may_change_its_policy(clients: list[RawClient], store: redis.Re
     keyless = make_batch([(None, b"keyless", now_ms())])
     assert clients[0].produce(name, keyless).error_code == ErrorCode.INVALID_RECORD
     wait_compacted(StoredLog(store, name), 3)
-    assert offsets(clients[0], name) == [3]
+    wait_offsets(clients[0], name, [3])
     alter_topic(clients[0], name, {"cleanup.policy": "delete"})
     wait_until(lambda: clients[0].produce(name, keyless).error_code == 0, 5, "keyless is fine")
     produce(clients[0], name, ("a", "5"))
-    assert offsets(clients[0], name) == [3, 4, 5]
+    wait_offsets(clients[0], name, [3, 4, 5])
     alter_topic(clients[0], name, {"retention.ms": 1})
     wait_until(
         lambda: list_offset(clients[0], name, EARLIEST).offset == 6, PATIENCE_S, "all expired"
@@ -360,7 +368,7 @@ def test_producers_are_known_after_compaction_and_a_crash_of_everything(
         for batch in sequenced:
             assert clients[0].produce(name, batch).error_code == 0
         wait_compacted(StoredLog(store, name), 30)
-        assert offsets(clients[1], name) == [30, 31], "what is left is of one of them"
+        wait_offsets(clients[1], name, [30, 31])
         size = partition_size(clients, name)
     kill_everything(first)
     second = start_moldau(workers=2, broker=QUICK, data_dir=first.data_dir)
@@ -373,7 +381,7 @@ def test_producers_are_known_after_compaction_and_a_crash_of_everything(
             )
             answer = client.produce(name, gap)
             assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            assert offsets(client, name) == [30, 31]
+            wait_offsets(client, name, [30, 31])
         assert partition_size(clients, name) == size
         following = make_batch(
             [(b"key", b"value", now_ms())], producer_id=5, producer_epoch=1, base_sequence=16
@@ -462,23 +470,24 @@ def test_readers_and_writers_while_it_is_compacted(
     create_topic(clients[0], name, COMPACT)
     stored = StoredLog(store, name)
     writers = Writers(broker.bootstrap, name, 4, keys=200)
-    seen_generations = set()
-    deadline = time.monotonic() + 6
-    while time.monotonic() < deadline:
+    generations: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(generations) < 6:
+        assert time.monotonic() < deadline, f"only {len(generations)} passes"
         check_promises(rng.choice(clients), name, writers, rng)
-        seen_generations.add(stored.part.generation)
+        generations.add(stored.part.generation)
     final = writers.stop()
-    assert len(seen_generations) > 5, "there were passes"
     end = list_offset(clients[0], name, LATEST).offset
     assert end == writers.written, "offsets are dense"
     for client in clients:
         seen = {r.key: (r.offset, r.value) for r in read_all(client, name)}
         assert seen == final
-    last = StoredLog(store, name)
     wait_until(
-        lambda: partition_size(clients, name) == last.bytes_from(0), PATIENCE_S, "sizes are right"
+        lambda: stored.bytes_from(0) < 1 << 20, PATIENCE_S, "most of what was written is gone"
     )
-    assert last.bytes_from(0) < 2 << 20, "most of what was written is gone"
+    wait_until(
+        lambda: partition_size(clients, name) == stored.bytes_from(0), PATIENCE_S, "sizes are right"
+    )
 
 
 def test_workers_die_in_the_middle_of_passes(start_moldau: Start) -> None:
