@@ -3,16 +3,23 @@
     python -m tests.support.member_process <client> <bootstrap> <group> <topic> <session ms>
 
 A real client ("confluent", "kafka_python", "aiokafka"): writes `<partition> <offset>` for each
-record, before it commits it. "raw": joins the group alone on the port of its coordinator, writes
-`joined <generation>` and then, for every line on standard input, commits that offset of partition 0
-and writes `<code>`; in between it heartbeats.
+record; it commits a little later, and so leaves something uncommitted when it is killed.
+
+"raw": joins the group alone on the port of its coordinator, writes `joined <generation>` and then,
+for every line on standard input, commits that offset of partition 0 and writes `<code>`; in between
+it heartbeats.
 """
 
 import os
 import select
 import signal
 import sys
+import time
 from types import FrameType
+
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import KafkaException
+from kafka.errors import KafkaError as KafkaPythonError
 
 from tests.support.clients.members import (
     AiokafkaMember,
@@ -30,6 +37,7 @@ CLIENTS: dict[str, type[Member]] = {
     "aiokafka": AiokafkaMember,
 }
 HEARTBEAT_S = 0.3
+COMMIT_INTERVAL_S = 0.5
 
 
 class Printed(list[Got]):
@@ -41,10 +49,34 @@ class Printed(list[Got]):
         return self
 
 
+class LateCommits:
+    """Commits at intervals, as applications do. One that is refused is no reason to end: the
+    records come again, to whoever owns them now."""
+
+    def __init__(self, member: Member) -> None:
+        self._poll, self._commit = member.poll, member.commit
+        self._since: float | None = None
+        member.poll, member.commit = self.poll, self.commit  # type: ignore[method-assign]
+
+    def commit(self) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def poll(self) -> list[Got]:
+        if self._since is not None and time.monotonic() - self._since > COMMIT_INTERVAL_S:
+            self._since = None
+            try:
+                self._commit()
+            except (KafkaException, KafkaPythonError, AioKafkaError) as refusal:
+                print(f"not committed: {refusal!r}", file=sys.stderr, flush=True)
+        return self._poll()
+
+
 def run_client(name: str, bootstrap: str, group: str, topic: str, session_ms: int) -> None:
     settings = MemberSettings(group=group, topics=[topic], session_ms=session_ms)
     member = CLIENTS[name](bootstrap, settings)
     member.got = Printed()
+    LateCommits(member)
 
     def stop(number: int, frame: FrameType | None) -> None:
         member.tell()
