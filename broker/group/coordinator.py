@@ -5,6 +5,7 @@ Still without I/O: the worker tells which slots it owns and what it found in the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
@@ -63,6 +64,8 @@ class Coordinator:
         self.groups: dict[str, Group] = {}
         self.books: dict[str, OffsetBook] = {}
         """The offsets of every group in `groups`."""
+        self._under_way: dict[str, Counter[TopicPartition]] = {}
+        """Commits that are being stored, also to groups that do not exist yet."""
 
     # Slots
 
@@ -157,7 +160,11 @@ class Coordinator:
         knows_group_id_not_found: bool = True,
         transactional: bool = False,
     ) -> ErrorCode:
-        """Whether offsets may be stored; see `commits`. Afterwards: `committed`."""
+        """Whether offsets may be stored; see `commits`.
+
+        Then, with nothing awaited in between, or a member that is fenced meanwhile could still
+        write: `commit_begins`, the write, and `committed` or `commit_failed`.
+        """
         error = self.availability(group_id)
         if error is not ErrorCode.NONE:
             return error
@@ -170,6 +177,15 @@ class Coordinator:
             group, member_id, instance_id, generation_id, now_ms, transactional=transactional
         )
 
+    def commit_begins(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        """These are being stored: until the outcome is known they do not expire, nor does the
+        group for want of offsets. Otherwise an acknowledged commit could be swept away."""
+        self._under_way.setdefault(group_id, Counter()).update(places)
+
+    def commit_failed(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        """What `commit_begins` was told came to nothing."""
+        self._commit_ended(group_id, places)
+
     def committed(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
     ) -> list[Effect]:
@@ -178,11 +194,38 @@ class Coordinator:
         Offsets are to be written through the connection that carries the group's own writes: then
         a commit and a deletion are known here in the order in which the store ran them.
         """
+        self._commit_ended(group_id, offsets)
         if self.availability(group_id) is not ErrorCode.NONE:
             return []  # given up meanwhile: whoever loads the group finds them
         effects = [] if group_id in self.groups else self._create(group_id, now_ms)
         self.books[group_id].apply(offsets)
         return effects
+
+    def _commit_ended(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        under_way = self._under_way.get(group_id)
+        if under_way is None:
+            return
+        under_way.subtract(places)
+        for place in [place for place, count in under_way.items() if count <= 0]:
+            del under_way[place]
+        if not under_way:
+            del self._under_way[group_id]
+
+    def expired_offsets(self, group_id: str, now_ms: int) -> list[TopicPartition]:
+        """Offsets to be removed from the store, and then from the book."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return []
+        under_way = self._under_way.get(group_id, {})
+        expired = commits.expired_offsets(group, self.books[group_id], now_ms)
+        return [place for place in expired if place not in under_way]
+
+    def is_forgettable(self, group_id: str) -> bool:
+        """Nothing is left of the group, and nothing is on its way: end it with a `Delete`."""
+        group = self.groups.get(group_id)
+        if group is None or group_id in self._under_way:
+            return False
+        return commits.forgettable(group, self.books[group_id])
 
     # Groups
 

@@ -381,6 +381,37 @@ def test_2_25_a_pending_transaction_keeps_a_group() -> None:
     assert not forgettable(g.group, g.book)
 
 
+def test_2_25_an_offset_that_is_being_committed_does_not_expire() -> None:
+    g = GroupDriver()
+    place = TopicPartition("t", 0)
+    g.commit(*place, new_commit(1, g.now - WEEK))
+    assert g.coordinator.expired_offsets("g", g.now) == [place]
+    g.coordinator.commit_begins("g", [place])
+    g.coordinator.commit_begins("g", [place])
+    assert g.coordinator.expired_offsets("g", g.now) == []
+    g.coordinator.commit_failed("g", [place])
+    assert g.coordinator.expired_offsets("g", g.now) == []  # the other one is still under way
+    g.commit(*place, new_commit(2, g.now))
+    assert g.coordinator.expired_offsets("g", g.now) == []
+    assert g.coordinator.expired_offsets("g", g.now + WEEK) == [place]
+    assert g.coordinator.expired_offsets("unknown", g.now) == []
+
+
+def test_2_25_a_group_to_which_a_commit_is_under_way_is_not_forgotten() -> None:
+    g = GroupDriver()
+    assert not g.coordinator.is_forgettable("g")  # there is none
+    g.form("a")
+    g.leave("a")
+    assert g.coordinator.is_forgettable("g")
+    place = TopicPartition("t", 0)
+    g.coordinator.commit_begins("g", [place])
+    assert not g.coordinator.is_forgettable("g")
+    g.coordinator.commit_failed("g", [place])
+    assert g.coordinator.is_forgettable("g")
+    g.coordinator.commit_failed("g", [place])  # that nobody began
+    assert g.coordinator.is_forgettable("g")
+
+
 def test_2_25_deleting_a_topic_deletes_its_offsets() -> None:
     book = OffsetBook(
         {TopicPartition(topic, n): new_commit(n, 0) for topic in "tu" for n in (0, 1)}

@@ -3,8 +3,12 @@
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from tests.support.group_driver import GroupDriver
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 FEW, MANY = 30, 240
 
@@ -30,7 +34,7 @@ def lines(work: Callable[[], object]) -> int:
     """How many lines of the group are run: loops without calls count as well."""
     count = 0
 
-    def trace(frame: FrameType, event: str, arg: object) -> object:
+    def trace(frame: FrameType, event: str, arg: object) -> "TraceFunction | None":
         nonlocal count
         if "/broker/group/" not in frame.f_code.co_filename:
             return None
