@@ -180,7 +180,9 @@ class Coordinator:
     def commit_begins(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         """These are being stored: until the outcome is known they do not expire, nor does the
         group for want of offsets. Otherwise an acknowledged commit could be swept away."""
-        self._under_way.setdefault(group_id, Counter()).update(places)
+        under_way = self._under_way.setdefault(group_id, Counter())
+        for place in places:
+            under_way[place] += 1
 
     def commit_failed(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         """What `commit_begins` was told came to nothing."""
@@ -205,9 +207,10 @@ class Coordinator:
         under_way = self._under_way.get(group_id)
         if under_way is None:
             return
-        under_way.subtract(places)
-        for place in [place for place, count in under_way.items() if count <= 0]:
-            del under_way[place]
+        for place in places:
+            under_way[place] -= 1
+            if under_way[place] <= 0:
+                del under_way[place]
         if not under_way:
             del self._under_way[group_id]
 
@@ -216,7 +219,7 @@ class Coordinator:
         group = self.groups.get(group_id)
         if group is None:
             return []
-        under_way = self._under_way.get(group_id, {})
+        under_way = self._under_way.get(group_id, ())
         expired = commits.expired_offsets(group, self.books[group_id], now_ms)
         return [place for place in expired if place not in under_way]
 
