@@ -17,7 +17,6 @@ import msgspec
 
 from broker.configs import BrokerConfig
 from broker.errors import ErrorCode, StoreFault
-from broker.group import commits
 from broker.group.config import GroupConfig, Minting
 from broker.group.coordinator import Coordinator, StoredGroup
 from broker.group.effects import (
@@ -127,9 +126,14 @@ class Groups:
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Store what `core.check_commit` allowed. On a StoreFault nothing is noted."""
+        """Store what `core.check_commit` allowed just now. On a StoreFault nothing is noted."""
         fields = {_field(place): _encode_offset(value) for place, value in offsets.items()}
-        await self._store.save_offsets(slot_of(group_id), group_id, fields)
+        self.core.commit_begins(group_id, offsets)
+        try:
+            await self._store.save_offsets(slot_of(group_id), group_id, fields)
+        except BaseException:
+            self.core.commit_failed(group_id, offsets)
+            raise
         self._run(self.core.committed(group_id, offsets, self.now_ms()))
 
     async def drop_offsets(self, group_id: str, places: Iterable[TopicPartition]) -> None:
@@ -152,16 +156,13 @@ class Groups:
 
     async def expire(self) -> None:
         """Remove what is past its retention, and groups of which nothing is left."""
-        for group_id, group in list(self.core.groups.items()):
-            book = self.core.books.get(group_id)
-            if book is None or self.core.groups[group_id] is not group:
-                continue  # deleted while another one was seen to
-            expired = commits.expired_offsets(group, book, self.now_ms())
+        for group_id in list(self.core.groups):
+            expired = self.core.expired_offsets(group_id, self.now_ms())
             if expired:
                 log.info("group %s: %d offsets expired", group_id, len(expired))
                 await self.drop_offsets(group_id, expired)
             # Whatever took the last offset: expiry, OffsetDelete, the end of a topic.
-            if self.core.groups.get(group_id) is group and commits.forgettable(group, book):
+            if self.core.is_forgettable(group_id):
                 await self.delete(group_id)
 
     async def delete(self, group_id: str) -> ErrorCode:

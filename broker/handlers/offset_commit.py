@@ -26,8 +26,27 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse:
     version = call.header.api_version
+    refused = _check(broker, request, version)
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    answers = [
+        await _topic(broker, request, item, version, refused, accepted) for item in request.topics
+    ]
+    if accepted:
+        # Looking for topics may have taken a while: a member that was fenced meanwhile is refused.
+        error = _check(broker, request, version)
+        if not error:
+            try:
+                await broker.groups.commit(request.group_id, accepted)
+            except StoreFault:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error:
+            _fail_accepted(answers, error)
+    return OffsetCommitResponse(topics=answers)
+
+
+def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorCode:
     groups = broker.groups
-    refused = groups.core.check_commit(
+    return groups.core.check_commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,
@@ -35,16 +54,6 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         groups.now_ms(),
         knows_group_id_not_found=version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
     )
-    accepted: dict[TopicPartition, CommittedOffset] = {}
-    answers = [
-        await _topic(broker, request, item, version, refused, accepted) for item in request.topics
-    ]
-    if accepted and not refused:
-        try:
-            await groups.commit(request.group_id, accepted)
-        except StoreFault:
-            _fail_accepted(answers, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return OffsetCommitResponse(topics=answers)
 
 
 async def _topic(
