@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running import Broker, remove_dir, short_temp_dir
+# Before anything imports them: what they assert is shown as a test's own would be.
+pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
+
+from tests.support.running import Broker, remove_dir, short_temp_dir  # noqa: E402
 
 
 @pytest.fixture(scope="session")

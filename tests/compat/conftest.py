@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-# Expectations that several clients share live there; pytest explains their failures too.
-pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
-
-from tests.support.clients.base import Client  # noqa: E402
-from tests.support.compat.session import Session  # noqa: E402
-from tests.support.running import Broker  # noqa: E402
+from tests.support.clients.base import Client
+from tests.support.compat.session import Session
+from tests.support.running import Broker
 
 
 @pytest.fixture

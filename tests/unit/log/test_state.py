@@ -5,7 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import ErrorCode, KafkaError
-from broker.log.state import REMEMBERED_BATCHES, SEQUENCE_MODULUS, Duplicate, LogState
+from broker.log.state import (
+    REMEMBERED_BATCHES,
+    SEQUENCE_MODULUS,
+    Duplicate,
+    LogState,
+    Producer,
+)
 from broker.wire.batch import BatchHeader
 
 LAST_SEQUENCE = (1 << 31) - 1
@@ -301,7 +307,7 @@ def test_4_1_law_checking_ahead_equals_appending_one_by_one_and_changes_nothing(
     one_by_one.append(batch(1, 0))
     one_by_one.append(batch(2, 0))
     clients = {number: Client(number, 1 if number < 3 else 0) for number in (1, 2, 3)}
-    ahead = {}
+    ahead: dict[int, Producer] = {}
     end = log.state.end
     largest, largest_base = -1, -1
     for number, records, what, timestamp in script:
