@@ -232,16 +232,24 @@ class ProxyThread:
     """A StoreProxy in a thread of its own: `with ProxyThread(6379, on_link=…) as proxy`."""
 
     def __init__(self, upstream_port: int, on_link: Callable[[Link], None]) -> None:
-        self._upstream_port = upstream_port
         self._on_link = on_link
         self._thread = threading.Thread(target=lambda: uvloop.run(self._run()))
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._proxy = StoreProxy(upstream_port)
         self.port = 0
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Do something in the proxy's thread: links are its alone."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(work)
+
+    def links(self) -> list[Link]:
+        return [link for link in self._proxy.links if not link.is_lost.is_set()]
+
     async def _run(self) -> None:
-        async with StoreProxy(self._upstream_port) as proxy:
+        async with self._proxy as proxy:
             proxy.on_link = self._on_link
             self.port = proxy.port
             self._loop = asyncio.get_running_loop()
