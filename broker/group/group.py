@@ -126,8 +126,8 @@ class Group(Core):
                 leave.retry_timer_fired(self)
 
     def _persisted(self, event: Persisted) -> None:
-        # The newest first: a static member replaced twice in one write that failed gets its ids
-        # back in turn.
+        # The newest first: when a deletion failed, the group is Empty again, and what was wanted
+        # before it, that it be stored as such, is wanted again.
         for purpose in reversed(self.end_write(event.token)):
             match purpose:
                 case SaveAssignments():

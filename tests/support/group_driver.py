@@ -395,6 +395,9 @@ class GroupDriver:
                     del self.timers[key]
                 case Persist():
                     assert self.write is None, "two writes at once"
+                    if self.stored is not None:
+                        assert effect.token > self.record.revision, "an old revision"
+                    assert effect.record is None or effect.record.revision == effect.token
                     self.write = begun = effect
                 case StateChanged():
                     self.changes.append(effect)

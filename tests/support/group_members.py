@@ -45,8 +45,12 @@ class Witness:
 
     def saw(self, delivery: Delivery) -> None:
         """Told means stored: whatever happens next, a restart finds this generation or a later."""
-        assert self.g.record.identity == delivery.identity
-        assert self.g.record.generation_id >= delivery.generation, f"{delivery} is not stored"
+        record = self.g.record
+        assert record.identity == delivery.identity
+        assert record.generation_id >= delivery.generation, f"{delivery} is not stored"
+        if record.generation_id == delivery.generation:
+            stored = {member.member_id: member.assignment for member in record.members}
+            assert frozenset(stored[delivery.member_id]) == delivery.partitions
         if delivery not in self.deliveries:
             self.deliveries.append(delivery)
 
@@ -135,6 +139,16 @@ class Consumer:
                 assignments=self._assignments(),
             )
         )
+
+    def send_old_generation(self) -> None:
+        """What a delayed request of an earlier generation does: nothing."""
+        old = self.generation - 1
+        sync: Call[SyncAnswer] = self.g.call(f"{self.name} syncs generation {old}")
+        self.g.send(Sync(sync, self.member_id, self.instance, old, assignments=(("x", b"1"),)))
+        heartbeat: Call[HeartbeatAnswer] = self.g.call(f"{self.name} heartbeats generation {old}")
+        self.g.send(Heartbeat(heartbeat, self.member_id, self.instance, old))
+        assert sync.answer.error is not ErrorCode.NONE
+        assert heartbeat.answer.error is not ErrorCode.NONE
 
     def send_heartbeat(self) -> None:
         call: Call[HeartbeatAnswer] = self.g.call(f"{self.name} heartbeats")

@@ -202,3 +202,20 @@ def test_2_23_deleted_while_an_earlier_write_is_under_way() -> None:
     g.write_done()
     assert call.answer.error is ErrorCode.NONE
     assert g.stored is None
+
+
+def test_2_23_a_deletion_that_fails_leaves_a_group_that_is_still_to_be_stored() -> None:
+    g = GroupDriver()
+    g.form("s", options={"s": {"instance": "i"}})
+    g.hold_writes = True
+    g.join("s", member_id="", instance="i")  # a write that takes its time
+    g.leave_members(LeavingMember("", "i"))
+    delete = g.delete()
+    g.write_done()
+    assert g.record.state == "Stable"
+    g.write_done(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert delete.answer.error is ErrorCode.NOT_COORDINATOR
+    g.assert_state("Empty")
+    g.hold_writes = False
+    g.sleep(5_000)
+    assert g.record.state == "Empty"

@@ -37,7 +37,7 @@ PROTOCOLS: list[Protocols] = [
 ]
 FAULTS = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR]
 CONSUMERS = range(5)
-INSTANCES = {3: "i", 4: "j"}
+INSTANCES = {0: "h", 2: "i", 4: "j"}
 consumers = st.sampled_from(CONSUMERS)
 
 
@@ -65,7 +65,9 @@ class RandomMembers(RuleBasedStateMachine):
 
     @rule(
         which=consumers,
-        what=st.sampled_from(["join", "sync", "leave", "crash", "lose connection"]),
+        what=st.sampled_from(
+            ["join", "sync", "leave", "crash", "restart", "lose connection", "old generation"]
+        ),
         protocols=st.sampled_from(PROTOCOLS),
         version=st.sampled_from([3, 8, 9]),
     )
@@ -81,11 +83,15 @@ class RandomMembers(RuleBasedStateMachine):
                 consumer.send_sync()
             case "leave":
                 consumer.send_leave()
-            case "crash":  # a new process starts; the old one is only asleep
+            case "crash" | "restart":  # a new process; the old one is only asleep
                 if consumer.member_id:
                     self.ghosts.append(consumer.ghost())
                 consumer.is_dead = False
                 consumer.forget()
+                if what == "restart":
+                    consumer.send_join()
+            case "old generation":
+                consumer.send_old_generation()
             case _:
                 consumer.lose_calls()
 

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.errors import ErrorCode
+from broker.group.events import Persisted
 from broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
 
@@ -186,6 +187,20 @@ def test_2_16_the_outcome_is_dropped_when_the_generation_changed(outcome: ErrorC
     g.write_done()
     assert a.answer.assignment == b"new"
     assert g.record.generation_id == 2
+
+
+def test_2_16_an_outcome_that_belongs_to_no_write_is_ignored() -> None:
+    g = joined("a")
+    g.hold_writes = True
+    call = g.sync("a", {"a": b"1"})
+    assert g.write is not None
+    for token in (g.write.token - 1, g.write.token + 1):
+        g.send(Persisted(token))
+        assert call.is_parked
+    g.write_done()
+    assert call.answer.assignment == b"1"
+    g.send(Persisted(g.record.revision, ErrorCode.KAFKA_STORAGE_ERROR))  # reported twice
+    g.assert_state("Stable")
 
 
 # 17. Who does not sync

@@ -46,7 +46,7 @@ def two_groups() -> GroupDriver:
     """Stable `g`, and `simple`, which only has offsets."""
     g = GroupDriver()
     g.form("a")
-    g.group_id = "simple"
+    g.group_id, g.stored = "simple", None  # the driver's store holds one group
     assert g.check_commit() is ErrorCode.NONE
     g.commit("t", 0, new_commit(1, g.now))
     return g
