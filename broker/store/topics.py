@@ -20,14 +20,17 @@ from broker.store.streams import CONTROL_TIMEOUT
 
 CHANGES_KEPT = 10_000
 
+# Deleting topics and lowering retention make room: they have to work in a full store too.
+_EVEN_IF_FULL = "#!lua flags=allow-oom\n"
 _REPLACE = (
-    "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
+    _EVEN_IF_FULL + "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
     "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) return 1 end return 0"
 )
 _REMOVE = (
-    "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
+    _EVEN_IF_FULL + "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
     "return redis.call('HDEL', KEYS[1], ARGV[1]) end return 0"
 )
+_CALL = _EVEN_IF_FULL + "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
@@ -87,7 +90,8 @@ class TopicStore:
         """The last step of a deletion. The next topic of this name is another incarnation."""
         # Only ever ahead of the record: a crash in between costs a number, not a log.
         if await self.incarnation(record.name) <= record.incarnation:
-            await self._call("HSET", keys.INCARNATIONS, record.name, record.incarnation + 1)
+            words = ("HSET", record.name, record.incarnation + 1)
+            await self._call("EVAL", _CALL, 1, keys.INCARNATIONS, *words)
         return bool(await self._call("EVAL", _REMOVE, 1, keys.TOPICS, record.name, _encode(record)))
 
     # --- broker configuration ---
@@ -123,8 +127,8 @@ class TopicStore:
     # --- changes ---
 
     async def announce(self, change: Change) -> None:
-        words = ("MAXLEN", "~", CHANGES_KEPT, "*", "c", _encode(change))
-        await self._call("XADD", keys.CHANGES, *words)
+        words = ("XADD", "MAXLEN", "~", CHANGES_KEPT, "*", "c", _encode(change))
+        await self._call("EVAL", _CALL, 1, keys.CHANGES, *words)
 
     async def last_change(self) -> bytes:
         """Where the change stream stands: read before loading, so that nothing is missed."""

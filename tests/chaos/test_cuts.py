@@ -20,7 +20,7 @@ from broker.log.partition import PartitionLog
 from broker.wire.batch import headers
 from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
 from tests.support.log_host import Host, append, begin, stored
-from tests.support.proof import Follower, _prove_partition, _values, prove
+from tests.support.proof import Follower, prove, prove_partition, written_by
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.redis_server import RedisServer, start_redis
@@ -116,7 +116,11 @@ class Faults:
         def then() -> None:
             self._note("reply late")
             delay = self._random.uniform(0, 0.3)
-            asyncio.get_running_loop().call_later(delay, link.replies.release)
+            asyncio.get_running_loop().call_later(delay, release)
+
+        def release() -> None:
+            link.replies.release()
+            self(link)  # it lives on, until something else happens to it
 
         link.replies.stop_after(60 + after // 40, then)
 
@@ -217,8 +221,8 @@ async def cut_and_prove(store: RedisServer, seed: int, seconds: float) -> dict[s
             assert entry.base == expected
             for header in headers(entry.blob):
                 expected = header.next_offset
-        values = _values(b"".join(entry.blob for entry in entries))
-        _prove_partition(0, values, [writer.report for writer in writers])
+        values = written_by(b"".join(entry.blob for entry in entries))
+        prove_partition(0, values, [writer.report for writer in writers])
         acknowledged = sum(sent.offset >= 0 for writer in writers for sent in writer.report.sent)
         assert acknowledged > 50
     return faults.happened

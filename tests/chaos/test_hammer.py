@@ -20,7 +20,7 @@ from broker.log.state import LogState
 from broker.wire.batch import headers
 from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
 from tests.support.log_host import Host, WaitedAppend, stored
-from tests.support.proof import Follower, _prove_partition, _values, prove
+from tests.support.proof import Follower, prove, prove_partition, written_by
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.redis_server import RedisServer, start_redis
@@ -198,8 +198,8 @@ def test_log_objects_of_several_processes_on_one_stream(store: RedisServer, tmp_
                 assert entry.base == expected
                 for header in headers(entry.blob):
                     expected = header.next_offset
-            values = _values(b"".join(entry.blob for entry in entries))
+            values = written_by(b"".join(entry.blob for entry in entries))
             assert len(values) == sum(sent.count for report in reports for sent in report.sent)
-            _prove_partition(0, values, reports)
+            prove_partition(0, values, reports)
 
     asyncio.run(run())

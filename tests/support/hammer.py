@@ -11,6 +11,7 @@ or a lost connection everything unanswered is sent again, in order, perhaps to a
 Otherwise nothing is ever sent twice, so that a record the log holds twice is the broker's doing.
 """
 
+import os
 import random
 import select
 import subprocess
@@ -39,8 +40,6 @@ NOT_THERE = (ConnectionError, TimeoutError, OSError)
 RETRIABLE = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # because something before it failed
 }
 
@@ -262,7 +261,7 @@ def worker_ports(broker: Broker) -> list[int]:
 
 def _was_told_to_stop() -> bool:
     readable, _, _ = select.select([sys.stdin], [], [], 0)
-    return bool(readable) and not sys.stdin.buffer.read1(1)
+    return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
 class HammerProcess:

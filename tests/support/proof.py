@@ -61,7 +61,7 @@ class Follower:
         self._fault: BaseException | None = None
         self.offset = 0
         self.lost_connections = 0
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -123,8 +123,8 @@ def prove(
     for partition in partitions:
         blobs = [read_whole(port, topic, partition) for port in ports]
         assert all(blob == blobs[0] for blob in blobs), "workers serve different bytes"
-        values = _values(blobs[0])
-        _prove_partition(partition, values, reports)
+        values = written_by(blobs[0])
+        prove_partition(partition, values, reports)
         digests[partition] = hashlib.sha256(blobs[0]).hexdigest()
         ends[partition] = len(values)
         total += len(values)
@@ -134,9 +134,9 @@ def prove(
     return total
 
 
-def _values(blob: bytes) -> list[bytes]:
+def written_by(blob: bytes) -> list[bytes]:
     """Who wrote which offset."""
-    values = []
+    values: list[bytes] = []
     for batch in split_batches(blob):
         for record in read_records(batch, DECODED_LIMIT):
             assert record.offset == len(values)
@@ -145,7 +145,7 @@ def _values(blob: bytes) -> list[bytes]:
     return values
 
 
-def _prove_partition(partition: int, values: list[bytes], reports: Sequence[Report]) -> None:
+def prove_partition(partition: int, values: list[bytes], reports: Sequence[Report]) -> None:
     where: dict[bytes, list[int]] = {}
     for offset, value in enumerate(values):
         where.setdefault(value, []).append(offset)
