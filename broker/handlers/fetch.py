@@ -3,6 +3,9 @@
 KIP-74: limits per response and partition, the first batch whole whatever its size. KIP-227: fetch
 sessions are declined (session id 0). KIP-320: leader epochs are checked. KIP-516: topic ids from
 v13. A waiting fetch is woken by appends, never by a poll; its timer only ends the wait.
+
+One Fetch of a connection at a time, as in Kafka: what follows could not be answered before it, and
+a client could ask for any amount of memory at once.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
     if request.session_id and request.session_epoch not in NO_SESSION_EPOCHS:
         call.reply(FetchResponse(error_code=FETCH_SESSION_ID_NOT_FOUND))
         return
+    call.connection.hold()
     topics = [_known_topic(broker, item) for item in request.topics]
     if None in topics:
         broker.logs.spawn(_look_up_and_start(broker, request, call))
@@ -301,3 +305,4 @@ class FetchCall:
             self._finished = True
             self._unpark()
             self.call.reply(self._response)
+            self.call.connection.go_on_soon()

@@ -32,6 +32,7 @@ log = logging.getLogger("moldau.server")
 RECEIVE_BUFFER = 256 * 1024
 FIRST_FRAME_MEMORY = 1 << 16
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
+MAX_BACKLOG = 8  # frames received behind one that holds the connection
 WRITE_HIGH_WATER = 1 << 20
 
 _receive_buffer = bytearray(RECEIVE_BUFFER)
@@ -221,8 +222,10 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, frame: bytearray) -> None:
         if self.closing:
             return
-        if self._backlog or self._read_paused:
+        if self._backlog or self._read_paused or self._held:
             self._backlog.append(frame)
+            if len(self._backlog) >= MAX_BACKLOG:
+                self._pause()
             return
         self._serve(frame)
 
@@ -301,13 +304,20 @@ class Connection(asyncio.BufferedProtocol):
                 self._budget.wait(self)
 
     def hold(self) -> None:
-        """Begin nothing more until `go_on`: what is being served decides about what follows."""
+        """Begin nothing more until `go_on`; reading goes on for a while, or nobody would notice
+        that the client is gone."""
         self._held = True
-        self._pause()
+
+    def go_on_soon(self) -> None:
+        """Once what is answered now has gone out, if the client takes it."""
+        self._loop.call_soon(self.go_on)
 
     def go_on(self) -> None:
         self._held = False
-        self.ease()
+        if self._read_paused:
+            self.ease()
+        else:
+            self._serve_backlog()
 
     def ease(self) -> None:
         """Go on reading if there is room again: first with what was received already."""
@@ -324,10 +334,13 @@ class Connection(asyncio.BufferedProtocol):
             self._budget.wait(self)
             return
         self._read_paused = False
-        while self._backlog and not self._read_paused and not self.closing:
-            self._serve(self._backlog.popleft())
+        self._serve_backlog()
         if not self._read_paused and not self.closing:
             self._transport.resume_reading()
+
+    def _serve_backlog(self) -> None:
+        while self._backlog and not (self._read_paused or self._held or self.closing):
+            self._serve(self._backlog.popleft())
 
     def pause_writing(self) -> None:
         self._write_paused = True

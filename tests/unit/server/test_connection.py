@@ -354,13 +354,44 @@ def test_nothing_is_begun_behind_one_that_holds_the_connection() -> None:
             await asyncio.sleep(0.05)
             assert len(recorder.calls) == 1
             (connection,) = connections
-            connection.go_on()
-            assert len(recorder.calls) == 3  # the third holds it again
+            connection.go_on_soon()
+            await until(lambda: len(recorder.calls) == 3)  # the third holds it again
             answer(recorder.calls[0])
             assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
             assert len(recorder.calls) == 3
             connection.go_on()
             await until(lambda: len(recorder.calls) == 4)
+
+    uvloop.run(run())
+
+
+def test_behind_one_that_holds_the_connection_little_is_read_and_its_end_is_seen() -> None:
+    async def run() -> None:
+        recorder = Recorder()
+
+        def holds(call: Call, frame: bytearray) -> None:
+            recorder(call, frame)
+            call.connection.hold()
+
+        lost: list[int] = []
+        async with served(holds) as (client, connections):
+            await send(client, framed(request(1)))
+            await until(lambda: len(recorder.calls) == 1)
+            recorder.calls[0].on_lost = lambda: lost.append(1)
+            (connection,) = connections
+            sending = asyncio.ensure_future(
+                send(client, framed(*(request(number, MIB) for number in range(2, 100))))
+            )
+            await asyncio.sleep(0.2)
+            assert not sending.done()
+            assert len(connection._backlog) <= module.MAX_BACKLOG + 1
+            sending.cancel()
+        async with served(holds) as (client, connections):
+            await send(client, framed(request(1)))
+            await until(lambda: len(recorder.calls) == 2)
+            recorder.calls[1].on_lost = lambda: lost.append(2)
+            client.close()
+            await until(lambda: lost == [1, 2])
 
     uvloop.run(run())
 
