@@ -145,20 +145,21 @@ class Worker:
     async def _listen(self) -> None:
         settings = self.settings
         loop = asyncio.get_running_loop()
-        for port, shared in ((settings.port, False), (settings.bootstrap_port, True)):
-            try:
-                server = await loop.create_server(
-                    self._connection, settings.host, port, backlog=BACKLOG, reuse_port=shared
-                )
-            except OSError as fault:
-                text = f"cannot listen on {settings.host}:{port}: {fault.strerror or fault}"
-                raise BootFailure(f"{text}; choose another --host or --port") from None
-            self._servers.append(server)
-        # For the supervisor's pings and the router: what a predecessor left behind is in the way.
+        try:
+            server = await loop.create_server(
+                self._connection, settings.host, settings.port, backlog=BACKLOG
+            )
+        except OSError as fault:
+            text = f"cannot listen on {settings.host}:{settings.port}: {fault.strerror or fault}"
+            raise BootFailure(f"{text}; choose another --host or --port") from None
+        self._servers.append(server)
+        # For the routers: what a predecessor left behind is in the way.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(settings.unix_socket)
         try:
-            local = await loop.create_unix_server(self._connection, settings.unix_socket)
+            local = await loop.create_unix_server(
+                self._connection, settings.unix_socket, backlog=BACKLOG
+            )
         except OSError as fault:
             raise BootFailure(f"cannot listen on {settings.unix_socket}: {fault}") from None
         self._servers.append(local)
