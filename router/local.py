@@ -20,7 +20,7 @@ from router.slots import owner_of
 
 GROUP, TRANSACTION = 0, 1
 FIRST_VERSION_WITH_MANY = 4
-_NOBODY = Endpoint(-1, "", -1)
+NO_NODE = -1
 
 
 def answer(
@@ -60,7 +60,10 @@ def find_coordinator(
 def _coordinator(key: str, key_type: int, brokers: Sequence[Endpoint], workers: int) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         text = f"there are no coordinators of type {key_type}"
-        return Coordinator(key, _NOBODY.node_id, "", _NOBODY.port, ErrorCode.INVALID_REQUEST, text)
+        return Coordinator(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_REQUEST, text)
+    if key_type == GROUP and not key:
+        text = "no group id"
+        return Coordinator(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_GROUP_ID, text)
     # One broker: what clients are told is the router, whoever coordinates behind it.
     node = brokers[0] if len(brokers) == 1 else brokers[owner_of(key, workers)]
     return Coordinator(key, node.node_id, node.host, node.port, 0, None)

@@ -11,8 +11,9 @@
     MORE     the head is too short to tell
     REFUSED  not served: the connection is closed, as the protocol has no other way to say so
 
-Only the header and the routing key are looked at; the body is passed on untouched. Requests that
-may have to be split are decoded, which is fine because they are short.
+The table of APIs says which kind an API is. Only the header and the routing key are looked at, and
+the body is passed on untouched. Requests that may have to be split are decoded, which is fine
+because they are short.
 
 Why SPREAD is its own kind: requests of one connection that append to a partition must reach the
 log in the order in which they were sent. When each goes to the leader of all it names, that is so.
@@ -23,7 +24,6 @@ all its further ones to one worker.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -31,29 +31,13 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from broker.placement import leader_of
-from broker.wire.apis import API_VERSIONS, APIS, Api
+from broker.wire.apis import API_VERSIONS, Api, Routing, lookup
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
 from router import peek
 from router.slots import owner_of
 
-FIND_COORDINATOR = 10
-OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 9, 15, 16, 42
-
-# The first field of their requests is the group id or the (nullable) transactional id.
-OWNED = frozenset(
-    {
-        8,  # OffsetCommit
-        OFFSET_FETCH,  # up to v7
-        11,  # JoinGroup
-        12,  # Heartbeat
-        13,  # LeaveGroup
-        14,  # SyncGroup
-        22,  # InitProducerId
-        47,  # OffsetDelete
-    }
-)
-LED = frozenset({peek.FETCH, peek.LIST_OFFSETS, peek.DELETE_RECORDS, peek.OFFSET_FOR_LEADER_EPOCH})
+OFFSET_FETCH, DESCRIBE_GROUPS, DELETE_GROUPS = 9, 15, 42
 
 # A routing key is within the first bytes: behind a client id, a transactional id and a topic.
 LONGEST_HEAD = 128 * 1024
@@ -62,6 +46,10 @@ LONGEST_SPLIT = 1 << 20
 LONGEST_CACHED_ID = 256
 
 _HEAD = struct.Struct(">hhih")
+
+# Looked at for every request: at hand, not through their class.
+_LOCAL, _LEADER, _EVERY = Routing.LOCAL, Routing.LEADER, Routing.EVERY
+_COORDINATOR, _COORDINATORS = Routing.COORDINATOR, Routing.COORDINATORS
 
 
 class Kind(Enum):
@@ -119,9 +107,8 @@ REFUSED = Plan(Kind.REFUSED)
 class Context:
     """What a plan depends on besides the request."""
 
-    def __init__(self, workers: int, apis: Mapping[int, Api] = APIS) -> None:
+    def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.apis = apis
         every = range(workers)
         self.owner = [Plan(Kind.OWNER, worker) for worker in every]
         self.leader = [Plan(Kind.LEADER, worker) for worker in every]
@@ -146,8 +133,8 @@ def plan(head: bytes, size: int, context: Context) -> Plan:
 
 def _plan(head: bytes, size: int, context: Context) -> Plan:
     key, version, _, client_id = _HEAD.unpack_from(head)
-    api = context.apis.get(key)
-    if api is None or not api.understands(version):
+    api = lookup(key, version)
+    if api is None:
         return LOCAL if key == API_VERSIONS else REFUSED
     at = _HEAD.size + max(client_id, 0)
     if at > size:
@@ -159,23 +146,24 @@ def _plan(head: bytes, size: int, context: Context) -> Plan:
         if tags:
             tags, at = read_uvarint(head, at - 1)
             at = skip_tags(head, at, size, tags)
-    if key == peek.PRODUCE:
-        return _produce(head, at, version, flexible, size, context)
-    if key in LED:
+    routing = api.routing
+    if routing is _LEADER:
+        if key == peek.PRODUCE:
+            return _produce(head, at, version, flexible, size, context)
         skipped = at + peek.before_topics(key, version)
         place = peek.first_place(head, skipped, flexible, peek.names_topics_by_id(key, version))
         if place is None:
             return ANY
         return context.leader[leader_of(place.topic, place.partition, context.workers)]
-    split = SPLITS.get(key)
-    if split is not None and version >= split.since:
-        return _split(head, at, size, api, version, split, context)
-    if key in OWNED:
+    if routing is _COORDINATORS and version >= SPLITS[key].since:
+        return _split(head, at, size, api, version, context)
+    if routing is _COORDINATOR or routing is _COORDINATORS:
+        # The first field of all of them; a transactional id may be null.
         name, _ = peek.string(head, at, flexible)
         return ANY if name is None else context.owner[owner(name, context.workers)]
-    if key in (API_VERSIONS, FIND_COORDINATOR):
+    if routing is _LOCAL:
         return LOCAL if len(head) == size else _rest_of(api, size, LONGEST_HEAD)
-    if key == LIST_GROUPS and context.workers > 1:
+    if routing is _EVERY and context.workers > 1:
         return EVERY if len(head) == size else _rest_of(api, size, LONGEST_HEAD)
     return ANY
 
@@ -219,13 +207,12 @@ def _produce(
     return Plan(Kind.SPREAD, leader_of(found.first.topic, 0, workers), True, answered)
 
 
-def _split(
-    head: bytes, at: int, size: int, api: Api, version: int, split: Split, context: Context
-) -> Plan:
+def _split(head: bytes, at: int, size: int, api: Api, version: int, context: Context) -> Plan:
     if len(head) < size:
         return _rest_of(api, size, LONGEST_SPLIT)
     header = read_request_header(head)
     request, _ = api.request_codec(version).decode(head, at)
+    split = SPLITS[api.key]
     elements = getattr(request, split.asked)
     by_owner: dict[int, list[Any]] = {}
     keys = []
