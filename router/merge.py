@@ -46,4 +46,7 @@ def _in_order(told: list[Any], keys: Sequence[str]) -> list[Any]:
 
 
 def _once(told: list[Any]) -> list[Any]:
-    return list({element.group_id: element for element in reversed(told)}.values())[::-1]
+    first: dict[str, Any] = {}
+    for element in told:
+        first.setdefault(element.group_id, element)
+    return list(first.values())

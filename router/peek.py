@@ -116,7 +116,8 @@ def produced(head: bytes, at: int, version: int, flexible: bool, size: int) -> P
         if len(head) == size:
             raise
         places = None  # too large to have come whole
-    return Produced(acks, first, places)
+    # A topic may name no partition.
+    return Produced(acks, places[0] if places else first, places)
 
 
 def _walk(head: bytes, at: int, flexible: bool, by_id: bool, size: int) -> list[Place] | None:
