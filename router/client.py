@@ -65,6 +65,7 @@ class Hub:
 
 class Client(asyncio.Protocol):
     __slots__ = (
+        "_all",
         "_any",
         "_blocked",
         "_draining",
@@ -100,7 +101,8 @@ class Client(asyncio.Protocol):
         self._stream: Upstream | None = None  # takes the rest of the current request
         self._left = 0  # bytes of which are still to come
         self._ready_bytes = 0
-        self._upstreams: dict[int, Upstream] = {}
+        self._all: set[Upstream] = set()
+        self._upstreams: dict[int, Upstream] = {}  # by the worker they lead to
         self._leaders: dict[int, Upstream] = {}  # whom a leader's requests go to
         self._any: Upstream | None = None
         self._home: Upstream | None = None  # once it has produced to several leaders at once
@@ -273,6 +275,7 @@ class Client(asyncio.Protocol):
     def _open(self, worker: int) -> Upstream:
         upstream = Upstream(self, worker, self._hub.loop)
         self._upstreams[worker] = upstream
+        self._all.add(upstream)
         self._blocked.add(upstream)
         self._hub.connect(upstream)
         return upstream
@@ -300,7 +303,7 @@ class Client(asyncio.Protocol):
                 gather.fail(part.worker)
                 continue
             upstream = upstream or self._open(part.worker)
-            upstream.expected.append(gather)
+            upstream.expected.append((gather, part.worker))
             upstream.send(part.frame)
         self.advance()
 
@@ -402,13 +405,13 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
-        for upstream in self._upstreams.values():
+        for upstream in self._all:
             upstream.set_reading()
         self._set_reading()
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
-        for upstream in self._upstreams.values():
+        for upstream in self._all:
             upstream.set_reading()
         self.advance()
         self._set_reading()
@@ -419,11 +422,31 @@ class Client(asyncio.Protocol):
     def is_idle(self) -> bool:
         return not self.turns
 
+    def upstream_failed(self, upstream: Upstream) -> None:
+        """A worker could not be reached, so nothing was sent: another one gets it all.
+
+        What only the one could have answered, the other refuses with NOT_COORDINATOR.
+        """
+        workers = self._hub.workers
+        workers.failed(upstream.worker)
+        self._forget(upstream)
+        chosen = workers.choose(upstream.worker)
+        if chosen is None or self.is_closed:
+            self.upstream_lost(upstream)
+            return
+        upstream.worker = chosen
+        self._hub.connect(upstream)
+
+    def _forget(self, upstream: Upstream) -> None:
+        """No further request of its worker goes there."""
+        if self._upstreams.get(upstream.worker) is upstream:
+            del self._upstreams[upstream.worker]
+
     def upstream_lost(self, upstream: Upstream) -> None:
         """A worker hung up: what it owes cannot come any more."""
         worker = upstream.worker
-        if self._upstreams.get(worker) is upstream:
-            del self._upstreams[worker]
+        self._all.discard(upstream)
+        self._forget(upstream)
         self._leaders = {at: each for at, each in self._leaders.items() if each is not upstream}
         if self._any is upstream:
             self._any = None
@@ -438,9 +461,10 @@ class Client(asyncio.Protocol):
             return
         if self._home is upstream:
             self._home = None
-        for gather in owed:
-            assert gather is not None
-            gather.fail(worker)
+        for wanted in owed:
+            assert wanted is not None
+            gather, meant = wanted
+            gather.fail(meant)
         self._blocked.discard(upstream)
         self.advance()
         self._set_reading()
@@ -477,9 +501,10 @@ class Client(asyncio.Protocol):
     def _leave(self) -> None:
         self.is_closed = True
         self._transport = None
-        upstreams, self._upstreams = self._upstreams, {}
-        for upstream in upstreams.values():
+        upstreams, self._all = self._all, set()
+        for upstream in upstreams:
             upstream.abort()
+        self._upstreams.clear()
         self._leaders.clear()
         self._blocked.clear()
         self.turns.clear()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from broker.wire.batch import Buffer
 from broker.wire.frame import LENGTH, peer_frame
+from router.health import PING
 
 if TYPE_CHECKING:
     from router.client import Client
@@ -31,6 +32,7 @@ log = logging.getLogger("moldau.router")
 
 WRITE_HIGH_WATER = 256 * 1024
 RETRY_S = 0.02
+SIGN_OF_LIFE_S = 30.0
 
 
 class Workers:
@@ -43,6 +45,10 @@ class Workers:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def failed(self, worker: int) -> None:
+        """Somebody could not reach it, and knows before we do."""
+        self._set(worker, False)
 
     def choose(self, preferred: int) -> int | None:
         """This worker, or the next one that is there; None when none is."""
@@ -79,8 +85,9 @@ class Workers:
                 await asyncio.sleep(RETRY_S)
                 continue
             self._set(worker, True)
-            # Lost is not gone: a worker also closes what is idle. Connecting again tells.
-            await sentinel.lost.wait()
+            await sentinel.until_lost()
+            # At once: nobody is to be sent to a worker that is not there.
+            self._set(worker, False)
 
     def _set(self, worker: int, is_up: bool) -> None:
         if self.is_up[worker] != is_up:
@@ -98,10 +105,24 @@ class Sentinel(asyncio.Protocol):
     """A connection that does nothing but end with its worker."""
 
     def __init__(self) -> None:
-        self.lost = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.set()
+        self._lost.set()
+
+    async def until_lost(self) -> None:
+        while not self._lost.is_set():
+            try:
+                async with asyncio.timeout(SIGN_OF_LIFE_S):
+                    await self._lost.wait()
+            except TimeoutError:
+                assert self._transport is not None
+                # So that the worker does not take it for idle and close it.
+                self._transport.write(PING)
 
 
 class Upstream(asyncio.Protocol):
@@ -125,8 +146,9 @@ class Upstream(asyncio.Protocol):
     def __init__(self, client: Client, worker: int, loop: asyncio.AbstractEventLoop) -> None:
         self.client = client
         self.worker = worker
-        # What the worker will answer, in order: None is passed on, a Gather takes its own.
-        self.expected: deque[Gather | None] = deque()
+        # What the worker will answer, in order: None is passed on; a Gather takes its own, as the
+        # answer of the worker that was meant.
+        self.expected: deque[tuple[Gather, int] | None] = deque()
         # Something was sent that has no reply; if it fails, the worker hangs up to say so.
         self.is_silent = False
         self._loop = loop
@@ -145,7 +167,7 @@ class Upstream(asyncio.Protocol):
             await self._loop.create_unix_connection(lambda: self, path)
         except OSError as fault:
             log.warning("worker %d cannot be reached: %s", self.worker, fault)
-            self.client.upstream_lost(self)
+            self.client.upstream_failed(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -231,13 +253,14 @@ class Upstream(asyncio.Protocol):
                 collected += data[start:at]
                 start = at
             if self._left == 0:
-                gather = expected.popleft()
-                if gather is None:
+                wanted = expected.popleft()
+                if wanted is None:
                     turns.popleft()
                 else:
                     assert collected is not None
                     self._collected = None
-                    gather.deliver(self.worker, bytes(collected[4:]))
+                    gather, meant = wanted
+                    gather.deliver(meant, bytes(collected[4:]))
         client.write(data, start, at)
 
     # --- the end ---
