@@ -125,7 +125,7 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = self._hub.loop.time()
         pending = self._pending
-        if pending or self._must_wait:
+        if pending:
             pending += data
             if len(pending) < self._enough or self._must_wait:
                 self._set_reading()
@@ -191,7 +191,8 @@ class Client(asyncio.Protocol):
             return
         if at < have and not self._draining:
             self._pending = bytearray(memoryview(data)[at:])
-        self._set_reading()
+        if at < have or self._blocked or len(self.turns) >= MAX_UNANSWERED:
+            self._set_reading()
 
     def _size_at(self, data: bytes, at: int, have: int) -> int | None:
         """The size of the request that begins there; None: that has not come yet."""
@@ -369,6 +370,8 @@ class Client(asyncio.Protocol):
             self._waits_for_all = False
         if self._pending:
             self._go_on()
+        if not self._reading:
+            self._set_reading()
 
     def _go_on(self) -> None:
         """Look at what was kept, if it can go now."""

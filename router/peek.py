@@ -106,10 +106,15 @@ def produced(head: bytes, at: int, version: int, flexible: bool, size: int) -> P
         _, at = string(head, at, flexible)  # transactional id
     (acks,) = _INT16.unpack_from(head, at)
     at += 6  # and the timeout
-    by_id = names_topics_by_id(PRODUCE, version)
-    first = first_place(head, at, flexible, by_id)
-    if first is None:
+    by_id = version >= 13
+    topics, inside = count(head, at, flexible)
+    if topics <= 0:
         return Produced(acks, None, [])
+    topic, inside = _topic(head, inside, flexible, by_id)
+    partitions, inside = count(head, inside, flexible)
+    first = Place(topic, _INT32.unpack_from(head, inside)[0] if partitions > 0 else 0)
+    if topics == 1 and partitions <= 1:  # nearly always: nothing to walk over
+        return Produced(acks, first, [first])
     try:
         places = _walk(head, at, flexible, by_id, size)
     except (IndexError, struct.error):

@@ -198,13 +198,15 @@ def _produce(
     leaders = context.produce if answered else context.produce_unanswered
     if workers == 1:
         return leaders[0]
-    first = leader_of(*found.first, workers)
-    if found.places is not None and all(
-        leader_of(*place, workers) == first for place in found.places[1:]
+    topic, partition = found.first
+    first = leader_of(topic, partition, workers)
+    places = found.places
+    if places is not None and (
+        len(places) == 1 or all(leader_of(*place, workers) == first for place in places)
     ):
         return leaders[first]
     # The same worker for all producers of a topic: they do not meet in the store then.
-    return Plan(Kind.SPREAD, leader_of(found.first.topic, 0, workers), True, answered)
+    return Plan(Kind.SPREAD, leader_of(topic, 0, workers), True, answered)
 
 
 def _split(head: bytes, at: int, size: int, api: Api, version: int, context: Context) -> Plan:

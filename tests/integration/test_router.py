@@ -213,6 +213,24 @@ def test_a_parked_request_holds_back_nobody_else(routed: Broker) -> None:
         assert [record.value for record in records_in(found)] == [b"wake"]
 
 
+def test_many_requests_at_once(routed: Broker) -> None:
+    """More than are taken without an answer: the rest has to wait, and is not forgotten."""
+    ask = HeartbeatRequest(owned_by(1), 1, "nobody")
+    for mixed in (False, True):
+        count = 6000
+        data = b"".join(
+            request_frame(APIS[18], 3, number, "many", ApiVersionsRequest())
+            if mixed and number % 3
+            else request_frame(APIS[12], 4, number, "many", ask)
+            for number in range(count)
+        )
+        with socket.create_connection(("127.0.0.1", routed.port), 30) as connection:
+            sender = threading.Thread(target=connection.sendall, args=(data,))
+            sender.start()
+            assert [correlation_of(connection) for _ in range(count)] == list(range(count))
+            sender.join()
+
+
 def test_requests_in_any_pieces(routed: Broker) -> None:
     topic = new_topic(routed)
     partitions = [led_by(topic, 0), led_by(topic, 1)]
