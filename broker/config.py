@@ -45,7 +45,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     workers: int
     host: str
     port: int
-    bootstrap_port: int
     unix_socket: str
     brokers: list[Endpoint]
     redis_url: str
@@ -56,6 +55,21 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     inflight_bytes: int = 256 * MIB
     connection_inflight_bytes: int = 32 * MIB
     snapshot_entries: int = 1000
+    log_level: str = "info"
+    log_json: bool = False
+
+
+class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All that one router process is told: one JSON line on its standard input."""
+
+    index: int
+    host: str
+    port: int
+    unix_socket: str
+    worker_sockets: list[str]
+    brokers: list[Endpoint]
+    max_request_bytes: int = 100 * MIB
+    max_idle_ms: int = 600_000
     log_level: str = "info"
     log_json: bool = False
 
@@ -118,7 +132,6 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
             workers=self.workers,
             host=self.host,
             port=self.worker_port(index),
-            bootstrap_port=self.port,
             unix_socket=unix_socket,
             brokers=self.endpoints(),
             redis_url=redis_url,
@@ -129,6 +142,23 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
             inflight_bytes=self.inflight_bytes,
             connection_inflight_bytes=self.connection_inflight_bytes,
             snapshot_entries=self.snapshot_entries,
+            log_level=self.log_level,
+            log_json=self.log_json,
+        )
+
+    def router(
+        self, index: int, *, unix_socket: str, worker_sockets: list[str], max_idle_ms: int
+    ) -> RouterSettings:
+        """The settings of router `index`."""
+        return RouterSettings(
+            index=index,
+            host=self.host,
+            port=self.port,
+            unix_socket=unix_socket,
+            worker_sockets=worker_sockets,
+            brokers=self.endpoints(),
+            max_request_bytes=self.max_request_bytes,
+            max_idle_ms=max_idle_ms,
             log_level=self.log_level,
             log_json=self.log_json,
         )

@@ -127,7 +127,7 @@ OPTIONS: tuple[Option, ...] = (
         "routers",
         _integer(1, 64),
         "N",
-        "router processes (1); no effect yet: workers share PORT",
+        "router processes (1), which share PORT",
         _LISTEN,
     ),
     Option(

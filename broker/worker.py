@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
-from typing import NoReturn
 
 import msgspec
 import uvloop
@@ -33,6 +30,7 @@ from broker.log.housekeeping import Housekeeping
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
 from broker.logs_format import set_up_logging
+from broker.process import fail, prepare_process, say_ready, watch_parent
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.store.store import Store
@@ -41,7 +39,6 @@ from broker.store.watch import Watcher
 
 log = logging.getLogger("moldau.worker")
 
-BOOT_FAILED = 3
 DRAIN_SECONDS = 8.0
 IDLE_CHECK_SECONDS = 60.0
 OFFSETS_CHECK_SECONDS = 600.0
@@ -148,20 +145,21 @@ class Worker:
     async def _listen(self) -> None:
         settings = self.settings
         loop = asyncio.get_running_loop()
-        for port, shared in ((settings.port, False), (settings.bootstrap_port, True)):
-            try:
-                server = await loop.create_server(
-                    self._connection, settings.host, port, backlog=BACKLOG, reuse_port=shared
-                )
-            except OSError as fault:
-                text = f"cannot listen on {settings.host}:{port}: {fault.strerror or fault}"
-                raise BootFailure(f"{text}; choose another --host or --port") from None
-            self._servers.append(server)
-        # For the supervisor's pings and the router: what a predecessor left behind is in the way.
+        try:
+            server = await loop.create_server(
+                self._connection, settings.host, settings.port, backlog=BACKLOG
+            )
+        except OSError as fault:
+            text = f"cannot listen on {settings.host}:{settings.port}: {fault.strerror or fault}"
+            raise BootFailure(f"{text}; choose another --host or --port") from None
+        self._servers.append(server)
+        # For the routers: what a predecessor left behind is in the way.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(settings.unix_socket)
         try:
-            local = await loop.create_unix_server(self._connection, settings.unix_socket)
+            local = await loop.create_unix_server(
+                self._connection, settings.unix_socket, backlog=BACKLOG
+            )
         except OSError as fault:
             raise BootFailure(f"cannot listen on {settings.unix_socket}: {fault}") from None
         self._servers.append(local)
@@ -208,8 +206,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        say_ready()
         log.info("worker %d serves on port %d", self.settings.index, self.settings.port)
         # What lives now lives on, and requests leave no cycles behind: look seldom.
         gc.collect()
@@ -219,15 +216,8 @@ class Worker:
 
     async def _watch_parent(self) -> None:
         """Standard input ends when the supervisor does."""
-        loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-
-        def readable() -> None:
-            if not os.read(0, 4096):
-                loop.remove_reader(0)
-                ended.set()
-
-        loop.add_reader(0, readable)
+        watch_parent(ended.set)
         await ended.wait()
         log.error("the supervisor is gone, leaving")
         self._parent_gone = True
@@ -301,36 +291,18 @@ async def serve(settings: WorkerSettings) -> None:
     await worker.shutdown()
 
 
-def prepare_process() -> None:
-    """As many descriptors as allowed; keep freed memory instead of giving it back each time."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # Frames of 128 KB and more would be mapped and unmapped one by one (332 us against 57 us).
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        for parameter, value in ((-3, 32 << 20), (-1, 256 << 20), (-2, 16 << 20)):
-            libc.mallopt(parameter, value)
-
-
-def fail(reason: str) -> NoReturn:
-    sys.stderr.write(f"moldau worker: {reason}\n")
-    sys.stderr.flush()
-    sys.exit(BOOT_FAILED)
-
-
 def main() -> None:
     line = sys.stdin.buffer.readline()
     try:
         settings = msgspec.json.decode(line, type=WorkerSettings)
     except msgspec.MsgspecError as fault:
-        fail(f"no settings on standard input: {fault}")
+        fail("worker", f"no settings on standard input: {fault}")
     set_up_logging(f"worker-{settings.index}", settings.log_level, json=settings.log_json)
     prepare_process()
     try:
         uvloop.run(serve(settings))
     except (BootFailure, MoldauError) as fault:
-        fail(str(fault))
+        fail("worker", str(fault))
 
 
 if __name__ == "__main__":

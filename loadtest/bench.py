@@ -5,6 +5,7 @@ produce  pre-encoded Produce frames over several connections; baseline: XADD of 
 fetch    the tail (from the worker's cache) and the start of a log (from the store, when the log is
          larger than the cache); baselines:
          a bare uvloop server that sends as many bytes, and XRANGE of the same entries
+router   small requests (heartbeats, produce) through the router; baseline: directly to the workers
 latency  one small record at a time, from the produce call to a waiting consumer; baseline: the
          round trip to a bare uvloop server
 groups   members on connections of their own: groups form, rebalance, heartbeat in a closed loop;
@@ -33,6 +34,7 @@ from loadtest.latency import echo_latency, record_latency
 from loadtest.measure import CpuMeter, Figure, show, size_name, table
 from loadtest.producing import ProduceBench
 from loadtest.replay import Totals
+from loadtest.routing import RouterBench
 from loadtest.target import Target, TargetError, own, running
 
 EPILOG = """\
@@ -40,6 +42,7 @@ examples:
   moldau bench produce                          a broker of its own, all sizes
   moldau bench produce --size 16384 --repeat 5  one size, five times
   moldau bench fetch --bootstrap 127.0.0.1:9092 a broker that runs already
+  moldau bench router --workers 2               the second hop
   moldau bench latency --rate 1000              open loop, 1,000 records a second
   moldau bench groups                           one group of 10, 100, 1,000; 2,000 groups of 2
   moldau bench groups --members 2 --groups 500  500 groups of 2 members
@@ -48,12 +51,19 @@ examples:
 PRODUCE_SIZES = [1024, 16384, 65536, 262144]
 FETCH_SIZES = [16384, 65536]
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of each, how many
+ROUTER_SIZES = [1024]
+Bench = ProduceBench | FetchBench | RouterBench
+BENCHES: dict[str, tuple[type[Bench], list[int]]] = {
+    "produce": (ProduceBench, PRODUCE_SIZES),
+    "fetch": (FetchBench, FETCH_SIZES),
+    "router": (RouterBench, ROUTER_SIZES),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EPILOG
-    parser.add_argument("what", choices=["produce", "fetch", "latency", "groups"])
+    parser.add_argument("what", choices=["produce", "fetch", "router", "latency", "groups"])
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
@@ -105,13 +115,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace, target: Target) -> list[dict[str, Any]]:
-    produce = arguments.what == "produce"
-    sizes = arguments.size or (PRODUCE_SIZES if produce else FETCH_SIZES)
+    make, usual = BENCHES[arguments.what]
+    sizes = arguments.size or usual
     rows: list[dict[str, Any]] = []
     with Progress(transient=True, disable=arguments.json or not sys.stderr.isatty()) as progress:
         task = progress.add_task(arguments.what, total=len(sizes) * arguments.repeat)
         for size in sizes:
-            bench = (ProduceBench if produce else FetchBench)(target, arguments, size)
+            bench = make(target, arguments, size)
             rows += _repeat(bench, target, arguments.repeat, lambda: progress.advance(task))
     return rows
 
@@ -156,7 +166,7 @@ def _measure_groups(arguments: argparse.Namespace, target: Target) -> list[dict[
 
 
 def _repeat(
-    bench: ProduceBench | FetchBench, target: Target, repeat: int, step: Callable[[], None]
+    bench: Bench, target: Target, repeat: int, step: Callable[[], None]
 ) -> list[dict[str, Any]]:
     """Each series of the bench (baseline and broker in turn), `repeat` times."""
     series: dict[str, list[dict[str, float]]] = {}
@@ -165,9 +175,8 @@ def _repeat(
             for name, load in bench.loads():
                 meter = CpuMeter(target.pids)
                 totals: Totals = uvloop.run(load())
-                series.setdefault(name, []).append(
-                    _figures(totals, meter.stop(), bench.bytes_of(totals))
-                )
+                cpu = {role: used for role, used in meter.stop().items() if role in bench.roles}
+                series.setdefault(name, []).append(_figures(totals, cpu, bench.bytes_of(totals)))
             step()
     baselines = {name: runs for name, runs in series.items() if name in bench.baselines.values()}
     rows = []

@@ -32,6 +32,7 @@ class FetchBench:
     """One batch size. A log is written first, then read."""
 
     baselines = {TAIL: ECHO, COLD: RAW}  # noqa: RUF012
+    roles = ("worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
         self._target = target

@@ -58,6 +58,7 @@ class ProduceBench:
     """One batch size. A topic of its own, emptied between runs."""
 
     baselines = {BROKER: RAW}  # noqa: RUF012
+    roles = ("worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
         self._target = target

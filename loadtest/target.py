@@ -32,10 +32,16 @@ class Target(NamedTuple):
     worker_pids: list[int]
     store_pids: list[int]
     store_url: str | None
+    router_pids: list[int]
 
     @property
     def pids(self) -> dict[str, list[int]]:
-        return {"worker": self.worker_pids, "store": self.store_pids, "client": [os.getpid()]}
+        return {
+            "router": self.router_pids,
+            "worker": self.worker_pids,
+            "store": self.store_pids,
+            "client": [os.getpid()],
+        }
 
 
 def running(bootstrap: str) -> Target:
@@ -46,7 +52,7 @@ def running(bootstrap: str) -> Target:
     try:
         status = ask_status(control_socket(runtime_dir(os.environ), int(port)))
     except NotRunningError:
-        return Target(host, int(port), [], [], None)
+        return Target(host, int(port), [], [], None, [])
     return _from_status(status, host, int(port))
 
 
@@ -56,7 +62,14 @@ def _from_status(status: dict[str, object], host: str, port: int) -> Target:
     for process in processes:
         by_role.setdefault(process["role"], []).append(process["pid"])
     store = json.loads(json.dumps(status["store"]))
-    return Target(host, port, by_role.get("worker", []), by_role.get("store", []), store["url"])
+    return Target(
+        host,
+        port,
+        by_role.get("worker", []),
+        by_role.get("store", []),
+        store["url"],
+        by_role.get("router", []),
+    )
 
 
 def _free_port(count: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from broker.config import ConfigError, ServeSettings, load_settings
+from broker.configs import BrokerConfig
 from broker.configs.catalogue import InvalidConfig
 from broker.configs.validate import validate_static
 from broker.logs_format import set_up_logging
@@ -28,14 +29,17 @@ from router.runtime import (
     check_socket_path,
     control_socket,
     ensure_runtime_dir,
+    router_socket,
     take_lock,
     worker_socket,
 )
+from router.slots import slots_of
 from router.supervisor import BootError, Stages, Supervisor
 
 logger = logging.getLogger("moldau.supervisor")
 
 WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
+ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "router.router")
 # A predecessor that was killed leaves its socket behind, and its workers may need a moment.
 PREDECESSOR_PATIENCE_S = 5.0
 
@@ -54,7 +58,8 @@ RELOADABLE = (
 )
 
 DESCRIPTION = """\
-Start a broker: workers that any Kafka client can talk to, and the store that keeps their logs.
+Start a broker: a router at the port clients know, workers behind it that any Kafka client can talk
+to directly too, and the store that keeps their logs.
 It prints one line, `moldau ready …`, when clients can connect.
 """
 
@@ -75,7 +80,7 @@ A flag wins over the environment, the environment over the file.
 
 signals:
   SIGTERM, SIGINT   answer what is in flight, stop everything, exit 0 within 10 s
-  SIGHUP            read the file again; workers that are to be told something new restart one
+  SIGHUP            read the file again; processes that are to be told something new restart one
                     after another (ports, store and number of processes need a new start)
 
 exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message says why)
@@ -122,12 +127,11 @@ def _log_as(settings: ServeSettings) -> None:
 
 
 def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
-    if settings.routers != 1:
-        logger.warning("--routers has no effect yet: the workers share the bootstrap port")
     runtime_dir = ensure_runtime_dir(os.environ)
     control = control_socket(runtime_dir, settings.port)
     sockets = [worker_socket(runtime_dir, settings.port, i) for i in range(settings.workers)]
-    for path in (control, *sockets):
+    pinged = [router_socket(runtime_dir, settings.port, i) for i in range(settings.routers)]
+    for path in (control, *sockets, *pinged):
         check_socket_path(path)
     _claim_ports(settings, runtime_dir, control)
 
@@ -147,13 +151,19 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     else:
         url = settings.redis
         facts = _external_store(url)
-    stages.append(worker_specs(settings, url, sockets))
+
+    def serving() -> list[ChildSpec]:
+        # One stage: a router is ready when the workers are, and both are told to stop at once, so
+        # that what is parked in a worker is answered through the router.
+        return worker_specs(settings, url, sockets) + router_specs(settings, sockets, pinged)
+
+    stages.append(serving())
 
     def reload() -> Stages:
         nonlocal settings
         settings = reloaded(settings, read_settings(arguments))
         _log_as(settings)
-        return [worker_specs(settings, url, sockets)]
+        return [serving()]
 
     async def supervise() -> None:
         await Supervisor(
@@ -169,7 +179,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     try:
         asyncio.run(supervise())
     finally:
-        for path in sockets:
+        for path in (*sockets, *pinged):
             path.unlink(missing_ok=True)
 
 
@@ -181,6 +191,7 @@ def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> 
             role="worker",
             index=index,
             port=settings.worker_port(index),
+            slots=tuple(slots_of(index, settings.workers)),
             argv=WORKER_ARGV,
             # Not the current directory: it may hold a package called `broker` of its own.
             env={**embedded.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
@@ -190,6 +201,32 @@ def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> 
             ping=settings.worker_address(index),
         )
         for index, path in enumerate(sockets)
+    ]
+
+
+def router_specs(
+    settings: ServeSettings, sockets: Sequence[Path], pinged: Sequence[Path]
+) -> list[ChildSpec]:
+    """How to start the routers."""
+    max_idle_ms = BrokerConfig(settings.broker).get_int("connections.max.idle.ms")
+    return [
+        ChildSpec(
+            role="router",
+            index=index,
+            port=settings.port,
+            argv=ROUTER_ARGV,
+            env={**embedded.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
+            stdin_line=msgspec.json.encode(
+                settings.router(
+                    index,
+                    unix_socket=str(path),
+                    worker_sockets=[str(each) for each in sockets],
+                    max_idle_ms=max_idle_ms,
+                )
+            ),
+            ping=str(path),
+        )
+        for index, path in enumerate(pinged)
     ]
 
 

@@ -57,7 +57,7 @@ def _print_tables(status: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    processes = Table("process", "pid", "port", "state", "uptime", "restarts")
+    processes = Table("process", "pid", "port", "state", "uptime", "restarts", "slots")
     for process in status["processes"]:
         name = process["role"]
         if name in ("worker", "router"):
@@ -69,6 +69,7 @@ def _print_tables(status: dict[str, Any]) -> None:
             process["state"],
             _duration(process["uptime_s"]),
             str(process["restarts"]),
+            _slots(process["slots"]),
         )
     store = Table("store", "", show_header=False)
     for key, value in status["store"].items():
@@ -77,6 +78,14 @@ def _print_tables(status: dict[str, Any]) -> None:
     console.print(processes)
     console.print("store", style="bold")
     console.print(store)
+
+
+def _slots(owned: list[int] | None) -> str:
+    """The slots of a worker: all of them are in --json."""
+    if not owned:
+        return "-"
+    first = ", ".join(str(number) for number in owned[:3])
+    return first if len(owned) <= 3 else f"{first} … {owned[-1]} ({len(owned)})"
 
 
 def _duration(seconds: float) -> str:

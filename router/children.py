@@ -59,6 +59,8 @@ class ChildSpec:
     index: int
     argv: Sequence[str]
     port: int | None = None
+    # The slots of groups and transactional ids it owns, for the status.
+    slots: tuple[int, ...] | None = None
     # Added to the supervisor's own environment.
     env: Mapping[str, str] = field(default_factory=dict)
     # Written to the child's standard input, which then stays open as its life-line.

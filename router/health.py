@@ -1,4 +1,4 @@
-"""Is a worker still answering? Asked over a socket of its own with the cheapest request there is.
+"""Is a worker or a router still answering? Asked on its own socket, by the cheapest request.
 
 A new connection each time: one that is kept may be held back while the worker is busy, which is
 not the same as hanging.
@@ -8,7 +8,7 @@ import asyncio
 import struct
 
 # ApiVersions v0, correlation id 0, no client id: every worker answers it without the store.
-_PING = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+PING = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
 async def answers(address: str | tuple[str, int], patience_s: float) -> bool:
@@ -23,7 +23,7 @@ async def answers(address: str | tuple[str, int], patience_s: float) -> bool:
             else:
                 reader, writer = await asyncio.open_connection(*address)
             try:
-                writer.write(_PING)
+                writer.write(PING)
                 await reader.readexactly(8)
             finally:
                 writer.close()

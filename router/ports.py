@@ -1,6 +1,6 @@
 """Are the ports free? Asked before any worker starts.
 
-Workers share the bootstrap port with SO_REUSEPORT, which would also silently share it with
+Routers share the bootstrap port with SO_REUSEPORT, which would also silently share it with
 another broker of the same user: so it is tried here without.
 """
 

@@ -1,7 +1,7 @@
 """Where the processes of one `serve` meet: the runtime directory, and locks that outlive nobody.
 
-The runtime directory holds the control socket and the workers' unix sockets. It belongs to one
-user and nobody else may enter, since whoever can connect to them can act as a client.
+The runtime directory holds the control socket and the unix sockets of workers and routers. It
+belongs to one user and nobody else may enter: whoever can connect to them can act as a client.
 """
 
 import errno
@@ -64,6 +64,10 @@ def control_socket(directory: Path, port: int) -> Path:
 
 def worker_socket(directory: Path, port: int, index: int) -> Path:
     return directory / f"{port}-worker-{index}.sock"
+
+
+def router_socket(directory: Path, port: int, index: int) -> Path:
+    return directory / f"{port}-router-{index}.sock"
 
 
 def check_socket_path(path: Path) -> None:

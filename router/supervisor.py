@@ -4,9 +4,10 @@
        │            │             ▲
        └────────────┴─ SIGTERM ───┘        (a second SIGTERM or SIGINT does not wait any more)
 
-Children come in stages, each of which needs the ones before: the store, then the workers. A stage
-starts in parallel and the next one waits until all of it is ready; shutdown goes backwards. What
-the children do is not known here: a `ChildSpec` says how to start one and how to tell it is ready.
+Children come in stages, each of which needs the ones before: the store, then workers and routers.
+A stage starts in parallel and the next one waits until all of it is ready; shutdown goes backwards.
+What the children do is not known here: a `ChildSpec` says how to start one and how to tell that it
+is ready.
 
 - At the first start a child that ends before it is ready ends `serve` (BootError, exit code 3).
 - Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s; ten
@@ -171,6 +172,7 @@ class Supervisor:
             "uptime_s": round(time.monotonic() - self._started_at, 3),
             "restarts": 0,
             "state": str(self._state),
+            "slots": None,
         }
         return {
             "processes": [
@@ -184,6 +186,7 @@ class Supervisor:
                         "uptime_s": round(child.uptime_s, 3),
                         "restarts": child.restarts,
                         "state": str(child.state),
+                        "slots": child.spec.slots,
                     }
                     for child in self.children
                 ),

@@ -8,24 +8,9 @@ from __future__ import annotations
 
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.wire.apis import APIS
-from broker.wire.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
-
-# 4.0-IV3: user interfaces read the broker's version from it.
-METADATA_VERSION = "metadata.version"
-METADATA_LEVEL = 25
+from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.wire.served import api_versions
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    return ApiVersionsResponse(
-        api_keys=[ApiVersion(api.key, api.advertised_from, api.highest) for api in APIS.values()],
-        supported_features=[SupportedFeatureKey(METADATA_VERSION, 7, METADATA_LEVEL)],
-        finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(METADATA_VERSION, METADATA_LEVEL, METADATA_LEVEL)],
-    )
+    return api_versions()

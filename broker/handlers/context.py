@@ -13,7 +13,8 @@ from broker.groups import Groups
 from broker.handlers.deadlines import Deadlines
 from broker.log.logs import Logs
 from broker.log.retention import Retention
-from broker.log.topics import Topic, Topics, leader_of
+from broker.log.topics import Topic, Topics
+from broker.placement import leader_of
 from broker.store.store import Store
 from broker.store.topics import Change
 

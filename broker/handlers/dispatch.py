@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from broker.errors import ErrorCode
 from broker.handlers import (
     alter_configs,
     api_versions,
@@ -42,10 +41,9 @@ from broker.handlers import (
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.apis import API_VERSIONS, APIS, Api
-from broker.wire.frame import response_frame
-from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
+from broker.wire.served import unsupported_api_versions
 
 log = logging.getLogger("moldau.server")
 
@@ -150,14 +148,7 @@ def _refuse_version(call: Call) -> None:
     header = call.header
     known = APIS.get(header.api_key)
     if header.api_key == API_VERSIONS:
-        # In the v0 layout, naming what is spoken: the client asks again in a version it finds.
-        assert known is not None
-        answer = ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            api_keys=[ApiVersion(known.key, known.lowest, known.highest)],
-        )
-        call.parts = response_frame(known, 0, header.correlation_id, answer)
-        call.connection.answered(call)
+        call.reply_with(unsupported_api_versions(header.correlation_id))
         return
     name = known.name if known is not None else f"API {header.api_key}"
     log.warning("closing %s: %s v%d is not served", call.peer, name, header.api_version)

@@ -11,7 +11,8 @@ from typing import Any
 from broker.errors import StoreFault, StoreFull
 from broker.log.partition import PartitionLog
 from broker.log.tail import TailCache
-from broker.log.topics import Topic, Topics, leader_of
+from broker.log.topics import Topic, Topics
+from broker.placement import leader_of
 from broker.store import keys, resp
 from broker.store.store import Store
 from broker.store.streams import Entry

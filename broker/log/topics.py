@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.configs import (
@@ -54,11 +53,6 @@ class Topic:
 
     def key(self, partition: int) -> bytes:
         return keys.stream(self.record.name, self.record.incarnation, partition)
-
-
-def leader_of(topic: str, partition: int, workers: int) -> int:
-    """The worker that leads a partition: spread evenly, the same in every process."""
-    return (zlib.crc32(topic.encode()) + partition) % workers
 
 
 def check_name(name: str) -> None:

@@ -22,7 +22,13 @@ import msgspec
 
 from broker.server.budget import Budget
 from broker.wire.batch import Buffer
-from broker.wire.frame import LENGTH, RequestHeader, read_request_header, response_frame
+from broker.wire.frame import (
+    LENGTH,
+    PEER_ADDRESS,
+    RequestHeader,
+    read_request_header,
+    response_frame,
+)
 from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
@@ -105,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = False
         self.last_active = 0.0
         self.peer = "?"
+        self._is_local = False
 
     # --- receiving ---
 
@@ -113,7 +120,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         name = transport.get_extra_info("peername")
-        self.peer = str(name[0]) if isinstance(name, tuple) else "unix"
+        # A unix socket's other end is a router, which tells whom it speaks for.
+        self._is_local = not isinstance(name, tuple)
+        self.peer = "unix" if self._is_local else str(name[0])
         self.last_active = self._loop.time()
         self._connections.add(self)
 
@@ -235,6 +244,9 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedMessage as fault:
             log.warning("closing %s: %s", self.peer, fault)
             self.abort()
+            return
+        if header.api_key == PEER_ADDRESS and self._is_local:
+            self.peer = header.client_id or self.peer
             return
         size = len(frame)
         call = Call(self, header, size)

@@ -50,10 +50,10 @@ NEVER_FLEXIBLE = 1 << 15
 class Routing(Enum):
     """Who answers a request that arrives at the front door."""
 
-    LOCAL = "local"  # the process that got it
+    LOCAL = "local"  # the router itself
     LEADER = "leader"  # any worker, by preference the partition's leader
     ANY = "any"  # any worker
-    COORDINATOR = "coordinator"  # the worker that owns the group
+    COORDINATOR = "coordinator"  # the worker that owns the group or transactional id
     COORDINATORS = "coordinators"  # the owners of the groups it names: split and merged
     EVERY = "every"  # all workers, their answers merged
 
@@ -102,7 +102,7 @@ _ROWS = (
     Api(2, "ListOffsets", 1, 11, 6, list_offsets.ListOffsetsRequest,
         list_offsets.ListOffsetsResponse, Routing.LEADER),
     Api(3, "Metadata", 0, 13, 9, metadata.MetadataRequest, metadata.MetadataResponse,
-        Routing.LOCAL),
+        Routing.ANY),
     Api(8, "OffsetCommit", 2, 10, 8, offset_commit.OffsetCommitRequest,
         offset_commit.OffsetCommitResponse, Routing.COORDINATOR),
     Api(9, "OffsetFetch", 1, 10, 6, offset_fetch.OffsetFetchRequest,
@@ -130,11 +130,11 @@ _ROWS = (
     Api(21, "DeleteRecords", 0, 2, 2, delete_records.DeleteRecordsRequest,
         delete_records.DeleteRecordsResponse, Routing.LEADER),
     Api(22, "InitProducerId", 0, 5, 2, init_producer_id.InitProducerIdRequest,
-        init_producer_id.InitProducerIdResponse, Routing.ANY),
+        init_producer_id.InitProducerIdResponse, Routing.COORDINATOR),
     Api(23, "OffsetForLeaderEpoch", 2, 4, 4, offset_for_leader_epoch.OffsetForLeaderEpochRequest,
         offset_for_leader_epoch.OffsetForLeaderEpochResponse, Routing.LEADER),
     Api(29, "DescribeAcls", 1, 3, 2, describe_acls.DescribeAclsRequest,
-        describe_acls.DescribeAclsResponse, Routing.LOCAL),
+        describe_acls.DescribeAclsResponse, Routing.ANY),
     Api(32, "DescribeConfigs", 1, 4, 4, describe_configs.DescribeConfigsRequest,
         describe_configs.DescribeConfigsResponse, Routing.ANY),
     Api(33, "AlterConfigs", 0, 2, 2, alter_configs.AlterConfigsRequest,
@@ -151,10 +151,10 @@ _ROWS = (
     Api(47, "OffsetDelete", 0, 0, NEVER_FLEXIBLE, offset_delete.OffsetDeleteRequest,
         offset_delete.OffsetDeleteResponse, Routing.COORDINATOR),
     Api(60, "DescribeCluster", 0, 2, 0, describe_cluster.DescribeClusterRequest,
-        describe_cluster.DescribeClusterResponse, Routing.LOCAL),
+        describe_cluster.DescribeClusterResponse, Routing.ANY),
     Api(75, "DescribeTopicPartitions", 0, 0, 0,
         describe_topic_partitions.DescribeTopicPartitionsRequest,
-        describe_topic_partitions.DescribeTopicPartitionsResponse, Routing.LOCAL),
+        describe_topic_partitions.DescribeTopicPartitionsResponse, Routing.ANY),
 )  # fmt: skip
 
 APIS: dict[int, Api] = {api.key: api for api in _ROWS}

@@ -21,6 +21,8 @@ _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of th
 _RESPONSE_HEAD = struct.Struct(">ii")
 JOIN_BELOW = 16384  # smaller responses are made one piece: that is cheaper than writing many
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
+# Not an API of Kafka: what a router says first on a worker's unix socket. See `peer_frame`.
+PEER_ADDRESS = 32767
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -100,3 +102,14 @@ def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int
     if position != len(frame):
         raise MalformedMessage(f"{len(frame) - position} bytes after the response")
     return correlation_id, message
+
+
+def peer_frame(host: str) -> bytes:
+    """Who the requests that follow on this connection come from, in a router's words.
+
+    A request header of the private API PEER_ADDRESS with the client's address in place of its
+    client id, and nothing after it; there is no reply. Workers take it on their unix sockets only:
+    over TCP it is an API that is not served.
+    """
+    name = host.encode()
+    return LENGTH.pack(_HEAD.size + len(name)) + _HEAD.pack(PEER_ADDRESS, 0, 0, len(name)) + name

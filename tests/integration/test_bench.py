@@ -47,6 +47,15 @@ def test_fetch_is_measured_against_an_echo_and_raw_xrange() -> None:
     assert runs["cold fetch"]["store us/req"]["median"] > 0
 
 
+def test_the_second_hop_is_measured_against_the_direct_way() -> None:
+    runs = _runs(_bench("router", "--workers", "2", *SHORT))
+    for what in ("heartbeat", "produce"):
+        routed, direct = runs[f"{what}, routed"], runs[f"{what}, direct"]
+        assert routed["router us/req"]["median"] > 0
+        assert direct["requests/s"]["median"] > 0
+        assert routed["of baseline"] > 0
+
+
 def test_latency_counts_every_record() -> None:
     runs = _runs(_bench("latency", "--rate", "50", "--seconds", "1", "--repeat", "1"))
     assert set(runs) == {"bare uvloop", "record"}

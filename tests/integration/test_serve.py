@@ -85,7 +85,13 @@ def test_status_tells_every_process_and_the_store(moldau: Broker) -> None:
     assert result.returncode == 0, result.stderr
     status = json.loads(result.stdout)
     roles = [(process["role"], process["index"]) for process in status["processes"]]
-    assert roles == [("supervisor", 0), ("store", 0), ("worker", 0), ("worker", 1)]
+    assert roles == [
+        ("supervisor", 0),
+        ("store", 0),
+        ("worker", 0),
+        ("worker", 1),
+        ("router", 0),
+    ]
     for process in status["processes"]:
         assert set(process) == {
             "role",
@@ -95,6 +101,7 @@ def test_status_tells_every_process_and_the_store(moldau: Broker) -> None:
             "uptime_s",
             "restarts",
             "state",
+            "slots",
         }
         assert psutil.pid_exists(process["pid"])
         assert process["state"] == "running"
@@ -105,7 +112,10 @@ def test_status_tells_every_process_and_the_store(moldau: Broker) -> None:
         None,
         moldau.port + 1,
         moldau.port + 2,
+        moldau.port,
     ]
+    slots = [process["slots"] for process in status["processes"]]
+    assert slots == [None, None, list(range(0, 50, 2)), list(range(1, 50, 2)), None]
     with redis.from_url(status["store"]["url"]) as client:
         assert client.ping()
 
@@ -114,7 +124,15 @@ def test_status_for_people_is_a_table(moldau: Broker) -> None:
     env = {"MOLDAU_RUNTIME_DIR": str(moldau.directory / "run"), "COLUMNS": "120"}
     result = run_moldau("status", "--port", str(moldau.port), env=env)
     assert result.returncode == 0, result.stderr
-    for words in ("supervisor", "worker 1", str(moldau.pid), "running", "store.sock"):
+    for words in (
+        "supervisor",
+        "worker 1",
+        "router 0",
+        str(moldau.pid),
+        "running",
+        "1, 3, 5 … 49 (25)",
+        "store.sock",
+    ):
         assert words in result.stdout
 
 
@@ -380,7 +398,11 @@ def test_an_external_store_is_used_and_no_other_started(
 ) -> None:
     broker = start_moldau(workers=1, redis=redis_server.url)
     status = broker.status()
-    assert [process["role"] for process in status["processes"]] == ["supervisor", "worker"]
+    assert [process["role"] for process in status["processes"]] == [
+        "supervisor",
+        "worker",
+        "router",
+    ]
     assert status["store"]["url"] == redis_server.url
     assert status["store"]["kind"] == "external"
     assert "keeps no append-only file" in broker.log()

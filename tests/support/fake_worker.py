@@ -43,7 +43,6 @@ async def main() -> None:
     loop.add_reader(sys.stdin.fileno(), lambda: os._exit(1))
     servers = [
         await asyncio.start_server(answer, settings.host, settings.port),
-        await asyncio.start_server(answer, settings.host, settings.bootstrap_port, reuse_port=True),
         await asyncio.start_unix_server(answer, settings.unix_socket),
     ]
     print(f"log level is {settings.log_level}", file=sys.stderr)

@@ -234,7 +234,6 @@ def test_a_worker_is_told_all_it_needs() -> None:
         workers=3,
         host="127.0.0.1",
         port=2002,
-        bootstrap_port=2000,
         unix_socket="/run/w",
         brokers=settings.endpoints(),
         redis_url="unix:///s",

@@ -1,0 +1,40 @@
+"""What ApiVersions answers, straight from the table of APIs; workers and routers say the same."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.wire.apis import API_VERSIONS, APIS
+from broker.wire.batch import Buffer
+from broker.wire.frame import response_frame
+from broker.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+# 4.0-IV3: user interfaces read the broker's version from it.
+METADATA_VERSION = "metadata.version"
+METADATA_LEVEL = 25
+
+
+def api_versions() -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(api.key, api.advertised_from, api.highest) for api in APIS.values()],
+        supported_features=[SupportedFeatureKey(METADATA_VERSION, 7, METADATA_LEVEL)],
+        finalized_features_epoch=0,
+        finalized_features=[FinalizedFeatureKey(METADATA_VERSION, METADATA_LEVEL, METADATA_LEVEL)],
+    )
+
+
+def unsupported_api_versions(correlation_id: int) -> list[Buffer]:
+    """The answer to a version of ApiVersions that is not spoken.
+
+    In the v0 layout, naming what is spoken: the client asks again in a version it finds there.
+    """
+    own = APIS[API_VERSIONS]
+    answer = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(own.key, own.lowest, own.highest)],
+    )
+    return response_frame(own, 0, correlation_id, answer)

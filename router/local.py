@@ -1,0 +1,69 @@
+"""What the router answers by itself: ApiVersions and FindCoordinator. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.config import Endpoint
+from broker.errors import ErrorCode
+from broker.wire.apis import API_VERSIONS
+from broker.wire.batch import Buffer
+from broker.wire.frame import RequestHeader, response_frame
+from broker.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from broker.wire.schema import Message
+from broker.wire.served import api_versions, unsupported_api_versions
+from router.slots import owner_of
+
+GROUP, TRANSACTION = 0, 1
+FIRST_VERSION_WITH_MANY = 4
+NO_NODE = -1
+
+
+def answer(
+    header: RequestHeader, frame: bytes, brokers: Sequence[Endpoint], workers: int
+) -> list[Buffer]:
+    """The response frame to a request that is planned LOCAL. Raises MalformedMessage."""
+    api, version = header.api, header.api_version
+    if api is None:
+        return unsupported_api_versions(header.correlation_id)
+    request, _ = api.request_codec(version).decode(frame, header.body_at)
+    message: Message
+    if api.key == API_VERSIONS:
+        message = api_versions()
+    else:
+        message = find_coordinator(request, version, brokers, workers)
+    return response_frame(api, version, header.correlation_id, message)
+
+
+def find_coordinator(
+    request: FindCoordinatorRequest, version: int, brokers: Sequence[Endpoint], workers: int
+) -> FindCoordinatorResponse:
+    """Who coordinates groups or transactional ids, as clients are told of brokers."""
+    keys = [request.key] if version < FIRST_VERSION_WITH_MANY else request.coordinator_keys
+    found = [_coordinator(key, request.key_type, brokers, workers) for key in keys]
+    if version >= FIRST_VERSION_WITH_MANY:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _coordinator(key: str, key_type: int, brokers: Sequence[Endpoint], workers: int) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION):
+        text = f"there are no coordinators of type {key_type}"
+        return Coordinator(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_REQUEST, text)
+    if key_type == GROUP and not key:
+        text = "no group id"
+        return Coordinator(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_GROUP_ID, text)
+    # One broker: what clients are told is the router, whoever coordinates behind it.
+    node = brokers[0] if len(brokers) == 1 else brokers[owner_of(key, workers)]
+    return Coordinator(key, node.node_id, node.host, node.port, 0, None)

@@ -1,0 +1,166 @@
+"""One router process: `python -m router.router`, started by the supervisor beside the workers.
+
+It reads its settings as one JSON line on standard input and says `ready` on standard output when
+it serves, which is when the workers do. Standard input stays open as a life-line: when it ends,
+the supervisor is gone and the router goes too. SIGTERM drains. Exit code 3: it could not start,
+the last line of standard error says why.
+
+Several routers share the port by SO_REUSEPORT: the kernel spreads connections over them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+
+import msgspec
+import uvloop
+
+from broker.config import RouterSettings
+from broker.logs_format import set_up_logging
+from broker.process import fail, prepare_process, say_ready, watch_parent
+from router.client import Client, Hub
+from router.link import Workers
+
+log = logging.getLogger("moldau.router")
+
+BACKLOG = 4096
+DRAIN_SECONDS = 6.0
+IDLE_CHECK_SECONDS = 60.0
+# At the first start all workers come; at a later one some may be away for longer.
+WORKERS_PATIENCE_S = 2.0
+
+
+class BootFailure(Exception):
+    """The router cannot start; the text names cause and remedy."""
+
+
+class Router:
+    """startup, main_loop, shutdown: what a router goes through."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.settings = settings
+        self._stop = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
+        self._background: list[asyncio.Task[None]] = []
+        self._parent_gone = False
+
+    async def startup(self) -> None:
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        watch_parent(self._lost_parent)
+        workers = Workers(settings.worker_sockets)
+        self._hub = Hub(workers, settings.brokers, settings.max_request_bytes)
+        self._background = [
+            asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))
+        ]
+        self._background.append(asyncio.ensure_future(self._close_idle()))
+        up = asyncio.ensure_future(workers.until_up(WORKERS_PATIENCE_S))
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((up, stopped), return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        stopped.cancel()
+        if not self._stop.is_set():
+            await self._listen()
+
+    def _client(self) -> Client:
+        return Client(self._hub)
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(
+                self._client, settings.host, settings.port, backlog=BACKLOG, reuse_port=True
+            )
+        except OSError as fault:
+            text = f"cannot listen on {settings.host}:{settings.port}: {fault.strerror or fault}"
+            raise BootFailure(f"{text}; choose another --host or --port") from None
+        self._servers.append(server)
+        # For the supervisor's pings, as the port is shared; a predecessor's is in the way.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(settings.unix_socket)
+        try:
+            local = await loop.create_unix_server(self._client, settings.unix_socket)
+        except OSError as fault:
+            raise BootFailure(f"cannot listen on {settings.unix_socket}: {fault}") from None
+        self._servers.append(local)
+
+    def _lost_parent(self) -> None:
+        log.error("the supervisor is gone, leaving")
+        self._parent_gone = True
+        self._stop.set()
+
+    async def main_loop(self) -> None:
+        if self._stop.is_set():
+            return
+        say_ready()
+        log.info("router %d serves on port %d", self.settings.index, self.settings.port)
+        # What lives now lives on, and requests leave no cycles behind: look seldom.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 20)
+        await self._stop.wait()
+
+    async def _close_idle(self) -> None:
+        idle_s = self.settings.max_idle_ms / 1000
+        if idle_s < 0:
+            return
+        while True:
+            await asyncio.sleep(IDLE_CHECK_SECONDS)
+            before = asyncio.get_running_loop().time() - idle_s
+            for client in list(self._hub.clients):
+                if client.is_idle and client.last_active < before:
+                    client.close()
+
+    async def shutdown(self) -> None:
+        """No new connection; requests that workers answer are answered.
+
+        The workers are told to stop at the same time, and answer what is parked.
+        """
+        for server in self._servers:
+            server.close()
+        for task in self._background:
+            task.cancel()
+        clients = self._hub.clients
+        for client in list(clients):
+            client.drain()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (0 if self._parent_gone else DRAIN_SECONDS)
+        while clients and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        for client in list(clients):
+            client.abort()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+
+async def serve(settings: RouterSettings) -> None:
+    router = Router(settings)
+    await router.startup()
+    await router.main_loop()
+    await router.shutdown()
+
+
+def main() -> None:
+    line = sys.stdin.buffer.readline()
+    try:
+        settings = msgspec.json.decode(line, type=RouterSettings)
+    except msgspec.MsgspecError as fault:
+        fail("router", f"no settings on standard input: {fault}")
+    set_up_logging(f"router-{settings.index}", settings.log_level, json=settings.log_json)
+    prepare_process()
+    try:
+        uvloop.run(serve(settings))
+    except BootFailure as fault:
+        fail("router", str(fault))
+
+
+if __name__ == "__main__":
+    main()

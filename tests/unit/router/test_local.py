@@ -1,0 +1,65 @@
+"""What the router answers by itself."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from broker.config import Endpoint
+from broker.errors import ErrorCode
+from broker.wire.apis import API_VERSIONS, APIS
+from broker.wire.frame import read_request_header, read_response, request_frame
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.schema import Message
+from router.local import answer
+from router.slots import owner_of
+
+WORKERS = [Endpoint(index, "broker.example", 9093 + index) for index in range(3)]
+ROUTER = [Endpoint(0, "broker.example", 9092)]
+
+
+def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORKERS) -> Any:
+    frame = request_frame(APIS[key], version, 9, None, request)[4:]
+    reply = b"".join(answer(read_request_header(frame), frame, brokers, len(WORKERS)))
+    assert struct.unpack_from(">i", reply)[0] == len(reply) - 4
+    correlation_id, message = read_response(APIS[key], version, reply[4:])
+    assert correlation_id == 9
+    return message
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_names_every_api(version: int) -> None:
+    told = ask(ApiVersionsRequest(), API_VERSIONS, version)
+    assert {(each.api_key, each.max_version) for each in told.api_keys} == {
+        (api.key, api.highest) for api in APIS.values()
+    }
+
+
+def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
+    frame = struct.pack(">hhih", API_VERSIONS, 99, 9, -1)
+    reply = b"".join(answer(read_request_header(frame), frame, WORKERS, 3))
+    _, told = read_response(APIS[API_VERSIONS], 0, reply[4:])
+    assert told.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_coordinator_is_the_owner_or_the_router(version: int) -> None:
+    for name in ("orders", "payments", "žluťoučký"):
+        for brokers, node in ((WORKERS, WORKERS[owner_of(name, 3)]), (ROUTER, ROUTER[0])):
+            request = FindCoordinatorRequest(name, 0, [name, name])
+            told = ask(request, 10, version, brokers)
+            for found in told.coordinators if version >= 4 else [told]:
+                assert (found.error_code, found.node_id) == (0, node.node_id)
+                assert (found.host, found.port) == (node.host, node.port)
+            if version >= 4:
+                assert [found.key for found in told.coordinators] == [name, name]
+
+
+def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=["share"])
+    (found,) = ask(request, 10, 6).coordinators
+    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert ask(FindCoordinatorRequest(""), 10, 3).error_code == ErrorCode.INVALID_GROUP_ID

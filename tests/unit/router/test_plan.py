@@ -1,0 +1,318 @@
+"""Plans: golden cases, and at random that what is peeked at agrees with what is decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.placement import leader_of
+from broker.wire.apis import APIS, Api, Routing
+from broker.wire.frame import read_request_header, request_frame
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.primitives import MalformedMessage
+from broker.wire.schema import Message
+from router import plan as module
+from router.plan import ANY, EVERY, LOCAL, MORE, REFUSED, SPLITS, Context, Kind, Plan, plan
+from router.slots import owner_of
+from tests.support.wire_messages import CASES, Case, Maker
+
+WORKERS = 4
+CONTEXT = Context(WORKERS)
+REQUESTS = [case for case in CASES if case.is_request]
+BY_REQUEST = {api.request: api for api in APIS.values()}
+
+
+def framed(request: Message, version: int | None = None, client_id: str | None = "me") -> bytes:
+    """A request frame without its length."""
+    api = BY_REQUEST[type(request)]
+    return request_frame(api, api.highest if version is None else version, 7, client_id, request)[
+        4:
+    ]
+
+
+def planned(request: Message, version: int | None = None, workers: int = WORKERS) -> Plan:
+    frame = framed(request, version)
+    return plan(frame, len(frame), Context(workers))
+
+
+def produce(*places: tuple[str, int], acks: int = -1, records: bytes = b"r" * 50) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        topic_data=[
+            TopicProduceData(name, partition_data=[PartitionProduceData(partition, records)])
+            for name, partition in places
+        ],
+    )
+
+
+# --- golden cases ----------------------------------------------------------------------------
+
+
+def kinds(api: Api) -> set[Kind]:
+    """What requests of an API may be planned as."""
+    if api.name == "Produce":
+        return {Kind.LEADER, Kind.SPREAD, Kind.ANY}
+    return {
+        Routing.LOCAL: {Kind.LOCAL},
+        Routing.LEADER: {Kind.LEADER, Kind.ANY},
+        Routing.ANY: {Kind.ANY},
+        Routing.COORDINATOR: {Kind.OWNER, Kind.ANY},
+        Routing.COORDINATORS: {Kind.OWNER, Kind.SPLIT, Kind.ANY},
+        Routing.EVERY: {Kind.EVERY},
+    }[api.routing]
+
+
+def test_the_router_answers_what_needs_no_worker() -> None:
+    assert {api.name for api in APIS.values() if api.routing is Routing.LOCAL} == {
+        "ApiVersions",
+        "FindCoordinator",
+    }
+
+
+def test_groups_go_to_their_owners() -> None:
+    for group in ("console-consumer", "žluťoučký kůň", "", "日本語"):
+        for key in (8, 11, 12, 13, 14, 47):
+            api = APIS[key]
+            for version in range(api.lowest, api.highest + 1):
+                request: Any = api.request()
+                request.group_id = group
+                expected = Plan(Kind.OWNER, owner_of(group, WORKERS))
+                assert planned(request, version) == expected, (api.name, version)
+
+
+def test_a_transactional_id_has_an_owner_and_none_is_anybodys() -> None:
+    with_id = InitProducerIdRequest("payments")
+    assert planned(with_id, 0) == Plan(Kind.OWNER, owner_of("payments", WORKERS))
+    assert planned(with_id, 4) == Plan(Kind.OWNER, owner_of("payments", WORKERS))
+    for version in (0, 4):
+        assert planned(InitProducerIdRequest(None), version) == ANY
+
+
+def test_produce_goes_to_the_leader() -> None:
+    for partition in range(6):
+        leader = leader_of("orders", partition, WORKERS)
+        assert planned(produce(("orders", partition)), 9) == Plan(Kind.LEADER, leader, True)
+    silent = planned(produce(("orders", 0), acks=0), 9)
+    assert silent == Plan(Kind.LEADER, leader_of("orders", 0, WORKERS), True, answered=False)
+
+
+def test_produce_to_several_leaders_is_spread() -> None:
+    # Partitions 0 and 4 have the same leader, 0 and 1 do not.
+    together = produce(("orders", 0), ("orders", 4))
+    apart = produce(("orders", 0), ("orders", 4), ("orders", 1))
+    home = leader_of("orders", 0, WORKERS)
+    for version in (3, 9, 12):
+        assert planned(together, version) == Plan(Kind.LEADER, home, True)
+        assert planned(apart, version) == Plan(Kind.SPREAD, home, True)
+    # The same home, whichever partition comes first.
+    assert planned(produce(("orders", 3), ("orders", 2)), 9).worker == home
+    assert planned(apart, 9, workers=1) == Plan(Kind.LEADER, 0, True)
+
+
+def test_produce_to_more_partitions_than_are_looked_at_is_spread() -> None:
+    places = [("orders", 4 * number) for number in range(100)]
+    assert planned(produce(*places), 9).kind is Kind.SPREAD
+
+
+def test_produce_of_nothing_is_anybodys() -> None:
+    assert planned(ProduceRequest(acks=1), 9) == ANY
+    assert planned(ProduceRequest(acks=0), 9) == Plan(Kind.ANY, answered=False)
+
+
+def test_topics_by_id_have_a_leader_too() -> None:
+    topic_id = bytes(range(16))
+    request = FetchRequest(
+        topics=[FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=3)])]
+    )
+    assert planned(request, 13) == Plan(Kind.LEADER, leader_of(topic_id, 3, WORKERS))
+
+
+def names_of_owners() -> dict[int, str]:
+    """A group for each worker."""
+    names: dict[int, str] = {}
+    for number in range(200):
+        names.setdefault(owner_of(f"group-{number}", WORKERS), f"group-{number}")
+    assert len(names) == WORKERS
+    return names
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_describe_groups_is_split_by_owner(version: int) -> None:
+    names = names_of_owners()
+    asked = [names[2], names[0], names[2] + "", names[1]]
+    found = planned(DescribeGroupsRequest(asked), version)
+    assert found.kind is Kind.SPLIT
+    assert found.keys == tuple(asked)
+    assert {part.worker: part.request.groups for part in found.parts} == {
+        2: [names[2], names[2]],
+        0: [names[0]],
+        1: [names[1]],
+    }
+    for part in found.parts:  # each is a whole request, with the client's header
+        header = read_request_header(part.frame[4:])
+        assert (header.correlation_id, header.client_id) == (7, "me")
+        codec = APIS[15].request_codec(version)
+        assert codec.decode(part.frame, 4 + header.body_at)[0] == part.request
+
+
+def test_groups_of_one_owner_are_not_split() -> None:
+    names = names_of_owners()
+    owner = Plan(Kind.OWNER, 3)
+    assert planned(DescribeGroupsRequest([names[3]])) == owner
+    assert planned(DeleteGroupsRequest([names[3], names[3]])) == owner
+    assert planned(DescribeGroupsRequest([])) == ANY
+    groups = [OffsetFetchRequestGroup(names[3])]
+    assert planned(OffsetFetchRequest(groups=groups), 8) == owner
+    assert planned(OffsetFetchRequest(group_id=names[3]), 7) == owner
+
+
+def test_offset_fetch_of_several_groups_keeps_what_else_it_says() -> None:
+    names = names_of_owners()
+    groups = [OffsetFetchRequestGroup(names[worker], topics=None) for worker in (1, 0)]
+    found = planned(OffsetFetchRequest(groups=groups, require_stable=True), 9)
+    assert [part.worker for part in found.parts] == [1, 0]
+    assert all(part.request.require_stable for part in found.parts)
+    assert found.parts[0].request.groups == [groups[0]]
+
+
+def test_every_api_that_is_split_says_how() -> None:
+    assert {key for key, api in APIS.items() if api.routing is Routing.COORDINATORS} == set(SPLITS)
+
+
+def test_list_groups_asks_every_worker_where_there_are_several() -> None:
+    request = APIS[16].request()
+    assert planned(request) == EVERY
+    assert planned(request, workers=1) == ANY
+
+
+def test_what_is_not_served_is_refused_except_for_api_versions() -> None:
+    for key, version in ((99, 0), (-1, 0), (1, 99), (1, -1), (32767, 0)):
+        frame = struct.pack(">hhih", key, version, 1, -1)
+        assert plan(frame, len(frame), CONTEXT) == REFUSED
+    frame = struct.pack(">hhih", 18, 99, 1, -1)
+    assert plan(frame, len(frame), CONTEXT) == LOCAL
+
+
+def test_frames_that_cannot_be_requests() -> None:
+    for frame in (
+        b"",
+        b"\0\1\0",
+        struct.pack(">hhih", 12, 0, 1, 9000) + b"short",  # client id overruns
+        struct.pack(">hhihh", 12, 0, 1, -1, 500) + b"short",  # group id overruns
+        struct.pack(">hhihh", 12, 0, 1, -1, 2) + b"\xff\xfe",  # not text
+    ):
+        with pytest.raises(MalformedMessage):
+            plan(frame, len(frame), CONTEXT)
+
+
+def test_requests_the_router_reads_have_a_limit() -> None:
+    many = DescribeGroupsRequest([f"group-{number}" for number in range(200_000)])
+    frame = framed(many)
+    assert len(frame) > module.LONGEST_SPLIT
+    with pytest.raises(MalformedMessage):
+        plan(frame[:4096], len(frame), CONTEXT)
+
+
+def test_a_large_produce_is_planned_from_its_head() -> None:
+    frame = framed(produce(("orders", 2), records=bytes(1 << 20)), 9)
+    leader = leader_of("orders", 2, WORKERS)
+    assert plan(frame[:2048], len(frame), CONTEXT) == Plan(Kind.LEADER, leader, True)
+    # Several partitions, of which only the first is here: they may have any leader.
+    frame = framed(produce(("orders", 2), ("orders", 6), records=bytes(1 << 20)), 9)
+    assert plan(frame[:2048], len(frame), CONTEXT).kind is Kind.SPREAD
+
+
+# --- at random -------------------------------------------------------------------------------
+
+
+def expected_place(request: Any) -> tuple[str | bytes, int] | None:
+    topics = getattr(request, "topics", None)
+    if topics is None:  # Produce
+        with_partitions = [each for each in request.topic_data if each.partition_data]
+        topics = with_partitions or request.topic_data
+    if not topics:
+        return None
+    topic = topics[0]
+    name = getattr(topic, "name", None) or getattr(topic, "topic", None) or ""
+    partitions = getattr(topic, "partitions", None)
+    if partitions is None:
+        partitions = topic.partition_data
+    number = 0
+    if partitions:
+        first = partitions[0]
+        number = next(
+            getattr(first, field)
+            for field in ("partition", "partition_index", "index")
+            if hasattr(first, field)
+        )
+    return name, number
+
+
+def check(case: Case, request: Any, whole: Plan) -> None:
+    assert whole.kind in kinds(case.api), case
+    if case.api.routing is Routing.LEADER:
+        place = expected_place(request)
+        if place is None:
+            assert whole.kind is Kind.ANY
+        elif case.version < 13 or case.api.key > 1:
+            assert whole.kind is not Kind.LEADER or whole.worker == leader_of(*place, WORKERS)
+        if case.api.key == 0:
+            assert whole.answered == (request.acks != 0)
+            leaders = {
+                leader_of(topic.name if case.version < 13 else topic.topic_id, each.index, WORKERS)
+                for topic in request.topic_data
+                for each in topic.partition_data
+            }
+            # Topics without partitions have no say.
+            assert (whole.kind is Kind.SPREAD) == (len(leaders) > 1)
+            if len(leaders) == 1:
+                assert whole.worker in leaders
+    elif whole.kind is Kind.OWNER and case.api.key not in SPLITS:
+        name = getattr(request, "group_id", None)
+        name = request.transactional_id if name is None else name
+        assert whole.worker == owner_of(name, WORKERS)
+    elif whole.kind is Kind.SPLIT:
+        assert len({part.worker for part in whole.parts}) == len(whole.parts) > 1
+        for part in whole.parts:
+            split = SPLITS[case.api.key]
+            for element in getattr(part.request, split.asked):
+                name = getattr(element, split.key) if split.key else element
+                assert owner_of(name, WORKERS) == part.worker
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=str)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 32), cut=st.floats(0, 1))
+def test_what_is_peeked_at_agrees_with_what_is_decoded(case: Case, seed: int, cut: float) -> None:
+    rng = random.Random(seed)
+    request = Maker(rng, case.version, case.flexible, bare=rng.random() < 0.1).make(case.message)
+    frame = request_frame(case.api, case.version, 7, "client", request)[4:]
+    decoded, _ = case.codec.decode(frame, read_request_header(frame).body_at)
+    whole = plan(frame, len(frame), CONTEXT)
+    check(case, decoded, whole)
+    # And what a part of it says is not taken back when the rest has come, except for
+    # a Produce whose partitions were not all known.
+    part = plan(frame[: int(len(frame) * cut)], len(frame), CONTEXT)
+    if part.kind is Kind.SPREAD:
+        assert whole.is_produce
+    elif part != MORE:
+        assert part == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from(REQUESTS))
+def test_no_bytes_make_it_fail_otherwise(noise: bytes, case: Case) -> None:
+    frame = struct.pack(">hhih", case.api.key, case.version, 1, -1) + noise
+    with contextlib.suppress(MalformedMessage):
+        assert isinstance(plan(frame, len(frame), CONTEXT), Plan)
