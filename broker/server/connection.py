@@ -309,9 +309,10 @@ class Connection(asyncio.BufferedProtocol):
     # --- back-pressure ---
 
     def _pause(self) -> None:
-        if not self._read_paused and self._transport is not None:
+        transport = self._transport
+        if not self._read_paused and transport is not None and not transport.is_closing():
             self._read_paused = True
-            self._transport.pause_reading()
+            transport.pause_reading()
             if self._budget.exhausted:
                 self._budget.wait(self)
 

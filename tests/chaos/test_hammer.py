@@ -18,11 +18,12 @@ import uvloop
 from broker.errors import KafkaError
 from broker.log.state import LogState
 from broker.wire.batch import headers
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
 from tests.support.log_host import Host, WaitedAppend, stored
 from tests.support.proof import Follower, prove, prove_partition, written_by
 from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch
+from tests.support.raw_client import RawClient, make_batch, records_in
 from tests.support.redis_server import RedisServer, start_redis
 from tests.support.running import ROOT, Broker, clean_environment, remove_dir, short_temp_dir
 
@@ -99,6 +100,35 @@ def test_identical_batches_of_plain_writers_are_all_there(broker: Broker) -> Non
         follow=False,
     )
     assert produced > 1_000
+
+
+def test_4_1_what_follows_a_request_that_has_to_be_looked_up_stays_behind_it(
+    broker: Broker,
+) -> None:
+    """Topics made a moment ago through another worker, the first request naming several."""
+    creator, worker = worker_ports(broker)[:2]
+    with RawClient(creator) as maker, RawClient(worker) as client:
+        for _ in range(15):
+            topics = [next(_names) for _ in range(4)]
+            for topic in topics:
+                create_topic(maker, topic)
+            everywhere = [partition_batch(topic, 0) for topic in topics]
+            client.send(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=everywhere), 12)
+            for sequence in range(1, 4):
+                data = [partition_batch(topics[0], sequence)]
+                client.send(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=data), 12)
+            for _ in range(4):
+                for answer in client.receive().responses:
+                    assert answer.partition_responses[0].error_code == 0, answer
+            records = records_in(client.fetch(topics[0], 0))
+            assert [record.value for record in records] == [b"0", b"1", b"2", b"3"]
+
+
+def partition_batch(topic: str, sequence: int) -> TopicProduceData:
+    batch = make_batch(
+        [(None, b"%d" % sequence, 1)], producer_id=77, producer_epoch=0, base_sequence=sequence
+    )
+    return TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, memoryview(batch))])
 
 
 # --- without a server: many log objects, one store ---
@@ -181,7 +211,7 @@ def test_log_objects_of_several_processes_on_one_stream(store: RedisServer, tmp_
             writers = [
                 await asyncio.create_subprocess_exec(
                     *(sys.executable, "-c", WRITER),
-                    *(store.url, topic, f"w{number}", str(number), "250", str(number % 2)),
+                    *(store.url, topic, f"w{number}", str(number), "150", str(number % 2)),
                     env=clean_environment(),
                     cwd=ROOT,
                     stdout=asyncio.subprocess.PIPE,

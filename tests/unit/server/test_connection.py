@@ -504,6 +504,22 @@ def test_a_fault_of_the_dispatch_closes_its_own_connection_only() -> None:
     uvloop.run(run())
 
 
+def test_a_dispatch_that_closes_the_connection_with_no_room_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        async with served(lambda call, frame: call.connection.abort(), Budget(1, 1)) as (
+            client,
+            connections,
+        ):
+            await until(lambda: len(connections) == 1)
+            await send(client, framed(request(1)))
+            await until(lambda: not connections)
+
+    uvloop.run(run())
+    assert not caplog.text
+
+
 def test_idle_is_also_who_stopped_in_the_middle_of_a_frame() -> None:
     async def run() -> None:
         async with served(echo) as (client, connections):
