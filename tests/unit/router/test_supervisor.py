@@ -125,7 +125,8 @@ def test_a_killed_child_is_restarted_and_the_others_are_left_alone(short_tmp_pat
         pids = first.pid, second.pid
         assert first.pid is not None
         os.kill(first.pid, signal.SIGKILL)
-        await until(lambda: first.state is State.RUNNING and first.pid != pids[0])
+        await until(lambda: first.state is State.RUNNING and first.restarts == 1)
+        assert first.pid not in (None, pids[0])
         assert (first.restarts, second.restarts, second.pid) == (1, 0, pids[1])
 
     supervise(short_tmp_path, [[child(OBEDIENT), child(OBEDIENT, 1)]], script)

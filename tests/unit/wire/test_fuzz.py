@@ -26,7 +26,7 @@ DENSE_ELEMENTS = 500
 
 # What a decoder may allocate: a raised exception and its text, and for each byte of the frame what
 # the smallest elements cost (three bytes become a structure with an empty list in it).
-ALLOWED_BASE = 12 << 10
+ALLOWED_BASE = 64 << 10
 ALLOWED_PER_BYTE = 48
 
 # Lengths and counts that ask for the impossible, in both encodings; and null.
