@@ -29,7 +29,7 @@ class GroupConfig(Struct, frozen=True):
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     """`offsets.retention.minutes`"""
     persist_retry_ms: int = 5_000
-    """When an Empty group that could not be stored is stored again."""
+    """When a group that could not be stored, or deleted, is tried again."""
     late_timer_ms: int = 1_000
     """A timer that fires later than this was held up by the coordinator, not by a member ..."""
     late_timer_grace_ms: int = 5_000

@@ -172,6 +172,10 @@ class Core:
         self._writes.waiting.append(purpose)
         self.begin_write()
 
+    def store_later(self) -> None:
+        """A write failed, and nothing else is going to be written for its sake."""
+        self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
+
     def begin_write(self) -> None:
         """Write what is wanted, unless a write is in flight.
 
@@ -192,6 +196,11 @@ class Core:
     @property
     def is_writing(self) -> bool:
         return bool(self._writes.in_flight)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """No write in flight, no timer armed: nothing happens by itself."""
+        return not self.is_writing and not self._armed
 
     def end_write(self, token: int) -> list[Purpose]:
         return self._writes.end(token)

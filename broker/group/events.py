@@ -93,7 +93,8 @@ class Leave(Struct, frozen=True):
 class Delete(Struct, frozen=True):
     """DeleteGroups for this group, or its end when nothing is left of it (`commits.forgettable`).
 
-    Answered by a `DeleteAnswer` once the store has forgotten the group and its offsets.
+    Answered by a `DeleteAnswer` once the store has forgotten the group and its offsets, or has
+    failed to: then it is tried again until it succeeds, and the group is Dead meanwhile.
     """
 
     call: object

@@ -93,8 +93,8 @@ class Group(Core):
 
     @property
     def is_gone(self) -> bool:
-        """Dead, and nothing is under way any more that could bring it back: drop it."""
-        return self.state is GroupState.DEAD and not self.is_writing
+        """Dead, and the store knows: drop it."""
+        return self.state is GroupState.DEAD and self.is_at_rest
 
     def _take_effects(self) -> list[Effect]:
         effects = self.effects
@@ -126,9 +126,7 @@ class Group(Core):
                 leave.retry_timer_fired(self)
 
     def _persisted(self, event: Persisted) -> None:
-        # The newest first: when a deletion failed, the group is Empty again, and what was wanted
-        # before it, that it be stored as such, is wanted again.
-        for purpose in reversed(self.end_write(event.token)):
+        for purpose in self.end_write(event.token):
             match purpose:
                 case SaveAssignments():
                     sync.assignments_stored(self, purpose, event.error)

@@ -195,6 +195,7 @@ def replacement_stored(group: Core, saved: SaveReplacement, error: ErrorCode) ->
     group.roster.take_join(new)
     if error is not ErrorCode.NONE:
         _swap(group, new, saved.old)
+        group.store_later()  # the store may have the new id after all
         group.reply(saved.call, JoinAnswer(coordinator_error(error)))
         return
     group.renew_session(new)

@@ -57,30 +57,33 @@ def delete(group: Core, event: Delete) -> None:
     elif group.state is not GroupState.EMPTY:
         group.reply(event.call, DeleteAnswer(ErrorCode.NON_EMPTY_GROUP))
     else:
-        empty_since_ms = group.state_since_ms
         group.roster.pending.clear()
         group.cancel_all_timers()
         group.move(GroupState.DEAD, "deleted")
-        group.store(DeleteGroup(event.call, empty_since_ms))
+        group.store(DeleteGroup(event.call))
 
 
 def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
-    if error is not ErrorCode.NONE:
-        group.move(GroupState.EMPTY, f"deleting it failed: {error.name}")
-        group.state_since_ms = wanted.state_since_ms
-    group.reply(wanted.call, DeleteAnswer(coordinator_error(error)))
+    """A deletion that failed may have happened, or half of it: there is no way back to a group
+    with offsets. It stays Dead, and is tried again until the store has forgotten it."""
+    if wanted.call is not None:
+        group.reply(wanted.call, DeleteAnswer(coordinator_error(error)))
+    if error is ErrorCode.NONE:
+        group.cancel_all_timers()
+    else:
+        group.store_later()
 
 
 def saved(group: Core, error: ErrorCode) -> None:
-    """A group that became Empty is stored, or is to be stored again: otherwise a restart would
-    find the members it had before, and wait for them."""
-    if error is not ErrorCode.NONE and group.state is GroupState.EMPTY:
-        group.arm(TimerKind.PERSIST_RETRY, group.now_ms + group.config.persist_retry_ms)
+    """A group that could not be stored is stored again: otherwise a restart would find what it
+    was before, members that have left for example, and wait for them."""
+    if error is not ErrorCode.NONE and group.state is not GroupState.DEAD:
+        group.store_later()
 
 
 def retry_timer_fired(group: Core) -> None:
-    if group.state is GroupState.EMPTY:
-        group.store(SaveGroup())
+    """In mid-rebalance there is nothing to store: the end of it comes with a write of its own."""
+    group.store(DeleteGroup(None) if group.state is GroupState.DEAD else SaveGroup())
 
 
 def unload(group: Core) -> None:
@@ -89,7 +92,7 @@ def unload(group: Core) -> None:
         group.answer_parked_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         group.answer_parked_sync(member, ErrorCode.NOT_COORDINATOR)
     for purpose in group.abandon_writes():
-        if isinstance(purpose, DeleteGroup):
+        if isinstance(purpose, DeleteGroup) and purpose.call is not None:
             group.reply(purpose.call, DeleteAnswer(ErrorCode.NOT_COORDINATOR))
     group.cancel_all_timers()
     if group.state is not GroupState.DEAD:

@@ -62,7 +62,7 @@ class GroupState(StrEnum):
     DEAD: deleted, being deleted, or given up.
 
         action:     everything: [15], so that the client looks for its coordinator again
-        transition: deleting it from the store failed -> Empty
+        transition: none; a deletion that failed is tried again
     """
 
     EMPTY = "Empty"
@@ -73,7 +73,7 @@ class GroupState(StrEnum):
 
 
 PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset(
         {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
     ),

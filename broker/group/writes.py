@@ -14,7 +14,8 @@ from broker.group.members import Member
 
 
 class SaveGroup(Struct, frozen=True):
-    """The group is new or has become Empty. Nobody waits for it."""
+    """The group is new or has become Empty, or the store may have another idea of it than we.
+    Nobody waits for it."""
 
 
 class SaveAssignments(Struct, frozen=True):
@@ -38,9 +39,8 @@ class SaveReplacement(Struct, frozen=True):
 class DeleteGroup(Struct, frozen=True):
     """The group is to be forgotten."""
 
-    call: object
-    state_since_ms: int
-    """When it became Empty, for the case that deleting it fails."""
+    call: object | None
+    """None: whoever asked for it was told that it failed, and this is another try."""
 
 
 Purpose: TypeAlias = SaveGroup | SaveAssignments | SaveReplacement | DeleteGroup

@@ -655,6 +655,20 @@ def test_2_12_storing_it_fails_and_the_old_id_is_valid_again(
     assert g.heartbeat("s") is ErrorCode.UNKNOWN_MEMBER_ID  # its session is watched again
 
 
+def test_2_12_a_write_that_failed_in_name_only_is_put_right() -> None:
+    """The old process goes on with its id; a restart of the coordinator must find that one."""
+    g = static_group()
+    g.hold_writes = True
+    g.join("s", member_id="", instance="i")
+    g.write_done(ErrorCode.REQUEST_TIMED_OUT, stored=True)
+    assert g.id_of("s") not in {member.member_id for member in g.record.members}
+    g.hold_writes = False
+    g.sleep(5_000)
+    g.restart()
+    assert g.heartbeat("s", instance="i") is ErrorCode.NONE
+    assert g.sync("s", instance="i").answer.assignment == b"s"
+
+
 def test_2_12_replaced_twice_while_the_store_is_slow() -> None:
     g = static_group()
     g.hold_writes = True

@@ -5,6 +5,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.group.effects import LeaveAnswer, LeftMember
 from broker.group.events import LeavingMember
+from broker.group.offsets import new_commit
 from tests.support.group_driver import GroupDriver
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
@@ -165,21 +166,33 @@ def test_2_23_while_it_is_being_deleted_clients_are_told_to_come_again() -> None
     assert g.check_commit() is again
 
 
-@pytest.mark.parametrize("became_of_it", [True, False])
-def test_2_23_deleting_fails_and_the_group_is_still_there(became_of_it: bool) -> None:
+@pytest.mark.parametrize("happened", [True, False])
+def test_2_23_a_deletion_that_failed_is_tried_until_the_store_has_forgotten_it(
+    happened: bool,
+) -> None:
+    """It may have happened, and the offsets may be gone: the group must not come back."""
     g = GroupDriver()
     g.form("a")
+    g.commit("t", 0, new_commit(1, g.now))
     g.leave("a")
-    empty_since = g.group.state_since_ms
-    g.sleep(1_000)
     g.hold_writes = True
     call = g.delete()
-    g.write_done(ErrorCode.REQUEST_TIMED_OUT, stored=became_of_it)
+    g.write_done(ErrorCode.REQUEST_TIMED_OUT, stored=happened)
     assert call.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    g.assert_state("Empty")
-    assert g.group.state_since_ms == empty_since
+    for _ in range(2):
+        g.assert_state("Dead")
+        assert g.join("b").answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        g.sleep(5_000)
+        g.write_done(ErrorCode.KAFKA_STORAGE_ERROR, stored=happened)
+    g.sleep(5_000)
+    g.write_done()
+    assert g.stored is None
+    assert not g.coordinator.groups
+    assert not g.timers
+    assert g.delete().answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     g.hold_writes = False
-    assert g.delete().answer.error is ErrorCode.NONE
+    g.form("b")
+    assert g.book.is_empty
 
 
 def test_2_23_a_pending_member_does_not_keep_a_group() -> None:
@@ -204,18 +217,28 @@ def test_2_23_deleted_while_an_earlier_write_is_under_way() -> None:
     assert g.stored is None
 
 
-def test_2_23_a_deletion_that_fails_leaves_a_group_that_is_still_to_be_stored() -> None:
+def test_2_23_deleted_after_a_write_that_failed() -> None:
     g = GroupDriver()
-    g.form("s", options={"s": {"instance": "i"}})
+    g.form("a")
     g.hold_writes = True
-    g.join("s", member_id="", instance="i")  # a write that takes its time
-    g.leave_members(LeavingMember("", "i"))
-    delete = g.delete()
-    g.write_done()
-    assert g.record.state == "Stable"
+    g.leave("a")
+    call = g.delete()
     g.write_done(ErrorCode.KAFKA_STORAGE_ERROR)
-    assert delete.answer.error is ErrorCode.NOT_COORDINATOR
-    g.assert_state("Empty")
-    g.hold_writes = False
+    g.write_done()
+    assert call.answer.error is ErrorCode.NONE
+    assert not g.coordinator.groups
+    assert not g.timers
+
+
+def test_2_23_given_up_while_a_deletion_is_tried_again() -> None:
+    g = GroupDriver()
+    g.form("a")
+    g.leave("a")
+    g.hold_writes = True
+    g.delete()
+    g.write_done(ErrorCode.KAFKA_STORAGE_ERROR)
     g.sleep(5_000)
-    assert g.record.state == "Empty"
+    g.give_up()
+    g.write_done()
+    assert not g.timers
+    assert not g.coordinator.groups

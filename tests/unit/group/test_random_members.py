@@ -278,6 +278,9 @@ class RandomMembers(RuleBasedStateMachine):
             assert {consumer.member_id for consumer in inside} == {m.member_id for m in members}
             assigned = sorted(p for member in members for p in member.assignment)
             assert assigned == list(PARTITIONS)
+            stored = {member.member_id: member.assignment for member in self.g.record.members}
+            assert stored == {member.member_id: member.assignment for member in members}
+            assert self.g.record.generation_id == self.g.group.generation_id
         else:
             assert self.g.coordinator.describe("g").state in ("Empty", "Dead")
 
