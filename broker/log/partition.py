@@ -53,7 +53,8 @@ log = logging.getLogger("moldau.log")
 
 ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
 INDEX_EVERY = 1 << 20
-CATCH_UP_COUNT = 64
+MOST_ENTRIES = 64  # read at a time, to catch up
+MOST_BYTES = 4 << 20  # about: of the store's memory and ours, for each log that reads
 SNAPSHOT_BYTES = 64 << 20
 RESOLVE_AGAIN_S = 0.25  # a store that answers, but not this: it is loading its file, say
 ENTRY_OVERHEAD = 256  # what a cached entry costs beside its bytes
@@ -104,7 +105,8 @@ class PartitionLog(Reading):
         self._when_looked: list[Settled] = []  # told when the next look is done
         self._looking_for: list[Settled] = []  # told when this one is
         self._look_again = False
-        self._looked_for: Append | None = None
+        self._asked_for = 0
+        self._looked_for: Append | None = None  # seemed out of order: we looked before we said so
         self._since_snapshot = 0
         self._snapshot_end = 0
         self._snapshot_size = 0
@@ -390,7 +392,8 @@ class PartitionLog(Reading):
         self._look_again = False
         self._looking_for += self._when_looked
         self._when_looked = []
-        self.host.streams.read_on(self.key, self.state.end, CATCH_UP_COUNT, self._caught_up)
+        self._asked_for = _few(self.state)
+        self.host.streams.read_on(self.key, self.state.end, self._asked_for, self._caught_up)
 
     def _caught_up(self, entries: list[Entry] | StoreFault) -> None:
         if self.phase is not Phase.CATCHING_UP:
@@ -404,7 +407,7 @@ class PartitionLog(Reading):
             # We were so far behind that retention has passed us: the snapshot knows more.
             self._reload()
             return
-        elif len(entries) >= CATCH_UP_COUNT:
+        elif len(entries) >= self._asked_for:
             self._catch_up()
             return
         else:
@@ -450,7 +453,7 @@ class PartitionLog(Reading):
             await self.load_start()
             saved = await streams.saved_state(self.key)
             state = LogState.restore(saved.snapshot)
-            while entries := await streams.first_entries(self.key, state.end, CATCH_UP_COUNT):
+            while entries := await streams.first_entries(self.key, state.end, _few(state)):
                 for entry in entries:
                     state.apply(headers(entry.blob), len(entry.blob))
         except Exception as fault:
@@ -515,6 +518,12 @@ class PartitionLog(Reading):
         waiting, self._queue = self._queue, deque()
         for append in waiting:
             append.done(fault, -1, -1)
+
+
+def _few(state: LogState) -> int:
+    """How many entries to read at a time: large ones by the piece."""
+    average = state.size // state.entries if state.entries else MOST_BYTES // 8
+    return max(1, min(MOST_ENTRIES, MOST_BYTES // max(average, 1)))
 
 
 def _gone() -> KafkaError:

@@ -5,7 +5,7 @@ random faults are tests/chaos' affair; here every interleaving is chosen.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -14,7 +14,7 @@ import redis as redis_py
 import uvloop
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
-from broker.log.partition import Phase
+from broker.log.partition import MOST_BYTES, Phase
 from broker.log.state import LogState
 from broker.wire.batch import headers, read_header
 from broker.wire.records import read_records
@@ -24,8 +24,6 @@ from tests.support.redis_server import RedisServer, start_redis
 from tests.support.store_proxy import StoreProxy
 
 _names = (f"log-{number}" for number in count())
-
-Test = Callable[[], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
@@ -637,5 +635,41 @@ def test_entries_the_watcher_brings_are_folded_in(server: RedisServer) -> None:
                 ).base_offset
                 == 5
             )
+
+    uvloop.run(run())
+
+
+def test_large_entries_are_read_by_the_piece(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: neither the store nor we hold many at a time."""
+
+    async def run() -> None:
+        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+            log = await one.create(next(_names))
+            for _ in range(30):
+                await append(log, plain(b"x" * 400_000))
+            asked: list[int] = []
+            first_entries, read_on = two.streams.first_entries, two.streams.read_on
+
+            async def counted(key: bytes, offset: int, count: int) -> Any:
+                asked.append(count)
+                return await first_entries(key, offset, count)
+
+            def counted_on(key: bytes, offset: int, count: int, done: Any) -> None:
+                asked.append(count)
+                read_on(key, offset, count, done)
+
+            monkeypatch.setattr(two.streams, "first_entries", counted)
+            monkeypatch.setattr(two.streams, "read_on", counted_on)
+            other = two.log(log.topic)
+            await other.current()
+            assert other.end == 30
+            for _ in range(30):
+                await append(log, plain(b"x" * 400_000))
+            await other.current()
+            assert other.end == 60
+            assert max(asked) * 400_000 <= MOST_BYTES
+            assert other.state.snapshot() == log.state.snapshot()
 
     uvloop.run(run())
