@@ -119,6 +119,10 @@ class Groups:
         except StoreFault as fault:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             log.warning("group %s could not be stored: %s", effect.group_id, fault)
+        except Exception:
+            # A fault of ours. The group must hear of it, or it could never write again.
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            log.exception("group %s could not be stored", effect.group_id)
         self.submit(effect.group_id, Persisted(effect.token, error))
 
     # --- offsets ---
