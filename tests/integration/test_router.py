@@ -95,7 +95,7 @@ def test_groups_of_both_workers_by_one_connection(routed: Broker) -> None:
     """Heartbeats say so when they reach a worker that is not the owner."""
     with RawClient(routed.port) as client:
         # While a worker loads its groups, heartbeats are answered with 0.
-        wait_until(lambda: client.call(ListGroupsRequest()).error_code == 0)
+        wait_until(lambda: not client.call(ListGroupsRequest()).error_code, 20, "groups loaded")
         for worker in (0, 1, 0, 1):
             answer = client.call(HeartbeatRequest(owned_by(worker), 1, "nobody"))
             assert answer.error_code == UNKNOWN_MEMBER
