@@ -130,9 +130,8 @@ class Logs:
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.error("background work failed", exc_info=fault)
 
-    def producer_expiry(self) -> int:
-        kept_ms = self._topics.broker.get_int("producer.id.expiration.ms")
-        return time.time_ns() // 1_000_000 - kept_ms
+    def producers_kept_ms(self) -> int:
+        return self._topics.broker.get_int("producer.id.expiration.ms")
 
     def store_full(self, fault: StoreFull) -> None:
         """Loud, but not once per request."""

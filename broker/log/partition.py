@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
@@ -81,7 +82,7 @@ class LogHost(Protocol):
     snapshot_entries: int
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
-    def producer_expiry(self) -> int: ...
+    def producers_kept_ms(self) -> int: ...
     def store_full(self, fault: StoreFull) -> None: ...
 
 
@@ -108,7 +109,6 @@ class PartitionLog(Reading):
         self._asked_for = 0
         self._looked_for: Append | None = None  # seemed out of order: we looked before we said so
         self._since_snapshot = 0
-        self._snapshot_end = 0
         self._snapshot_size = 0
         self.replies: dict[int, Template] = {}  # a handler's: answers that hardly differ
 
@@ -468,7 +468,7 @@ class PartitionLog(Reading):
         if self.phase is not Phase.LOADING:
             return
         self.state = state
-        self._snapshot_end, self._snapshot_size = state.end, state.size
+        self._snapshot_size = state.size
         loaded, self._when_loaded = self._when_loaded + self._looking_for, []
         self._looking_for = []
         for done in loaded:
@@ -491,9 +491,9 @@ class PartitionLog(Reading):
     async def save_snapshot(self) -> None:
         """Keep the fold beside the log, so that nobody has to read what it covers."""
         state = self.state
-        state.forget_producers(self.host.producer_expiry(), self._snapshot_end)
+        state.forget_producers(time.time_ns() // 1_000_000, self.host.producers_kept_ms())
         self._since_snapshot = 0
-        self._snapshot_end, self._snapshot_size = state.end, state.size
+        self._snapshot_size = state.size
         try:
             await self.host.streams.save_snapshot(self.key, state.end, state.snapshot())
         except StoreFault as fault:

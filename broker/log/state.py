@@ -45,8 +45,16 @@ class Producer(msgspec.Struct, array_like=True, frozen=True):
         return self.batches[-1].last_sequence
 
     @property
-    def last_timestamp(self) -> int:
-        return self.batches[-1].timestamp
+    def last_offset(self) -> int:
+        """The base offset of its last batch."""
+        return self.batches[-1].base_offset
+
+
+class Silence(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Since when, by a worker's clock, a producer's last batch has been this one."""
+
+    base_offset: int
+    since_ms: int
 
 
 class Duplicate(NamedTuple):
@@ -65,6 +73,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     max_timestamp: int
     max_timestamp_base: int
     producers: dict[int, Producer]
+    silent: dict[int, Silence] = {}
 
 
 _encode_snapshot = msgspec.msgpack.Encoder().encode
@@ -74,7 +83,9 @@ _decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 class LogState:
     """End offset, bytes, timestamps and producers of a log, up to its last known entry."""
 
-    __slots__ = ("end", "entries", "max_timestamp", "max_timestamp_base", "producers", "size")
+    __slots__ = (
+        "end", "entries", "max_timestamp", "max_timestamp_base", "producers", "silent", "size",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.end = 0
@@ -83,6 +94,7 @@ class LogState:
         self.max_timestamp = -1
         self.max_timestamp_base = -1  # base offset of the batch that has it
         self.producers: dict[int, Producer] = {}
+        self.silent: dict[int, Silence] = {}  # noted when producers are forgotten
 
     def check(self, header: BatchHeader, ahead: dict[int, Producer]) -> Duplicate | None:
         """May this batch be appended? `ahead` holds the producers of batches about to be.
@@ -157,19 +169,22 @@ class LogState:
         self.size += size
         self.entries += 1
 
-    def forget_producers(self, before_ms: int, before_offset: int) -> None:
-        """Forget producers silent since both a time and an offset.
+    def forget_producers(self, now_ms: int, kept_ms: int) -> None:
+        """Forget producers that have written nothing for `kept_ms`.
 
-        The offset protects those who write records with old timestamps (a replay, say).
+        By our own clock, from the first time their last batch was found to be their last: who
+        replays old records, whose timestamps say nothing, is remembered as long as anybody.
         """
-        silent = [
-            producer_id
-            for producer_id, producer in self.producers.items()
-            if producer.last_timestamp < before_ms
-            and producer.batches[-1].base_offset < before_offset
-        ]
-        for producer_id in silent:
-            del self.producers[producer_id]
+        silent = {}
+        for producer_id, producer in list(self.producers.items()):
+            since = self.silent.get(producer_id)
+            if since is None or since.base_offset != producer.last_offset:
+                since = Silence(producer.last_offset, now_ms)
+            elif now_ms - since.since_ms >= kept_ms:
+                del self.producers[producer_id]
+                continue
+            silent[producer_id] = since
+        self.silent = silent
 
     def snapshot(self) -> bytes:
         return _encode_snapshot(
@@ -180,6 +195,7 @@ class LogState:
                 self.max_timestamp,
                 self.max_timestamp_base,
                 self.producers,
+                self.silent,
             )
         )
 
@@ -194,4 +210,5 @@ class LogState:
             state.max_timestamp = saved.max_timestamp
             state.max_timestamp_base = saved.max_timestamp_base
             state.producers = saved.producers
+            state.silent = saved.silent
         return state

@@ -45,7 +45,7 @@ class Host:
         self.snapshot_entries = snapshot_entries
         self.cache = TailCache(cache_bytes)
         self.full: list[StoreFull] = []
-        self.expiry_ms = 0
+        self.kept_ms = 86_400_000
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -82,8 +82,8 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def producer_expiry(self) -> int:
-        return self.expiry_ms
+    def producers_kept_ms(self) -> int:
+        return self.kept_ms
 
     def store_full(self, fault: StoreFull) -> None:
         self.full.append(fault)

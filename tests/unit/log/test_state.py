@@ -359,9 +359,33 @@ def test_control_batches_say_nothing_about_sequences() -> None:
 
 def test_producers_silent_for_long_are_forgotten() -> None:
     log = Log()
-    log.append(batch(1, 0, timestamp=10))
-    log.append(batch(2, 0, timestamp=500))
-    log.append(batch(3, 0, timestamp=10))  # an old timestamp, but it wrote just now
-    log.state.forget_producers(before_ms=100, before_offset=2)
-    assert sorted(log.state.producers) == [2, 3]
+    log.append(batch(1, 0))
+    log.append(batch(2, 0))
+    log.state.forget_producers(now_ms=1_000, kept_ms=100)
+    log.append(batch(2, 1))
+    log.state.forget_producers(now_ms=1_099, kept_ms=100)
+    assert sorted(log.state.producers) == [1, 2]
+    log.state.forget_producers(now_ms=1_100, kept_ms=100)
+    assert sorted(log.state.producers) == [2]
     assert log.append(batch(1, 42)) == 3  # unknown again: any sequence
+
+
+def test_a_producer_of_old_records_is_remembered_as_long_as_any() -> None:
+    """Timestamps are the client's: a replay's say nothing about when it wrote last."""
+    log = Log()
+    log.append(batch(1, 0, timestamp=10))
+    for snapshot in range(5):
+        log.append(batch(2, snapshot, timestamp=5_000_000))
+        log.state.forget_producers(now_ms=5_000_000, kept_ms=100)
+    assert log.state.check(batch(1, 0, timestamp=10), {}) is not None
+
+
+def test_silence_goes_on_across_a_snapshot() -> None:
+    log = Log()
+    log.append(batch(1, 0))
+    log.state.forget_producers(now_ms=1_000, kept_ms=100)
+    restored = LogState.restore(log.state.snapshot())
+    restored.forget_producers(now_ms=1_099, kept_ms=100)
+    assert sorted(restored.producers) == [1]
+    restored.forget_producers(now_ms=1_100, kept_ms=100)
+    assert not restored.producers
