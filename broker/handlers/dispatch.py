@@ -39,7 +39,7 @@ from broker.handlers import (
     sync_group,
 )
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.connection import Call, Repeat
 from broker.wire.apis import API_VERSIONS, APIS, Api
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
@@ -48,9 +48,10 @@ from broker.wire.served import unsupported_api_versions
 log = logging.getLogger("moldau.server")
 
 Waiting = Callable[[Broker, Any, Call], Awaitable[Message]]
-Replying = Callable[[Broker, Any, Call], None]
+Replying = Callable[[Broker, Any, Call], Repeat | None]
 
-# These reply by themselves: the hot path through callbacks, groups through their machine.
+# These reply by themselves: the hot path through callbacks, groups through their machine. What
+# they give back serves requests like this one from now on.
 REPLYING: dict[int, Replying] = {
     0: produce.handle,
     1: fetch.handle,
@@ -117,9 +118,12 @@ class Dispatcher:
         replying = REPLYING.get(header.api_key)
         if replying is not None:
             try:
-                replying(self._broker, request, call)
+                repeat = replying(self._broker, request, call)
             except Exception:
                 _give_up(call, api)
+                return
+            if repeat is not None and repeat.describes(frame):
+                call.connection.remember(repeat)
             return
         # One after the other, as in Kafka: a commit and what follows it on the same connection
         # must not change places.

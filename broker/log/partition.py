@@ -348,6 +348,10 @@ class PartitionLog(Reading):
             done(_gone() if self.phase is Phase.GONE else None)
 
     @property
+    def is_gone(self) -> bool:
+        return self.phase is Phase.GONE
+
+    @property
     def is_loaded(self) -> bool:
         return self.phase not in (Phase.UNLOADED, Phase.LOADING, Phase.GONE)
 

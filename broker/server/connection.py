@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
 
@@ -38,6 +38,8 @@ log = logging.getLogger("moldau.server")
 RECEIVE_BUFFER = 256 * 1024
 FIRST_FRAME_MEMORY = 1 << 16
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
+MAX_REPEATS = 64  # kinds of requests a connection is known to repeat
+MAX_REPEAT_SIZES = 4
 MAX_BACKLOG = 8  # frames received behind one that holds the connection
 WRITE_HIGH_WATER = 1 << 20
 
@@ -85,6 +87,20 @@ class Call(msgspec.Struct, eq=False):
 Dispatch = Callable[[Call, bytearray], None]
 
 
+class Repeat(Protocol):
+    """Serves requests that begin with the same bytes as one before, but for the correlation id.
+
+    Whoever sends such requests is spared the decoding of what is known already.
+    """
+
+    kind: bytes  # API key and version
+    head: bytes  # what follows the correlation id
+
+    def describes(self, frame: bytearray) -> bool: ...
+    def header_of(self, frame: bytearray) -> RequestHeader: ...
+    def serve(self, call: Call, frame: bytearray) -> bool: ...
+
+
 class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
@@ -112,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self.peer = "?"
         self._is_local = False
+        self._repeats: dict[bytes, Repeat] = {}
+        self._repeat_ends: list[int] = []  # where in a frame their heads end
 
     # --- receiving ---
 
@@ -239,22 +257,28 @@ class Connection(asyncio.BufferedProtocol):
         self._serve(frame)
 
     def _serve(self, frame: bytearray) -> None:
-        try:
-            header = read_request_header(frame)
-        except MalformedMessage as fault:
-            log.warning("closing %s: %s", self.peer, fault)
-            self.abort()
-            return
-        if header.api_key == PEER_ADDRESS and self._is_local:
-            self.peer = header.client_id or self.peer
-            return
+        repeat = self._repeat_of(frame) if self._repeats else None
+        if repeat is not None:
+            header = repeat.header_of(frame)
+        else:
+            try:
+                header = read_request_header(frame)
+            except MalformedMessage as fault:
+                log.warning("closing %s: %s", self.peer, fault)
+                self.abort()
+                return
+            if header.api_key == PEER_ADDRESS and self._is_local:
+                self.peer = header.client_id or self.peer
+                return
         size = len(frame)
         call = Call(self, header, size)
         self._calls.append(call)
         self._unanswered_bytes += size
-        self._budget.take(size)
+        budget = self._budget
+        budget.take(size)
         try:
-            self._dispatch(call, frame)
+            if repeat is None or not repeat.serve(call, frame):
+                self._dispatch(call, frame)
         except Exception:
             # Not further: it may be another connection's reply that let this one go on.
             log.exception("closing %s: its request could not be served", self.peer)
@@ -262,10 +286,28 @@ class Connection(asyncio.BufferedProtocol):
             return
         if (
             len(self._calls) >= MAX_UNANSWERED
-            or self._unanswered_bytes > self._budget.per_connection
-            or self._budget.exhausted
+            or self._unanswered_bytes > budget.per_connection
+            or budget.exhausted
         ):
             self._pause()
+
+    def _repeat_of(self, frame: bytearray) -> Repeat | None:
+        for end in self._repeat_ends:
+            repeat = self._repeats.get(bytes(frame[8:end]))
+            if repeat is not None and frame.startswith(repeat.kind):
+                return repeat
+        return None
+
+    def remember(self, repeat: Repeat) -> None:
+        """Let requests that begin like this be served by it. Few: clients can send anything."""
+        head, end = repeat.head, len(repeat.head) + 8
+        if head not in self._repeats and len(self._repeats) >= MAX_REPEATS:
+            return
+        if end not in self._repeat_ends:
+            if len(self._repeat_ends) >= MAX_REPEAT_SIZES:
+                return
+            self._repeat_ends.append(end)
+        self._repeats[head] = repeat
 
     # --- replying ---
 

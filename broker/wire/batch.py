@@ -50,7 +50,7 @@ _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 # Base offset, length and leader epoch; and what a walk over batches needs to know.
 _PLACE = struct.Struct(">qi")
-_LAST_DELTA = struct.Struct(">i")
+_INT32 = struct.Struct(">i")
 
 
 class CorruptBatch(ValueError):
@@ -95,7 +95,7 @@ def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
 def place(batch: bytearray | memoryview, base_offset: int) -> None:
     """Give a batch its place in the log: base offset, and leader epoch 0 (there is one epoch)."""
     _INT64.pack_into(batch, 0, base_offset)
-    batch[12:16] = b"\0\0\0\0"
+    _INT32.pack_into(batch, 12, 0)
 
 
 def checksum(batch: Buffer) -> int:
@@ -144,7 +144,7 @@ def find_batch(blob: Buffer, offset: int) -> int:
     at, end = 0, len(blob)
     while at < end:
         base, length = _PLACE.unpack_from(blob, at)
-        (delta,) = _LAST_DELTA.unpack_from(blob, at + 23)
+        (delta,) = _INT32.unpack_from(blob, at + 23)
         if base + delta >= offset:
             return at
         at += _step(length)
