@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from broker.errors import ErrorCode
-from broker.group import commits, join, views
+from broker.group import commits, join, sessions, views
 from broker.group.config import GroupConfig, Minting
 from broker.group.effects import (
     Answer,
@@ -117,13 +117,16 @@ class Coordinator:
     # Events
 
     def handle(self, group_id: str, event: Event, now_ms: int) -> list[Effect]:
+        group = self.groups.get(group_id)
+        if group is not None and group_id:
+            # Whatever is in `groups` is loaded and ours: its slot, which takes a walk over the
+            # id's characters, need not be looked for.
+            return self._handle(group, event, now_ms)
         if isinstance(event, TimerFired | Persisted):
-            group = self.groups.get(group_id)
             return [] if group is None else self._handle(group, event, now_ms)
         error = self._unavailable(group_id, event)
         if error is not None:
             return [Reply(event.call, error)]
-        group = self.groups.get(group_id)
         if group is not None:
             return self._handle(group, event, now_ms)
         return self._handle_unknown(group_id, event, now_ms)
@@ -137,11 +140,11 @@ class Coordinator:
         now_ms: int,
     ) -> ErrorCode:
         """The `Heartbeat` event without event and effects."""
-        group = self.groups.get(group_id)
-        if group is not None:
-            return group.heartbeat(member_id, instance_id, generation_id, now_ms)
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(group_id)
+        if group is not None:
+            return sessions.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         error = self.availability(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # nobody is to lose its session because its group is being read
@@ -165,11 +168,11 @@ class Coordinator:
         Then, with nothing awaited in between, or a member that is fenced meanwhile could still
         write: `commit_begins`, the write, and `committed` or `commit_failed`.
         """
-        error = self.availability(group_id)
-        if error is not ErrorCode.NONE:
-            return error
         group = self.groups.get(group_id)
         if group is None:
+            error = self.availability(group_id)
+            if error is not ErrorCode.NONE:
+                return error
             return commits.check_unknown_group(
                 generation_id, knows_group_id_not_found=knows_group_id_not_found
             )
