@@ -260,21 +260,23 @@ class Cluster:
 
     # --- offsets ---
 
-    def list_offsets(self, wanted: Mapping[Place, int]) -> dict[Place, int]:
+    def list_offsets(self, wanted: Mapping[Place, int], isolation: int = 0) -> dict[Place, int]:
         """Offset by timestamp (or LATEST, EARLIEST); -1: no record is that late.
 
-        Places that do not exist are left out.
+        Places that do not exist are left out. With isolation 1 (read_committed) LATEST is where
+        the first transaction that has not ended begins.
         """
-        found, stale = self._ask_leaders(wanted)
+        found, stale = self._ask_leaders(wanted, isolation)
         if stale:
-            more, stale = self._ask_leaders({place: wanted[place] for place in stale})
+            retried = {place: wanted[place] for place in stale}
+            more, stale = self._ask_leaders(retried, isolation)
             found |= more
         for place, code in stale.items():
             raise refusal(f"partition {place}", code)
         return found
 
     def _ask_leaders(
-        self, wanted: Mapping[Place, int]
+        self, wanted: Mapping[Place, int], isolation: int
     ) -> tuple[dict[Place, int], dict[Place, ErrorCode]]:
         """Offsets found, and the places whose leader is another by now."""
         names = sorted({place.topic for place in wanted})
@@ -299,7 +301,7 @@ class Cluster:
                 )
         for leader, topics in by_leader.items():
             listed = [ListOffsetsTopic(name, partitions) for name, partitions in topics.items()]
-            request = ListOffsetsRequest(-1, 0, listed, int(self._timeout * 1000))
+            request = ListOffsetsRequest(-1, isolation, listed, int(self._timeout * 1000))
             for told in self.call(request, leader).topics:
                 for one in told.partitions:
                     place = Place(told.name, one.partition_index)
