@@ -8,6 +8,7 @@ is looked up. From arrival to answer it is one object (`OneBatch`).
 
 from __future__ import annotations
 
+import struct
 import time
 
 from broker.errors import KafkaError, StoreTimeout, code_for
@@ -28,7 +29,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from broker.wire.primitives import read_uvarint
+from broker.wire.primitives import MalformedMessage, read_uvarint
 from broker.wire.template import MARKS, Template
 
 PRODUCE = APIS[0]
@@ -96,12 +97,15 @@ class OnePlace:
     def serve(self, call: Call, frame: bytearray) -> bool:
         """A request that begins like those before it; False when it goes on differently."""
         at = len(self.head) + 8
-        if self._flexible:
-            size, at = read_uvarint(frame, at)
-            size -= 1
-        else:
-            (size,) = LENGTH.unpack_from(frame, at)
-            at += 4
+        try:
+            if self._flexible:
+                size, at = read_uvarint(frame, at)
+                size -= 1
+            else:
+                (size,) = LENGTH.unpack_from(frame, at)
+                at += 4
+        except (IndexError, struct.error, MalformedMessage):
+            return False
         end = at + size
         if (
             size < 0

@@ -118,18 +118,20 @@ class PartitionLog(Reading):
     # --- appending ---
 
     def append(self, append: Append) -> None:
-        queue = self._queue
-        if self.phase is Phase.RESOLVING:
-            # This can last: let go of what clients stopped waiting for, and are sending again.
-            while queue and queue[0].given_up:
-                queue.popleft()
+        queue, phase = self._queue, self.phase
         queue.append(append)
-        if self.phase is Phase.IDLE:
+        if phase is Phase.GATHERING or phase is Phase.APPENDING:
+            return
+        if phase is Phase.IDLE:
             self.phase = Phase.GATHERING
             self._loop.call_soon(self._gathered)
-        elif self.phase is Phase.UNLOADED:
+        elif phase is Phase.RESOLVING:
+            # This can last: let go of what clients stopped waiting for, and are sending again.
+            while queue[0].given_up and len(queue) > 1:
+                queue.popleft()
+        elif phase is Phase.UNLOADED:
             self._load()
-        elif self.phase is Phase.GONE:
+        elif phase is Phase.GONE:
             self._fail_queue(_gone())
 
     def _gathered(self) -> None:
@@ -237,7 +239,10 @@ class PartitionLog(Reading):
             self.host.streams.index(self.key, state.max_timestamp, state.end, state.size)
         self._since_snapshot += 1
         for append in flight.appends:
-            self._in_the_log(append, append.base_offset, append.header.max_timestamp)
+            if append.replicas:
+                self._in_the_log(append, append.base_offset, append.header.max_timestamp)
+            else:
+                append.done(None, append.base_offset, append.header.max_timestamp)
         self._go_on()
         if self.waiters:
             self.wake()

@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         at = 0
         while nbytes - at >= 4:
             (size,) = LENGTH.unpack_from(_receive_buffer, at)
-            if not self._acceptable(size):
+            if not 8 <= size <= self._max_frame and not self._acceptable(size):
                 return
             at += 4
             end = at + size
@@ -181,7 +181,10 @@ class Connection(asyncio.BufferedProtocol):
             self._head += _receive_view[at:nbytes]
         # Only now: serving a request may let other connections receive into the shared buffer.
         for frame in frames:
-            self._begin(frame)
+            if self._read_paused or self._held or self._backlog or self.closing:
+                self._begin(frame)
+            else:
+                self._serve(frame)
 
     def _split(self, data: bytes | bytearray, first: bytearray | None) -> None:
         frames = [] if first is None else [first]
@@ -314,14 +317,14 @@ class Connection(asyncio.BufferedProtocol):
     def answered(self, call: Call) -> None:
         """A call has its reply: send it and those behind it that were waiting for it."""
         calls = self._calls
-        if not calls or calls[0].parts is None:
+        if not calls or (parts := calls[0].parts) is None:
             return
         out = self._out
         freed = 0
-        while calls and calls[0].parts is not None:
-            done = calls.popleft()
-            freed += done.size
-            out += done.parts or ()
+        while parts is not None:
+            freed += calls.popleft().size
+            out += parts
+            parts = calls[0].parts if calls else None
         self._unanswered_bytes -= freed
         self._budget.give_back(freed)
         if not self._flush_scheduled:

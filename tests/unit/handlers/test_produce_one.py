@@ -1,0 +1,160 @@
+"""Requests recognised by their bytes: what is found that way is what the decoder would find."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.configs import topic_config
+from broker.handlers.context import Broker
+from broker.handlers.produce_one import PRODUCE, OnePlace
+from broker.log.partition import PartitionLog
+from broker.log.topics import Topic
+from broker.server.connection import Call
+from broker.store.topics import TopicRecord
+from broker.wire.frame import read_request_header, request_frame
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TOPIC_ID = bytes(range(16))
+VERSIONS = range(3, PRODUCE.highest + 1)
+
+
+class Seen(OnePlace):
+    """Notes the batches instead of appending them."""
+
+    def start(self, call: Call, records: Any) -> None:
+        self.batches.append(bytes(records))
+
+    batches: list[bytes]
+
+
+def produce(
+    version: int,
+    batch: bytes | None,
+    correlation_id: int = 1,
+    client: str | None = "c",
+    **fields: Any,
+) -> bytearray:
+    """A frame, without its length."""
+    item = PartitionProduceData(fields.get("index", 3), batch)
+    topic = TopicProduceData(fields.get("name", "orders"), TOPIC_ID, [item])
+    request = ProduceRequest(None, fields.get("acks", -1), fields.get("timeout_ms", 1_000), [topic])
+    return bytearray(request_frame(PRODUCE, version, correlation_id, client, request)[4:])
+
+
+def place_of(frame: bytearray, **log: Any) -> Seen:
+    header = read_request_header(frame)
+    request, _ = PRODUCE.request_codec(header.api_version).decode(frame, header.body_at)
+    assert isinstance(request, ProduceRequest)
+    record = TopicRecord("orders", TOPIC_ID, 10, 0, 0)
+    made = Seen(
+        cast("Broker", SimpleNamespace()),
+        header,
+        request,
+        Topic(record, topic_config({})),
+        cast("PartitionLog", SimpleNamespace(is_gone=False, **log)),
+    )
+    made.batches = []
+    return made
+
+
+def served(place: Seen, frame: bytearray) -> bytes | None:
+    """The batch found in a frame, None when it is left to the decoder."""
+    recognised = frame.startswith(place.head, 8) and frame.startswith(place.kind)
+    if recognised and place.serve(cast("Call", None), frame):
+        return place.batches[-1]
+    return None
+
+
+@given(
+    st.sampled_from(VERSIONS),
+    st.none() | st.text(max_size=200),
+    st.lists(st.binary(max_size=300) | st.binary(min_size=16_000, max_size=16_500), min_size=2),
+)
+def test_a_repeated_request_is_understood_as_the_decoder_does(
+    version: int, client: str | None, batches: list[bytes]
+) -> None:
+    first = produce(version, batches[0], client=client)
+    place = place_of(first)
+    assert place.describes(first)
+    for number, batch in enumerate(batches):
+        frame = produce(version, batch, number, client)
+        assert served(place, frame) == batch
+        assert place.header_of(frame) == read_request_header(frame)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"index": 4}, {"name": "ordets"}, {"acks": 1}, {"timeout_ms": 1_001}, {"client": "d"}],
+    ids=str,
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_request_is_not_taken_for_it(version: int, other: dict[str, Any]) -> None:
+    if "name" in other and version >= 13:
+        pytest.skip("topics have ids there")
+    first = produce(version, b"batch")
+    place = place_of(first)
+    assert place.describes(first)
+    assert served(place, produce(version, b"batch", **other)) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_version_is_not_taken_for_it(version: int) -> None:
+    first = produce(version, b"batch")
+    place = place_of(first)
+    assert place.describes(first)
+    for another in set(VERSIONS) - {version}:
+        assert served(place, produce(another, b"batch")) is None
+
+
+@given(st.binary(max_size=60), st.integers(0, 80), st.sampled_from([3, 9]))
+def test_what_follows_the_known_part_may_be_anything(
+    garbage: bytes, cut: int, version: int
+) -> None:
+    """Then it is the decoder's to refuse, or to understand."""
+    first = produce(version, b"x" * 40)
+    place = place_of(first)
+    assert place.describes(first)
+    for frame in (first[: max(len(first) - cut, len(place.head) + 8)] + garbage, first + garbage):
+        found = served(place, frame)
+        if found is not None:
+            header = read_request_header(frame)
+            decoded, end = PRODUCE.request_codec(version).decode(frame, header.body_at)
+            assert isinstance(decoded, ProduceRequest)
+            records = decoded.topic_data[0].partition_data[0].records
+            assert isinstance(records, memoryview)
+            assert (bytes(records), end) == (found, len(frame))
+
+
+def test_a_request_without_a_batch_is_left_to_the_decoder() -> None:
+    place = place_of(produce(9, b"batch"))
+    assert place.describes(produce(9, b"batch"))
+    assert served(place, produce(9, None)) is None
+
+
+def test_a_deleted_topic_is_left_to_the_decoder() -> None:
+    frame = produce(9, b"batch")
+    place = place_of(frame)
+    assert place.describes(frame)
+    place.log = cast("PartitionLog", SimpleNamespace(is_gone=True))
+    assert served(place, frame) is None
+
+
+def test_replicas_to_wait_for_are_left_to_the_decoder() -> None:
+    frame = produce(9, b"batch")
+    place = place_of(frame)
+    assert place.describes(frame)
+    place.topic.config = topic_config({"min.insync.replicas": "2"})
+    assert served(place, frame) is None
+
+
+def test_a_request_written_otherwise_is_not_remembered() -> None:
+    """Tagged fields in the header, say: legal, and not how any client writes it."""
+    frame = produce(9, b"batch")
+    at = 10 + len("c")
+    assert frame[at] == 0
+    tagged = frame[:at] + b"\x01\x07\x01\x2a" + frame[at + 1 :]
+    place = place_of(bytearray(tagged))
+    assert not place.describes(bytearray(tagged))
