@@ -12,7 +12,7 @@ groups   members on connections of their own: groups form, rebalance, heartbeat 
          baseline of the heartbeats: a bare uvloop server
 
 Every run is repeated, baseline and broker in turn, so that what else the machine does hits both;
-reported are medians and ranges. CPU is read from /proc.
+reported are medians and ranges. CPU is that of the processes, by their own clocks.
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ def moldau() -> Iterator[Broker]:
 FIGURES = {
     "form s",
     "form us/member",
-    "rebalance s",
+    "rebalance ms",
     "rebalance us/member",
+    "of it worker us",
+    "of it client us",
     "joins/s",
     "heartbeats/s",
     "worker us/heartbeat",
