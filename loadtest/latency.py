@@ -1,31 +1,154 @@
 """The latency benchmark: one small record at a time, from the produce call to the consumer.
 
-Open loop: records go out on a schedule, whatever the broker does; a late one counts as late. The
-consumer is parked in a Fetch at the end of the log. Baseline: a bare uvloop server's answer to as
-small a request.
+Open loop: records go out on a schedule, and nobody waits for an answer before the next one, so a
+slow broker cannot hide behind a waiting client. Measured from the write (the event loop's timers
+are good to a millisecond, which is not the broker's doing). The consumer is parked in a Fetch at
+the end of the log. Both live in one event loop: two threads would wait for each other's
+interpreter lock, and that would be measured. Baseline: a bare uvloop server's answer to as small a
+request.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
+from typing import cast
+
+import uvloop
 
 from broker.wire.batch import headers
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.frame import read_response, request_frame
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.wire.messages.produce import ProduceResponse
 from loadtest.client import FETCH, PRODUCE, Client, RequestFailed
 from loadtest.producing import VERSION as PRODUCE_VERSION
-from loadtest.producing import leaders, make_batch
+from loadtest.producing import leaders, make_batch, produce_frame
 from loadtest.replay import Totals
 from loadtest.target import Target
 
 FETCH_VERSION = 12
 RECORD_BYTES = 100
+PATIENCE_S = 30.0
+
+
+class Frames(asyncio.Protocol):
+    """One connection: frames out, and every frame that comes in told to `arrived`."""
+
+    def __init__(self, arrived: Callable[[bytes], None]) -> None:
+        self._arrived = arrived
+        self._pending = b""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def send(self, frame: bytes) -> None:
+        self._transport.write(frame)
+
+    def data_received(self, data: bytes) -> None:
+        pending = self._pending + data
+        at = 0
+        while len(pending) - at >= 4:
+            (size,) = struct.unpack_from(">i", pending, at)
+            end = at + 4 + size
+            if end > len(pending):
+                break
+            try:
+                self._arrived(pending[at + 4 : end])
+            except Exception as fault:
+                self.fail(fault)
+                return
+            at = end
+        self._pending = pending[at:]
+
+    def fail(self, fault: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(fault)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fail(ConnectionError(f"connection closed in mid-run: {exc}"))
+
+    def close(self) -> None:
+        self.ended.cancel()
+        self._transport.close()
+
+
+class Schedule:
+    """Sends at fixed times; one timer, and all that is due when it fires."""
+
+    def __init__(self, send: Callable[[], None], count: int, per_second: float) -> None:
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._started = time.perf_counter()
+        self._per_second = per_second
+        self._count = count
+        self._sent_at: list[float] = []
+        self._fire()
+
+    def latencies(self, arrivals: list[float]) -> list[float]:
+        return sorted(at - sent for at, sent in zip(arrivals, self._sent_at, strict=True))
+
+    def _fire(self) -> None:
+        while (number := len(self._sent_at)) < self._count:
+            now = time.perf_counter()
+            wait = self._started + number / self._per_second - now
+            if wait > 0:
+                self._loop.call_later(wait, self._fire)
+                return
+            self._sent_at.append(now)
+            self._send()
+
+
+class RecordRun:
+    """A producer and a parked consumer of one partition."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        self._topic = topic
+        self._count = count
+        self._offset = 0
+        self.arrivals: list[float] = []
+        self.acknowledged = 0
+        self.all_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._fetches: Frames | None = None
+
+    def attach(self, fetches: Frames) -> None:
+        self._fetches = fetches
+        self._ask()
+
+    def _ask(self) -> None:
+        assert self._fetches is not None
+        partition = FetchPartition(0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(self._topic, partitions=[partition])]
+        )
+        self._fetches.send(request_frame(FETCH, FETCH_VERSION, 1, "bench", request))
+
+    def fetched(self, frame: bytes) -> None:
+        now = time.perf_counter()
+        answer = cast("FetchResponse", read_response(FETCH, FETCH_VERSION, frame)[1])
+        partition = answer.responses[0].partitions[0]
+        if partition.error_code:
+            raise RequestFailed(f"a fetch was refused: error {partition.error_code}")
+        records = partition.records or b""
+        blob = b"".join(records) if isinstance(records, list) else records
+        for header in headers(blob):
+            self.arrivals.extend([now] * header.record_count)
+            self._offset = header.next_offset
+        if self._offset < self._count:
+            self._ask()
+        else:
+            self.all_there.set_result(None)
+
+    def produced(self, frame: bytes) -> None:
+        answer = cast("ProduceResponse", read_response(PRODUCE, PRODUCE_VERSION, frame)[1])
+        if answer.responses[0].partition_responses[0].error_code:
+            raise RequestFailed("a record was refused")
+        self.acknowledged += 1
 
 
 def record_latency(target: Target, per_second: float, seconds: float) -> Totals:
@@ -35,83 +158,67 @@ def record_latency(target: Target, per_second: float, seconds: float) -> Totals:
         admin.create_topic(topic, 1)
         try:
             where = leaders(admin, topic)[0]
-            with Client(*where) as producer, Client(*where) as consumer:
-                return _measure(producer, consumer, topic, per_second, seconds)
+            return uvloop.run(_measure(where, topic, per_second, int(per_second * seconds)))
         finally:
             admin.delete_topic(topic)
 
 
-def _measure(
-    producer: Client, consumer: Client, topic: str, per_second: float, seconds: float
-) -> Totals:
-    count = int(per_second * seconds)
-    arrivals: list[float] = []
-    failure: list[BaseException] = []
-
-    def consume() -> None:
-        offset = 0
-        try:
-            while offset < count:
-                partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
-                request = FetchRequest(
-                    max_wait_ms=1000,
-                    min_bytes=1,
-                    topics=[FetchTopic(topic, partitions=[partition])],
-                )
-                answer = consumer.call(FETCH, FETCH_VERSION, request).responses[0].partitions[0]
-                now = time.perf_counter()
-                for header in headers(answer.records):
-                    arrivals.extend([now] * header.record_count)
-                    offset = header.next_offset
-        except Exception as fault:
-            failure.append(fault)
-
-    reader = threading.Thread(target=consume)
-    reader.start()
-    batch = bytes(make_batch(RECORD_BYTES))
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
-    request = ProduceRequest(None, -1, 30_000, [data])
+async def _measure(where: tuple[str, int], topic: str, per_second: float, count: int) -> Totals:
+    loop = asyncio.get_running_loop()
+    run = RecordRun(topic, count)
+    _, producer = await loop.create_connection(lambda: Frames(run.produced), *where)
+    _, consumer = await loop.create_connection(lambda: Frames(run.fetched), *where)
+    run.attach(consumer)
+    frame = produce_frame(topic, 0, bytes(make_batch(RECORD_BYTES)))
     started = time.perf_counter()
-    due = []
-    for number in range(count):
-        due.append(started + number / per_second)
-        time.sleep(max(due[-1] - time.perf_counter(), 0))
-        answer = producer.call(PRODUCE, PRODUCE_VERSION, request)
-        if answer.responses[0].partition_responses[0].error_code:
-            raise RequestFailed("a record was refused")
-    reader.join()
-    if failure:
-        raise failure[0]
+    schedule = Schedule(lambda: producer.send(frame), count, per_second)
+    patience = count / per_second + PATIENCE_S
+    await asyncio.wait(
+        [run.all_there, producer.ended, consumer.ended],
+        timeout=patience,
+        return_when=asyncio.FIRST_COMPLETED,
+    )
+    if not run.all_there.done():
+        for ended in (producer.ended, consumer.ended):
+            if ended.done():
+                ended.result()
+        raise RequestFailed(f"{len(run.arrivals)} of {count} records after {patience:.0f} s")
     elapsed = time.perf_counter() - started
-    latencies = sorted(arrived - wanted for arrived, wanted in zip(arrivals, due, strict=True))
-    return Totals(count, count * len(batch), elapsed, latencies)
+    producer.close()
+    consumer.close()
+    return Totals(count, count * RECORD_BYTES, elapsed, schedule.latencies(run.arrivals))
 
 
 def echo_latency(per_second: float, seconds: float) -> Totals:
     """Round trips of small frames to a bare uvloop server, on the same schedule."""
-    count = int(per_second * seconds)
     server = subprocess.Popen(
         [sys.executable, "-m", "loadtest.echo", str(RECORD_BYTES)], stdout=subprocess.PIPE
     )
     assert server.stdout is not None
     try:
         port = int(server.stdout.readline())
-        frame = struct.pack(">i", RECORD_BYTES) + bytes(RECORD_BYTES)
-        latencies = []
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            started = time.perf_counter()
-            for number in range(count):
-                due = started + number / per_second
-                time.sleep(max(due - time.perf_counter(), 0))
-                connection.sendall(frame)
-                left = len(frame)
-                while left:
-                    left -= len(connection.recv(left))
-                latencies.append(time.perf_counter() - due)
-            elapsed = time.perf_counter() - started
+        return uvloop.run(_measure_echo(port, per_second, int(per_second * seconds)))
     finally:
         server.terminate()
         server.wait()
         server.stdout.close()
-    return Totals(count, count * len(frame), elapsed, sorted(latencies))
+
+
+async def _measure_echo(port: int, per_second: float, count: int) -> Totals:
+    arrivals: list[float] = []
+    all_there = asyncio.Event()
+
+    def arrived(frame: bytes) -> None:
+        arrivals.append(time.perf_counter())
+        if len(arrivals) == count:
+            all_there.set()
+
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(lambda: Frames(arrived), "127.0.0.1", port)
+    frame = struct.pack(">i", RECORD_BYTES) + bytes(RECORD_BYTES)
+    started = time.perf_counter()
+    schedule = Schedule(lambda: link.send(frame), count, per_second)
+    await asyncio.wait_for(all_there.wait(), count / per_second + PATIENCE_S)
+    elapsed = time.perf_counter() - started
+    link.close()
+    return Totals(count, count * len(frame), elapsed, schedule.latencies(arrivals))
