@@ -25,8 +25,8 @@ from broker.wire.frame import LENGTH, peer_frame
 from router.health import PING
 
 if TYPE_CHECKING:
-    from router.client import Client
     from router.gather import Gather
+    from router.replies import ClientReplies
 
 log = logging.getLogger("moldau.router")
 
@@ -143,7 +143,7 @@ class Upstream(asyncio.Protocol):
         "worker",
     )
 
-    def __init__(self, client: Client, worker: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, client: ClientReplies, worker: int, loop: asyncio.AbstractEventLoop) -> None:
         self.client = client
         self.worker = worker
         # What the worker will answer, in order: None is passed on; a Gather takes its own, as the
@@ -195,6 +195,18 @@ class Upstream(asyncio.Protocol):
     # --- replies ---
 
     def data_received(self, data: bytes) -> None:
+        expected = self.expected
+        if (
+            len(expected) == 1  # the usual case: the one reply that is due, whole
+            and expected[0] is None
+            and self.client.turns[0] is self
+            and not (self._left or self._partial or self._held)
+            and len(data) >= 4
+            and LENGTH.unpack_from(data)[0] == len(data) - 4
+        ):
+            expected.clear()
+            self.client.pass_on(data)
+            return
         self._pass(self._held + data if self._held else data)
         self.client.advance()
 
@@ -253,14 +265,16 @@ class Upstream(asyncio.Protocol):
                 collected += data[start:at]
                 start = at
             if self._left == 0:
-                wanted = expected.popleft()
+                wanted = expected[0]
                 if wanted is None:
                     turns.popleft()
                 else:
                     assert collected is not None
                     self._collected = None
                     gather, meant = wanted
+                    # If it cannot be read, the connection ends, and it is owed as before.
                     gather.deliver(meant, bytes(collected[4:]))
+                expected.popleft()
         client.write(data, start, at)
 
     # --- the end ---

@@ -34,6 +34,8 @@ class Produced(NamedTuple):
     first: Place | None
     # Every partition, when that is known; None: there are more than were looked at.
     places: list[Place] | None
+    # Where the first one ends when it is the only one, else 0.
+    end: int = 0
 
 
 def string(head: bytes, at: int, flexible: bool) -> tuple[bytes | None, int]:
@@ -87,17 +89,18 @@ def names_topics_by_id(key: int, version: int) -> bool:
     return key in (PRODUCE, FETCH) and version >= 13
 
 
-def first_place(head: bytes, at: int, flexible: bool, by_id: bool) -> Place | None:
-    """The first partition of an array of topics that begins at `at`; None when there is none."""
+def first_place(head: bytes, at: int, flexible: bool, by_id: bool) -> tuple[Place | None, int]:
+    """The first partition of an array of topics that begins at `at`, None when there is none, and
+    the position after what says so."""
     topics, at = count(head, at, flexible)
     if topics <= 0:
-        return None
+        return None, at
     topic, at = _topic(head, at, flexible, by_id)
     partitions, at = count(head, at, flexible)
     if partitions <= 0:
-        return Place(topic, 0)
+        return Place(topic, 0), at
     (partition,) = _INT32.unpack_from(head, at)
-    return Place(topic, partition)
+    return Place(topic, partition), at + 4
 
 
 def produced(head: bytes, at: int, version: int, flexible: bool, size: int) -> Produced:
@@ -114,7 +117,7 @@ def produced(head: bytes, at: int, version: int, flexible: bool, size: int) -> P
     partitions, inside = count(head, inside, flexible)
     first = Place(topic, _INT32.unpack_from(head, inside)[0] if partitions > 0 else 0)
     if topics == 1 and partitions <= 1:  # nearly always: nothing to walk over
-        return Produced(acks, first, [first])
+        return Produced(acks, first, [first], inside + 4 if partitions == 1 else 0)
     try:
         places = _walk(head, at, flexible, by_id, size)
     except (IndexError, struct.error):

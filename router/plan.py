@@ -12,8 +12,12 @@
     REFUSED  not served: the connection is closed, as the protocol has no other way to say so
 
 The table of APIs says which kind an API is. Only the header and the routing key are looked at, and
-the body is passed on untouched. Requests that may have to be split are decoded, which is fine
+the body is passed on untouched. Requests that name several groups are decoded, which is fine
 because they are short.
+
+A plan mostly depends on the first bytes of a request only, and a client sends the same ones again
+and again: `locate` says how many these are, so that the next request that begins with them (but for
+its correlation id) need not be planned at all.
 
 Why SPREAD is its own kind: requests of one connection that append to a partition must reach the
 log in the order in which they were sent. When each goes to the leader of all it names, that is so.
@@ -41,8 +45,8 @@ OFFSET_FETCH, DESCRIBE_GROUPS, DELETE_GROUPS = 9, 15, 42
 
 # A routing key is within the first bytes: behind a client id, a transactional id and a topic.
 LONGEST_HEAD = 128 * 1024
-# Requests that may have to be split are gathered whole, and no larger than this.
-LONGEST_SPLIT = 1 << 20
+# Requests that name several groups are gathered whole, and no larger than this.
+LONGEST_SPLIT = 4 << 20
 LONGEST_CACHED_ID = 256
 
 _HEAD = struct.Struct(">hhih")
@@ -79,6 +83,9 @@ class Plan(NamedTuple):
     answered: bool = True  # False: Produce with acks=0 has no reply
     parts: tuple[Part, ...] = ()
     keys: tuple[str, ...] = ()  # the groups of a split request, in its order
+
+
+Located = tuple[Plan, int]
 
 
 class Split(NamedTuple):
@@ -121,21 +128,30 @@ def plan(head: bytes, size: int, context: Context) -> Plan:
 
     Raises MalformedMessage when it cannot be a request.
     """
+    return locate(head, size, context)[0]
+
+
+def locate(head: bytes, size: int, context: Context) -> Located:
+    """The plan of a request, and on how many of its first bytes it depends.
+
+    Requests that agree in these, but for the correlation id, have the same plan. 0: it may depend
+    on anything. Raises MalformedMessage when it cannot be a request.
+    """
     try:
-        return _plan(head, size, context)
+        return _locate(head, size, context)
     except (IndexError, struct.error) as fault:
         if len(head) < size and len(head) < LONGEST_HEAD:
-            return MORE
+            return MORE, 0
         raise MalformedMessage(f"request ends before it says where it goes: {fault}") from None
     except UnicodeDecodeError as fault:
         raise MalformedMessage(f"group id: {fault}") from None
 
 
-def _plan(head: bytes, size: int, context: Context) -> Plan:
+def _locate(head: bytes, size: int, context: Context) -> Located:
     key, version, _, client_id = _HEAD.unpack_from(head)
     api = lookup(key, version)
     if api is None:
-        return LOCAL if key == API_VERSIONS else REFUSED
+        return LOCAL if key == API_VERSIONS else REFUSED, 0
     at = _HEAD.size + max(client_id, 0)
     if at > size:
         raise MalformedMessage(f"client id of {client_id} bytes overruns the frame")
@@ -151,21 +167,27 @@ def _plan(head: bytes, size: int, context: Context) -> Plan:
         if key == peek.PRODUCE:
             return _produce(head, at, version, flexible, size, context)
         skipped = at + peek.before_topics(key, version)
-        place = peek.first_place(head, skipped, flexible, peek.names_topics_by_id(key, version))
+        by_id = peek.names_topics_by_id(key, version)
+        place, end = peek.first_place(head, skipped, flexible, by_id)
         if place is None:
-            return ANY
-        return context.leader[leader_of(place.topic, place.partition, context.workers)]
+            return ANY, end
+        return context.leader[leader_of(place.topic, place.partition, context.workers)], end
     if routing is _COORDINATORS and version >= SPLITS[key].since:
-        return _split(head, at, size, api, version, context)
+        groups, first = peek.count(head, at, flexible)
+        if groups != 1 and context.workers > 1:
+            return _split(head, at, size, api, version, context), 0
+        if groups < 1:
+            return ANY, first
+        at = first  # one group, or all of one worker: its first field says where it goes
     if routing is _COORDINATOR or routing is _COORDINATORS:
         # The first field of all of them; a transactional id may be null.
-        name, _ = peek.string(head, at, flexible)
-        return ANY if name is None else context.owner[owner(name, context.workers)]
+        name, end = peek.string(head, at, flexible)
+        return ANY if name is None else context.owner[owner(name, context.workers)], end
     if routing is _LOCAL:
-        return LOCAL if len(head) == size else _rest_of(api, size, LONGEST_HEAD)
+        return LOCAL if len(head) == size else _rest_of(api, size, LONGEST_HEAD), 0
     if routing is _EVERY and context.workers > 1:
-        return EVERY if len(head) == size else _rest_of(api, size, LONGEST_HEAD)
-    return ANY
+        return EVERY if len(head) == size else _rest_of(api, size, LONGEST_HEAD), 0
+    return ANY, at
 
 
 def _rest_of(api: Api, size: int, longest: int) -> Plan:
@@ -189,24 +211,24 @@ def _owner(name: bytes, workers: int) -> int:
 
 def _produce(
     head: bytes, at: int, version: int, flexible: bool, size: int, context: Context
-) -> Plan:
+) -> Located:
     found = peek.produced(head, at, version, flexible, size)
     answered = found.acks != 0
     if found.first is None:
-        return ANY if answered else ANY_UNANSWERED
+        return ANY if answered else ANY_UNANSWERED, 0
     workers = context.workers
     leaders = context.produce if answered else context.produce_unanswered
     if workers == 1:
-        return leaders[0]
+        return leaders[0], found.end
     topic, partition = found.first
     first = leader_of(topic, partition, workers)
     places = found.places
     if places is not None and (
         len(places) == 1 or all(leader_of(*place, workers) == first for place in places)
     ):
-        return leaders[first]
+        return leaders[first], found.end
     # The same worker for all producers of a topic: they do not meet in the store then.
-    return Plan(Kind.SPREAD, leader_of(topic, 0, workers), True, answered)
+    return Plan(Kind.SPREAD, leader_of(topic, 0, workers), True, answered), 0
 
 
 def _split(head: bytes, at: int, size: int, api: Api, version: int, context: Context) -> Plan:

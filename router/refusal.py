@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.errors import ErrorCode
+from broker.wire.frame import read_request_header, response_frame
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from broker.wire.messages.heartbeat import HeartbeatResponse
@@ -40,6 +41,18 @@ def refusal(key: int, version: int, request: Any) -> Message | None:
     """The answer to a request whose worker is away; None for an API that has none of its own."""
     build = _BUILDERS.get(key)
     return None if build is None else build(request, version)
+
+
+def refused_reply(frame: bytes) -> bytes | None:
+    """The response frame to a whole request whose worker is away. Raises MalformedMessage."""
+    header = read_request_header(frame)
+    api, version = header.api, header.api_version
+    assert api is not None
+    request, _ = api.request_codec(version).decode(frame, header.body_at)
+    message = refusal(api.key, version, request)
+    if message is None:
+        return None
+    return b"".join(response_frame(api, version, header.correlation_id, message))
 
 
 def _offset_commit(request: Any, version: int) -> Message:

@@ -24,7 +24,8 @@ import uvloop
 from broker.config import RouterSettings
 from broker.logs_format import set_up_logging
 from broker.process import fail, prepare_process, say_ready, watch_parent
-from router.client import Client, Hub
+from router.client import Client
+from router.hub import Hub
 from router.link import Workers
 
 log = logging.getLogger("moldau.router")
@@ -115,9 +116,9 @@ class Router:
             return
         while True:
             await asyncio.sleep(IDLE_CHECK_SECONDS)
-            before = asyncio.get_running_loop().time() - idle_s
+            now = asyncio.get_running_loop().time()
             for client in list(self._hub.clients):
-                if client.is_idle and client.last_active < before:
+                if client.is_idle(now, idle_s):
                     client.close()
 
     async def shutdown(self) -> None:

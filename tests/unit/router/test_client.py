@@ -33,10 +33,11 @@ from broker.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from router.client import Client, Hub
+from router.client import Client
+from router.hub import Hub
 from router.link import Workers
 from router.slots import owner_of
 
@@ -70,9 +71,11 @@ class FakeWorker:
         self.rng = random.Random(f"{seed} {index}")
         self.frames: list[bytes] = []
         self.peers: list[str | None] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self._behave = behave
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             try:
                 while True:
@@ -301,5 +304,121 @@ def test_nothing_is_left_when_a_client_goes(short_tmp_path: Path) -> None:
             for task in asyncio.all_tasks():  # the workers', which would sleep on
                 if "serve" in repr(task.get_coro()):
                     task.cancel()
+
+    uvloop.run(run())
+
+
+def produce_to(partitions: list[int], number: int) -> bytes:
+    data = [PartitionProduceData(index, b"x" * 20) for index in partitions]
+    produce = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=data)])
+    return request_frame(PRODUCE, 9, number, "c", produce)
+
+
+def test_requests_that_begin_alike_go_where_they_belong(short_tmp_path: Path) -> None:
+    """One at a time, many like the one before and some not; both as they are sent and in pieces."""
+
+    async def run() -> None:
+        async with Stage(short_tmp_path, answer, 4).open() as stage:
+            rng = random.Random(4)
+            groups = [group_of(worker, rng) for worker in (0, 1, 2)]
+            expected: list[list[int]] = [[] for _ in range(WORKERS)]
+            for number in range(300):
+                at = rng.choice((0, 0, 0, 1, 2))
+                if number % 2:
+                    owner = at
+                    heartbeat = HeartbeatRequest(groups[at], number, "m" * rng.randrange(40))
+                    frame = request_frame(HEARTBEAT, 4, number, "c", heartbeat)
+                else:
+                    owner = leader_of("t", at, WORKERS)
+                    frame = produce_to([at], number)
+                expected[owner].append(number)
+                cut = rng.randrange(len(frame)) if rng.random() < 0.2 else 0
+                if cut:
+                    stage.writer.write(frame[:cut])
+                    await asyncio.sleep(0.001)
+                stage.writer.write(frame[cut:])
+                reply = await asyncio.wait_for(stage.receive(), 10)
+                assert struct.unpack_from(">i", reply) == (number,)
+            for worker, numbers in zip(stage.workers, expected, strict=True):
+                got = [read_request_header(frame).correlation_id for frame in worker.frames]
+                assert got == numbers
+                assert worker.peers == ["unix"]  # one connection
+
+    uvloop.run(run())
+
+
+def test_a_produce_to_several_leaders_changes_where_the_next_ones_go(short_tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Stage(short_tmp_path, answer, 6).open() as stage:
+            away = next(index for index in range(6) if leader_of("t", index, WORKERS) != HOME)
+            for number, partitions in enumerate(([away], [away], [0, 1, 2], [away], [away])):
+                stage.writer.write(produce_to(partitions, number))
+                reply = await asyncio.wait_for(stage.receive(), 10)
+                assert struct.unpack_from(">i", reply) == (number,)
+            home, leader = stage.workers[HOME], stage.workers[leader_of("t", away, WORKERS)]
+            assert numbers_of(leader) == [0, 1]
+            assert numbers_of(home) == [2, 3, 4]
+
+    uvloop.run(run())
+
+
+HOME = leader_of("t", 0, WORKERS)
+
+
+def numbers_of(worker: FakeWorker) -> list[int]:
+    return [read_request_header(frame).correlation_id for frame in worker.frames]
+
+
+def test_who_hung_up_is_not_sent_what_went_there_before(short_tmp_path: Path) -> None:
+    """An idle connection to a worker ends: the next request is sent to whoever is there."""
+
+    async def run() -> None:
+        async with Stage(short_tmp_path, answer, 8).open() as stage:
+            rng = random.Random(8)
+            group, partition = group_of(HOME, rng), 0
+            writers: list[asyncio.StreamWriter] = stage.workers[HOME].writers
+            for number in range(0, 4, 2):
+                stage.writer.write(produce_to([partition], number))
+                await asyncio.wait_for(stage.receive(), 10)
+                heartbeat = request_frame(HEARTBEAT, 4, number + 1, "c", HeartbeatRequest(group))
+                stage.writer.write(heartbeat)
+                await asyncio.wait_for(stage.receive(), 10)
+            stage.servers[HOME].close()
+            for writer in writers:
+                writer.close()
+            async with asyncio.timeout(10):
+                # Both connections: the one that tells who is there, and this client's own.
+                (client,) = stage.hub.clients
+                while stage.hub.workers.is_up[HOME] or client.leads_to(HOME):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            stage.writer.write(produce_to([partition], 4))
+            assert struct.unpack_from(">i", await asyncio.wait_for(stage.receive(), 10)) == (4,)
+            stage.writer.write(request_frame(HEARTBEAT, 4, 5, "c", HeartbeatRequest(group)))
+            _, refused = read_response(HEARTBEAT, 4, await asyncio.wait_for(stage.receive(), 10))
+            assert isinstance(refused, HeartbeatResponse)
+            assert refused.error_code == 15
+            assert numbers_of(stage.workers[HOME]) == [0, 1, 2, 3]
+
+    uvloop.run(run())
+
+
+def test_a_part_that_cannot_be_read_is_told_as_that_of_a_worker_that_is_away(
+    short_tmp_path: Path,
+) -> None:
+    async def garble(worker: FakeWorker, frame: bytes) -> bytes | None:
+        reply = await answer(worker, frame)
+        if worker.index != 1:
+            return reply
+        # One group is announced, and nothing follows.
+        return struct.pack(">iibib", 10, read_request_header(frame).correlation_id, 0, 0, 2)
+
+    async def run() -> None:
+        async with Stage(short_tmp_path, garble, 1).open() as stage:
+            rng = random.Random(1)
+            groups = [group_of(worker, rng) for worker in (0, 1, 2)]
+            stage.writer.write(request_frame(DESCRIBE, 5, 1, "c", DescribeGroupsRequest(groups)))
+            _, told = read_response(DESCRIBE, 5, await asyncio.wait_for(stage.receive(), 10))
+            assert isinstance(told, DescribeGroupsResponse)
+            assert [each.error_code for each in told.groups] == [0, 15, 0]
 
     uvloop.run(run())

@@ -18,12 +18,16 @@ from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from router import plan as module
-from router.plan import ANY, EVERY, LOCAL, MORE, REFUSED, SPLITS, Context, Kind, Plan, plan
+from router.plan import ANY, EVERY, LOCAL, MORE, REFUSED, SPLITS, Context, Kind, Plan, locate, plan
 from router.slots import owner_of
 from tests.support.wire_messages import CASES, Case, Maker
 
@@ -217,11 +221,22 @@ def test_frames_that_cannot_be_requests() -> None:
 
 
 def test_requests_the_router_reads_have_a_limit() -> None:
-    many = DescribeGroupsRequest([f"group-{number}" for number in range(200_000)])
+    many = DescribeGroupsRequest([f"group-{number}" for number in range(400_000)])
     frame = framed(many)
     assert len(frame) > module.LONGEST_SPLIT
     with pytest.raises(MalformedMessage):
         plan(frame[:4096], len(frame), CONTEXT)
+
+
+def test_one_group_is_planned_from_the_head_however_long_the_rest_is() -> None:
+    name = names_of_owners()[2]
+    asked = OffsetFetchRequestTopics("orders", partition_indexes=list(range(1_500_000)))
+    frame = framed(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=[asked])]), 9)
+    assert len(frame) > module.LONGEST_SPLIT
+    assert plan(frame[:100], len(frame), CONTEXT) == Plan(Kind.OWNER, 2)
+    # One worker owns them all.
+    frame = framed(DescribeGroupsRequest([f"group-{number}" for number in range(400_000)]))
+    assert plan(frame[:100], len(frame), Context(1)) == Plan(Kind.OWNER, 0)
 
 
 def test_a_large_produce_is_planned_from_its_head() -> None:
@@ -308,6 +323,24 @@ def test_what_is_peeked_at_agrees_with_what_is_decoded(case: Case, seed: int, cu
         assert whole.is_produce
     elif part != MORE:
         assert part == whole
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=str)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 32), noise=st.binary(max_size=60), workers=st.sampled_from((1, 4)))
+def test_requests_that_begin_alike_have_the_same_plan(
+    case: Case, seed: int, noise: bytes, workers: int
+) -> None:
+    rng = random.Random(seed)
+    request = Maker(rng, case.version, case.flexible, bare=rng.random() < 0.1).make(case.message)
+    frame = request_frame(case.api, case.version, 7, "client", request)[4:]
+    whole, depends = locate(frame, len(frame), Context(workers))
+    assert depends <= len(frame)
+    if whole.kind in (Kind.LOCAL, Kind.EVERY, Kind.SPLIT, Kind.SPREAD):
+        assert depends == 0
+    if depends:
+        other = frame[:4] + rng.randbytes(4) + frame[8:depends] + noise
+        assert locate(other, len(other), Context(workers)) == (whole, depends)
 
 
 @settings(max_examples=300, deadline=None)
