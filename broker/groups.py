@@ -112,10 +112,10 @@ class Groups:
         error = ErrorCode.NONE
         try:
             if effect.record is None:
-                await self._store.remove(slot, effect.group_id)
+                await self._store.remove(slot, effect.group_id, effect.identity)
             else:
                 record = encode(effect.record)
-                await self._store.save(slot, effect.group_id, effect.token, record)
+                await self._store.save(slot, effect.group_id, effect.identity, effect.token, record)
         except StoreFault as fault:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             log.warning("group %s could not be stored: %s", effect.group_id, fault)

@@ -186,10 +186,11 @@ class Core:
         if writes.in_flight or not writes.waiting:
             return
         if any(type(purpose) is DeleteGroup for purpose in writes.waiting):
-            self.effects.append(Persist(self.group_id, writes.begin(), None))
+            self.effects.append(Persist(self.group_id, self.identity, writes.begin(), None))
         elif self._is_durable_point():
             token = writes.begin()
-            self.effects.append(Persist(self.group_id, token, self._record(token)))
+            record = self._record(token)
+            self.effects.append(Persist(self.group_id, self.identity, token, record))
         else:
             writes.waiting.clear()
 

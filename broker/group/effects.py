@@ -80,10 +80,12 @@ class Persist(Struct, frozen=True):
 
     `record` None: remove the group, its offsets and its place in the slot's index, together.
     A group has at most one write in flight. Tokens grow with every write, across restarts too
-    (`GroupRecord.revision`), so that a store which may run a write late can refuse an old one.
+    (`GroupRecord.revision`), and `identity` is never used again after a deletion: so a store which
+    may run a write late can refuse an old one.
     """
 
     group_id: str
+    identity: str
     token: int
     record: GroupRecord | None
 

@@ -15,12 +15,30 @@ from broker.store import keys
 from broker.store.pipe import Pipe, within
 from broker.store.streams import CONTROL_TIMEOUT
 
-# A write that a lost connection delivers late must not undo a newer one.
+# A write that a lost connection delivers late must not undo a newer one: neither a newer revision,
+# nor a deletion, nor what came under the same id after the deletion. So a group's identity is
+# compared where it is written, and `gone` remembers those that were deleted, the last of them for
+# longer than a network holds anything back.
 _SAVE = (
+    "local gone = redis.call('HGET', KEYS[1], 'gone') "
+    "if gone and string.find(gone, ARGV[1], 1, true) then return 0 end "
     "local at = tonumber(redis.call('HGET', KEYS[1], 'revision') or '-1') "
-    "if tonumber(ARGV[1]) <= at then return 0 end "
-    "redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'record', ARGV[2]) return 1"
+    "if tonumber(ARGV[2]) <= at then return 0 end "
+    "redis.call('HSET', KEYS[1], 'identity', ARGV[1], 'revision', ARGV[2], 'record', ARGV[3]) "
+    "redis.call('PERSIST', KEYS[1]) return 1"
 )
+_REMOVE = (
+    "local known = redis.call('HGET', KEYS[1], 'identity') "
+    "local gone = redis.call('HGET', KEYS[1], 'gone') or '' "
+    "if not string.find(gone, ARGV[1], 1, true) then "
+    "gone = string.sub(gone .. ARGV[1] .. ' ', -tonumber(ARGV[2])) end "
+    "redis.call('HSET', KEYS[1], 'gone', gone) "
+    "if known and known ~= ARGV[1] then return 0 end "
+    "redis.call('HDEL', KEYS[1], 'identity', 'revision', 'record') "
+    "redis.call('EXPIRE', KEYS[1], ARGV[3]) return 1"
+)
+GONE_BYTES = 512  # of identities
+GONE_SECONDS = 3600
 
 
 class StoredGroup(NamedTuple):
@@ -55,25 +73,28 @@ class GroupStore:
                 found.append(StoredGroup(group_id, record, offsets))
         return found
 
-    async def save(self, slot: int, group_id: str, revision: int, record: bytes) -> None:
+    async def save(
+        self, slot: int, group_id: str, identity: str, revision: int, record: bytes
+    ) -> None:
         """The index first: what is saved must be found again.
 
-        A record that is newer than this one is left as it is, and that is a fault: whoever asked
-        knows less than the store, and must not tell anybody that its record is safe.
+        A record that is newer than this one is left as it is, and a group that was deleted stays
+        deleted. That is a fault: whoever asked knows less than the store, and must not tell
+        anybody that its record is safe.
         """
         _, saved = await self._all(
             ("SADD", keys.slot(slot), group_id),
-            ("EVAL", _SAVE, 1, keys.group(group_id), revision, record),
+            ("EVAL", _SAVE, 1, keys.group(group_id), identity, revision, record),
         )
         if not saved:
             raise StoreRefused(
                 f"revision {revision} of group {group_id} is older than what is there"
             )
 
-    async def remove(self, slot: int, group_id: str) -> None:
+    async def remove(self, slot: int, group_id: str, identity: str) -> None:
         """The index last, for the same reason."""
         await self._all(
-            ("UNLINK", keys.group(group_id)),
+            ("EVAL", _REMOVE, 1, keys.group(group_id), identity, GONE_BYTES, GONE_SECONDS),
             ("UNLINK", keys.offsets(group_id)),
             ("SREM", keys.slot(slot), group_id),
         )

@@ -9,7 +9,7 @@
     moldau:changes                        stream  what changed, for every worker to read
     moldau:wake:<worker>                  stream  partitions of this leader others appended to
     moldau:slot:<n>                       set     the group ids of a slot
-    moldau:group:<id>                     hash    revision and record of a group
+    moldau:group:<id>                     hash    a group: identity, revision, record; who is gone
     moldau:group:<id>:offsets             hash    `topic:partition` -> committed offset
     moldau:<topic>:<partition>            stream  the log: entries `<base offset>-1`
     moldau:<topic>:<partition>:state      hash    log start, snapshot of the fold, cleaning

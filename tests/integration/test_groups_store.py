@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from broker.group.events import Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
 from broker.groups import Groups
 from broker.store import keys
+from broker.store.groups import _REMOVE, GONE_BYTES, GONE_SECONDS
 from broker.store.store import Store
 from router.slots import slot_of
 from tests.support.redis_server import RedisServer, start_redis
+from tests.support.store_proxy import StoreProxy
 
 NOT_AVAILABLE = 15
+REFUSED = b":0\r\n"
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "60"}
 
 
@@ -86,8 +90,8 @@ class _Token:
 
 
 @contextlib.asynccontextmanager
-async def shell(server: RedisServer) -> AsyncIterator[Shell]:
-    store = Store(server.url, 0)
+async def shell(server: RedisServer, url: str | None = None) -> AsyncIterator[Shell]:
+    store = Store(url or server.url, 0)
     await store.connect()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -158,8 +162,9 @@ def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(server: Redis
                 key = keys.group(name).decode()
                 revision = int(client.hget(key, "revision") or 0)
                 client.hset(key, "revision", str(revision + 1))
+            identity = own.groups.core.groups[name].identity
             with pytest.raises(StoreRefused):
-                await own.groups._store.save(slot_of(name), name, revision + 1, b"older")
+                await own.groups._store.save(slot_of(name), name, identity, revision + 1, b"older")
 
             joined = await own.join(name, joined.member_id)
             assert (await own.sync(name, joined)).error == NOT_AVAILABLE
@@ -171,3 +176,88 @@ def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(server: Redis
             assert again.groups.core.groups[name].generation_id == joined.generation_id
 
     asyncio.run(scenario())
+
+
+def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(server: RedisServer) -> None:
+    """The connection is lost with a write under way; what it held arrives after the deletion, and
+    once more after others have come together under the same id."""
+
+    async def scenario() -> None:
+        name = "late"
+        async with StoreProxy(server.port) as proxy, shell(server, proxy.url) as own:
+            joined = await own.join(name)
+            assert (await own.sync(name, joined)).error == 0
+            first = own.groups.core.groups[name].identity
+            link = await proxy.link("moldau-0-groups")
+            link.requests.hold()
+            joined = await own.join(name, joined.member_id)
+            syncing = asyncio.ensure_future(own.sync(name, joined))
+            while not link.requests.waiting:  # noqa: ASYNC110 (what is held tells nobody)
+                await asyncio.sleep(0.002)
+            held = bytes(link.requests._buffer)
+            link.cut_client()
+            assert (await syncing).error == NOT_AVAILABLE
+            await proxy.link("moldau-0-groups", other_than=link)
+            await own.leave(name, joined)
+            assert await own.groups.delete(name) == 0
+
+            link.requests.release()
+            assert _delivered(server, held).endswith(REFUSED)
+
+            assert _stored(server, name) == (None, None)
+            async with shell(server) as again:
+                assert name not in again.groups.core.groups
+
+            joined = await own.join(name)
+            assert (await own.sync(name, joined)).error == 0
+            assert _delivered(server, held).endswith(REFUSED)
+            second = own.groups.core.groups[name].identity
+            assert second != first
+            assert _stored(server, name)[0] == second.encode()
+        async with shell(server) as again:
+            assert again.groups.core.groups[name].identity == second
+            assert again.groups.core.groups[name].generation_id == joined.generation_id
+
+    asyncio.run(scenario())
+
+
+def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer) -> None:
+    async def scenario() -> None:
+        name = "once more"
+        async with shell(server) as own:
+            store, slot = own.groups._store, slot_of(name)
+            await store.save(slot, name, "cgp_first", 4, b"first")
+            await store.remove(slot, name, "cgp_first")
+            await store.save(slot, name, "cgp_second", 1, b"second")
+
+            await store._all(
+                ("EVAL", _REMOVE, 1, keys.group(name), "cgp_first", GONE_BYTES, GONE_SECONDS)
+            )
+
+            assert _stored(server, name) == (b"cgp_second", b"second")
+            with pytest.raises(StoreRefused):
+                await store.save(slot, name, "cgp_first", 5, b"first")
+            await store.remove(slot, name, "cgp_second")
+            for identity in ("cgp_first", "cgp_second"):
+                with pytest.raises(StoreRefused):
+                    await store.save(slot, name, identity, 9, b"late")
+            assert _stored(server, name) == (None, None)
+            with redis.Redis.from_url(server.url) as client:  # what is remembered is not for ever
+                assert 0 < int(client.ttl(keys.group(name).decode())) <= GONE_SECONDS
+            assert await store.load(slot) == []
+
+    asyncio.run(scenario())
+
+
+def _delivered(server: RedisServer, commands: bytes) -> bytes:
+    """The store's replies to bytes of a connection that is gone."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as late:
+        late.sendall(commands)
+        late.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: late.recv(4096), b""))
+
+
+def _stored(server: RedisServer, name: str) -> tuple[bytes | None, bytes | None]:
+    with redis.Redis.from_url(server.url) as client:
+        identity, record = client.hmget(keys.group(name).decode(), "identity", "record")
+        return identity, record
