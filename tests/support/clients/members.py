@@ -72,12 +72,16 @@ class Member(threading.Thread, ABC):
         self.assignments = 0
         self._told = threading.Event()
         self._fault: BaseException | None = None
+        self._next_topics: list[str] | None = None
 
     def run(self) -> None:
         try:
             self.open()
             try:
                 while not self._told.is_set():
+                    topics, self._next_topics = self._next_topics, None
+                    if topics is not None:
+                        self.subscribe(topics)
                     found = self.poll()
                     self.got += found
                     if found:
@@ -90,6 +94,10 @@ class Member(threading.Thread, ABC):
     def tell(self) -> None:
         """Let it stop; `stop` waits for it."""
         self._told.set()
+
+    def follow(self, topics: list[str]) -> None:
+        """Let it subscribe to these, and no others, before it polls again."""
+        self._next_topics = topics
 
     def stop(self) -> None:
         self.tell()
@@ -120,6 +128,9 @@ class Member(threading.Thread, ABC):
     def open(self) -> None: ...
 
     @abstractmethod
+    def subscribe(self, topics: list[str]) -> None: ...
+
+    @abstractmethod
     def poll(self) -> list[Got]: ...
 
     @abstractmethod
@@ -148,7 +159,9 @@ class ConfluentMember(Member):
         if settings.instance:
             chosen["group.instance.id"] = settings.instance
         self._consumer = confluent_kafka.Consumer(chosen)
-        topics = [f"^{settings.pattern}"] if settings.pattern else settings.topics
+        self.subscribe([f"^{settings.pattern}"] if settings.pattern else settings.topics)
+
+    def subscribe(self, topics: list[str]) -> None:
         self._consumer.subscribe(
             topics,
             on_assign=lambda _, places: self.gained(places),
@@ -212,6 +225,15 @@ class KafkaPythonMember(Member):
             heartbeat_interval_ms=settings.heartbeat_ms,
             metadata_max_age_ms=settings.metadata_age_ms,
         )
+        if settings.pattern:
+            self._consumer.subscribe(pattern=settings.pattern, listener=self._listener())
+        else:
+            self.subscribe(settings.topics)
+
+    def subscribe(self, topics: list[str]) -> None:
+        self._consumer.subscribe(topics=topics, listener=self._listener())
+
+    def _listener(self) -> Any:
         member = self
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
@@ -221,8 +243,7 @@ class KafkaPythonMember(Member):
             def on_partitions_revoked(self, revoked: Any) -> None:
                 member.lost(revoked)
 
-        topics = {"pattern": settings.pattern} if settings.pattern else {"topics": settings.topics}
-        self._consumer.subscribe(listener=Listener(), **topics)
+        return Listener()
 
     def poll(self) -> list[Got]:
         found = self._consumer.poll(timeout_ms=int(self.poll_s * 1000), max_records=1000)
@@ -261,19 +282,9 @@ class AiokafkaMember(Member):
     def open(self) -> None:
         settings = self.settings
         self._loop = asyncio.new_event_loop()
-        member = self
 
-        class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
-            async def on_partitions_assigned(self, assigned: Any) -> None:
-                member.gained(assigned)
-
-            async def on_partitions_revoked(self, revoked: Any) -> None:
-                member.lost(revoked)
-                if revoked:
-                    await member._consumer.commit()
-
-        async def start() -> aiokafka.AIOKafkaConsumer:
-            consumer = aiokafka.AIOKafkaConsumer(
+        async def start() -> None:
+            self._consumer = aiokafka.AIOKafkaConsumer(
                 bootstrap_servers=self.bootstrap,
                 group_id=settings.group,
                 group_instance_id=settings.instance,
@@ -287,12 +298,30 @@ class AiokafkaMember(Member):
             topics = (
                 {"pattern": settings.pattern} if settings.pattern else {"topics": settings.topics}
             )
-            self._consumer = consumer
-            consumer.subscribe(listener=Listener(), **topics)
-            await consumer.start()
-            return consumer
+            self._consumer.subscribe(listener=self._listener(), **topics)
+            await self._consumer.start()
 
         self._loop.run_until_complete(start())
+
+    def subscribe(self, topics: list[str]) -> None:
+        async def change() -> None:  # it wakes tasks of the loop
+            self._consumer.subscribe(topics=topics, listener=self._listener())
+
+        self._loop.run_until_complete(change())
+
+    def _listener(self) -> Any:
+        member = self
+
+        class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                member.gained(assigned)
+
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                member.lost(revoked)
+                if revoked:
+                    await member._consumer.commit()
+
+        return Listener()
 
     def poll(self) -> list[Got]:
         work = self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=1000)

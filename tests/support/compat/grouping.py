@@ -68,7 +68,7 @@ class Crew:
 
         wait_until(holds, PATIENCE_S, what)
 
-    def wait_shared(self, topic: str, partitions: int, *members: Member) -> None:
+    def wait_shared(self, topic: str, partitions: int, *members: Member | ByTopic) -> None:
         """Until these members have the partitions between them, each some."""
         everything = {Place(topic, index) for index in range(partitions)}
 
@@ -258,6 +258,37 @@ class GroupTests:
         crew.wait_shared(topic, 6, one, two)
         crew.kafka.produce(topic, [Record(value=b"v", partition=n) for n in range(6)])
         crew.wait(lambda: crew.count() == 6, "all are read")
+
+    def test_2_11_a_changed_subscription_is_followed(self, crew: Crew) -> None:
+        old, new = crew.kafka.topic(2), crew.kafka.topic(2)
+        of_old, of_new = ({Place(topic, index) for index in range(2)} for topic in (old, new))
+        one, two = crew.join([old]), crew.join([old])
+        crew.wait_shared(old, 2, one, two)
+        generation = crew.stored().generation_id
+
+        two.follow([old, new])
+        crew.wait(lambda: of_new <= two.assigned, "whoever asks for the new topic gets it")
+        crew.wait_shared(old, 2, one, ByTopic(two, old))
+        one.follow([new])
+        crew.wait(lambda: of_old <= two.assigned, "whoever is left has the old one alone")
+        crew.wait_shared(new, 2, one, ByTopic(two, new))
+
+        assert crew.stored().generation_id >= generation + 2
+        crew.kafka.produce(old, [Record(value=b"v", partition=n) for n in range(2)])
+        crew.kafka.produce(new, [Record(value=b"v", partition=n) for n in range(2)])
+        crew.wait(lambda: crew.count() == 4, "all are read")
+        assert {got.place.topic for got in one.got} == {new}
+
+
+class ByTopic:
+    """What a member has of one topic."""
+
+    def __init__(self, member: Member, topic: str) -> None:
+        self._member, self._topic = member, topic
+
+    @property
+    def assigned(self) -> set[Place]:
+        return {place for place in set(self._member.assigned) if place.topic == self._topic}
 
 
 class CooperativeTests:
