@@ -5,7 +5,10 @@ produce  pre-encoded Produce frames over several connections; baseline: XADD of 
 fetch    the tail (from the worker's cache) and the start of a log (from the store, when the log is
          larger than the cache); baselines:
          a bare uvloop server that sends as many bytes, and XRANGE of the same entries
-router   small requests (heartbeats, produce) through the router; baseline: directly to the workers
+router   small requests (heartbeats, produce) through the router, and through a bare uvloop process
+         that only forwards; baseline: directly to the workers
+scaling  heartbeats, commits and look-ups of coordinators, directly and through the router, with 1,
+         2 and 4 workers: brokers of its own, all measured in turn
 latency  one small record at a time, from the produce call to a waiting consumer; baseline: the
          round trip to a bare uvloop server
 groups   members on connections of their own: groups form, rebalance, heartbeat in a closed loop;
@@ -20,8 +23,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import uvloop
@@ -35,6 +38,7 @@ from loadtest.measure import CpuMeter, Figure, show, size_name, table
 from loadtest.producing import ProduceBench
 from loadtest.replay import Totals
 from loadtest.routing import RouterBench
+from loadtest.scaling import WORKERS, ScalingBench
 from loadtest.target import Target, TargetError, own, running
 
 EPILOG = """\
@@ -42,7 +46,8 @@ examples:
   moldau bench produce                          a broker of its own, all sizes
   moldau bench produce --size 16384 --repeat 5  one size, five times
   moldau bench fetch --bootstrap 127.0.0.1:9092 a broker that runs already
-  moldau bench router --workers 2               the second hop
+  moldau bench router --connections 64 --in-flight 1    the second hop, many clients
+  moldau bench scaling --in-flight 1            1, 2 and 4 workers
   moldau bench latency --rate 1000              open loop, 1,000 records a second
   moldau bench groups                           one group of 10, 100, 1,000; 2,000 groups of 2
   moldau bench groups --members 2 --groups 500  500 groups of 2 members
@@ -52,7 +57,8 @@ PRODUCE_SIZES = [1024, 16384, 65536, 262144]
 FETCH_SIZES = [16384, 65536]
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of each, how many
 ROUTER_SIZES = [1024]
-Bench = ProduceBench | FetchBench | RouterBench
+Bench = ProduceBench | FetchBench | RouterBench | ScalingBench
+Series = dict[str, list[dict[str, float]]]
 BENCHES: dict[str, tuple[type[Bench], list[int]]] = {
     "produce": (ProduceBench, PRODUCE_SIZES),
     "fetch": (FetchBench, FETCH_SIZES),
@@ -63,7 +69,7 @@ BENCHES: dict[str, tuple[type[Bench], list[int]]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EPILOG
-    parser.add_argument("what", choices=["produce", "fetch", "router", "latency", "groups"])
+    parser.add_argument("what", choices=[*BENCHES, "scaling", "latency", "groups"])
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
@@ -88,21 +94,27 @@ def _target(arguments: argparse.Namespace) -> Iterator[Target]:
     if arguments.bootstrap:
         yield running(arguments.bootstrap)
         return
-    options = ["--store-fsync", arguments.store_fsync]
-    options += ["--tail-cache-bytes", str(arguments.tail_cache_bytes)]
-    with own(arguments.workers, options) as target:
+    with own(arguments.workers, _options(arguments)) as target:
         yield target
+
+
+def _options(arguments: argparse.Namespace) -> list[str]:
+    options = ["--store-fsync", arguments.store_fsync]
+    return [*options, "--tail-cache-bytes", str(arguments.tail_cache_bytes)]
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        with _target(arguments) as target:
-            if arguments.what == "latency":
-                rows = _measure_latency(arguments, target)
-            elif arguments.what == "groups":
-                rows = _measure_groups(arguments, target)
-            else:
-                rows = _measure(arguments, target)
+        if arguments.what == "scaling":
+            rows = _measure_scaling(arguments)
+        else:
+            with _target(arguments) as target:
+                if arguments.what == "latency":
+                    rows = _measure_latency(arguments, target)
+                elif arguments.what == "groups":
+                    rows = _measure_groups(arguments, target)
+                else:
+                    rows = _measure(arguments, target)
     except (TargetError, OSError) as fault:
         where = f" ({arguments.bootstrap})" if arguments.bootstrap else ""
         print(f"moldau bench: {fault}{where}", file=sys.stderr)
@@ -122,8 +134,36 @@ def _measure(arguments: argparse.Namespace, target: Target) -> list[dict[str, An
         task = progress.add_task(arguments.what, total=len(sizes) * arguments.repeat)
         for size in sizes:
             bench = make(target, arguments, size)
-            rows += _repeat(bench, target, arguments.repeat, lambda: progress.advance(task))
+            series: Series = {}
+            with bench:
+                pids = bench.pids if isinstance(bench, RouterBench) else target.pids
+                for _ in range(arguments.repeat):
+                    _round(bench, pids, series)
+                    progress.advance(task)
+            rows += _rows(bench, series)
     return rows
+
+
+def _measure_scaling(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """All brokers run at once, and are measured in turn: a drift would look like scaling."""
+    if arguments.bootstrap:
+        raise TargetError("scaling starts brokers of its own, not with --bootstrap")
+    with ExitStack() as stack:
+        benches = []
+        for workers in WORKERS:
+            target = stack.enter_context(own(workers, _options(arguments)))
+            benches.append(stack.enter_context(ScalingBench(target, arguments, workers)))
+        series: list[Series] = [{} for _ in benches]
+        for _ in range(arguments.repeat):
+            for bench, runs in zip(benches, series, strict=True):
+                _round(bench, bench.pids, runs)
+    rows = [_rows(bench, runs) for bench, runs in zip(benches, series, strict=True)]
+    useless = {"size", "of baseline", "MB/s", "GB/s of worker CPU"}
+    return [
+        {"workers": row["size"], **{key: row[key] for key in row if key not in useless}}
+        for kind in zip(*rows, strict=True)  # one kind of request, by workers
+        for row in kind
+    ]
 
 
 def _measure_latency(arguments: argparse.Namespace, target: Target) -> list[dict[str, Any]]:
@@ -165,19 +205,17 @@ def _measure_groups(arguments: argparse.Namespace, target: Target) -> list[dict[
     return [{key: row.get(key) for key in columns} for row in rows]
 
 
-def _repeat(
-    bench: Bench, target: Target, repeat: int, step: Callable[[], None]
-) -> list[dict[str, Any]]:
-    """Each series of the bench (baseline and broker in turn), `repeat` times."""
-    series: dict[str, list[dict[str, float]]] = {}
-    with bench:
-        for _ in range(repeat):
-            for name, load in bench.loads():
-                meter = CpuMeter(target.pids)
-                totals: Totals = uvloop.run(load())
-                cpu = {role: used for role, used in meter.stop().items() if role in bench.roles}
-                series.setdefault(name, []).append(_figures(totals, cpu, bench.bytes_of(totals)))
-            step()
+def _round(bench: Bench, pids: dict[str, list[int]], series: Series) -> None:
+    """Each series of the bench (baseline and broker in turn) once."""
+    for name, load in bench.loads():
+        meter = CpuMeter(pids)
+        totals: Totals = uvloop.run(load())
+        used = meter.stop()
+        cpu = {role: used[role] for role in bench.roles}
+        series.setdefault(name, []).append(_figures(totals, cpu, bench.bytes_of(totals)))
+
+
+def _rows(bench: Bench, series: Series) -> list[dict[str, Any]]:
     baselines = {name: runs for name, runs in series.items() if name in bench.baselines.values()}
     rows = []
     for name, runs in series.items():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+WIDE = 240
+_TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -20,15 +25,24 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def kernel_seconds(pid: int) -> float:
+    """System time a process has used so far, in ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[12]) / _TICK
+
+
 class CpuMeter:
-    """CPU seconds of several processes between `start` and `stop`, by role."""
+    """CPU seconds of several processes until `stop`, by role; `<role> kernel` is a part of it."""
 
     def __init__(self, pids: dict[str, list[int]]) -> None:
         self._pids = pids
         self._before = self._now()
 
     def _now(self) -> dict[str, float]:
-        return {role: sum(map(cpu_seconds, pids)) for role, pids in self._pids.items()}
+        used = {role: sum(map(cpu_seconds, pids)) for role, pids in self._pids.items()}
+        for role, pids in self._pids.items():
+            used[f"{role} kernel"] = sum(map(kernel_seconds, pids))
+        return used
 
     def stop(self) -> dict[str, float]:
         return {role: now - self._before[role] for role, now in self._now().items()}
@@ -76,4 +90,7 @@ def table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def show(made: Table) -> None:
-    Console().print(made)
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDE  # a file has no edge to fold columns at
+    console.print(made)

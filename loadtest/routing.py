@@ -2,79 +2,108 @@
 
 heartbeat  the pure coordinator path: of a member nobody knows, so the store is not asked
 produce    one small batch per request, of one partition
+
+Between the two stands a bare forwarder: a uvloop process that passes the same bytes on to the same
+unix sockets and looks at nothing. Its CPU, shown in the router's column, is what two reads and two
+writes cost here; what the router takes beyond it is the router's.
 """
 
 from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 
-from broker.wire.apis import APIS
-from broker.wire.frame import request_frame
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
 from loadtest.client import Client
+from loadtest.coordinating import Address, Connection, groups_of, heartbeat, load_of, workers_of
 from loadtest.producing import Load, leaders, make_batch, produce_frame
-from loadtest.replay import Replayer, Totals, run_load
+from loadtest.replay import Totals
 from loadtest.target import Target
 
-FIND_COORDINATOR, HEARTBEAT = APIS[10], APIS[12]
-HEARTBEAT_VERSION, FIND_VERSION = 4, 3
-
-Address = tuple[str, int]
-Connection = tuple[bytes, Address]  # what is sent again and again, and where
+DIRECT, BARE, ROUTED = "direct", "bare forwarder", "routed"
+REQUESTS = ("heartbeat", "produce")
 
 
 class RouterBench:
-    """Requests of one size, each way in turn: direct is the baseline of routed."""
+    """Requests of one size, each way in turn: direct is the baseline of the others."""
 
     baselines = {  # noqa: RUF012
-        "heartbeat, routed": "heartbeat, direct",
-        "produce, routed": "produce, direct",
+        f"{what}, {way}": f"{what}, {DIRECT}" for what in REQUESTS for way in (BARE, ROUTED)
     }
-    roles = ("router", "worker", "store", "client")
+    roles = ("router", "router kernel", "worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
         self._target = target
         self._arguments = arguments
         self._topic = f"bench-{secrets.token_hex(4)}"
         self._batch = bytes(make_batch(size))
+        self._forwarders: list[subprocess.Popen[bytes]] = []
+        self._bare: dict[Address, Address] = {}  # a worker's address -> its forwarder's
         self.size = size
 
     def __enter__(self) -> RouterBench:
+        with Client(self._target.host, self._target.port) as client:
+            self._workers = workers_of(client)
+        sockets = self._target.worker_sockets
+        if len(self._workers) == len(sockets):  # else it is of another machine, or says "router"
+            try:
+                for address, path in zip(self._workers, sockets, strict=True):
+                    self._bare[address] = self._forward(path)
+            except BaseException:
+                self._stop()
+                raise
         return self
 
+    def _forward(self, path: str) -> Address:
+        command = [sys.executable, "-m", "loadtest.forward", path]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._forwarders.append(process)
+        assert process.stdout is not None
+        return "127.0.0.1", int(process.stdout.readline())
+
     def __exit__(self, *exc: object) -> None:
-        pass
+        self._stop()
+
+    def _stop(self) -> None:
+        for process in self._forwarders:
+            process.terminate()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+    @property
+    def pids(self) -> dict[str, list[int]]:
+        forwarders = [process.pid for process in self._forwarders]
+        return {**self._target.pids, "router": self._target.router_pids + forwarders}
 
     def bytes_of(self, totals: Totals) -> int:
         return totals.received
 
     def loads(self) -> Iterator[tuple[str, Load]]:
-        router = (self._target.host, self._target.port)
-        with Client(*router) as client:
-            direct = self._heartbeats(client)
-            yield "heartbeat, direct", self._load(direct)
-            yield "heartbeat, routed", self._load([(frame, router) for frame, _ in direct])
+        count, workers = self._arguments.connections, self._workers
+        direct = [
+            (heartbeat(group), workers[number % len(workers)])
+            for number, group in enumerate(groups_of(len(workers), count))
+        ]
+        yield from self._ways("heartbeat", direct)
+        with Client(self._target.host, self._target.port) as client:
             client.create_topic(self._topic, self._arguments.partitions)
             try:
-                direct = self._produces(client)
-                yield "produce, direct", self._load(direct)
-                yield "produce, routed", self._load([(frame, router) for frame, _ in direct])
+                yield from self._ways("produce", self._produces(client))
             finally:
                 client.delete_topic(self._topic)
 
-    def _heartbeats(self, client: Client) -> list[Connection]:
-        """A group for each connection, and the worker that coordinates it."""
-        made = []
-        for number in range(self._arguments.connections):
-            group = f"{self._topic}-{number}"
-            found = client.call(FIND_COORDINATOR, FIND_VERSION, FindCoordinatorRequest(group))
-            request = HeartbeatRequest(group, 1, f"{group}-{secrets.token_hex(16)}")
-            frame = request_frame(HEARTBEAT, HEARTBEAT_VERSION, 1, "bench", request)
-            made.append((frame, (found.host, found.port)))
-        return made
+    def _ways(self, what: str, direct: Sequence[Connection]) -> Iterator[tuple[str, Load]]:
+        router = (self._target.host, self._target.port)
+        ways = {DIRECT: direct, ROUTED: [(frame, router) for frame, _ in direct]}
+        if self._bare:
+            ways[BARE] = [(frame, self._bare[address]) for frame, address in direct]
+        for way in (DIRECT, BARE, ROUTED):
+            if way in ways:
+                in_flight, seconds = self._arguments.in_flight, self._arguments.seconds
+                yield f"{what}, {way}", load_of(ways[way], in_flight, seconds)
 
     def _produces(self, client: Client) -> list[Connection]:
         where = leaders(client, self._topic)
@@ -85,14 +114,3 @@ class RouterBench:
             (produce_frame(self._topic, partition, self._batch), where[partition])
             for partition in partitions
         ]
-
-    def _load(self, connections: Sequence[Connection]) -> Load:
-        in_flight = self._arguments.in_flight
-        made: list[tuple[Callable[[], Replayer], Address]] = [
-            (_replayer(frame, in_flight), address) for frame, address in connections
-        ]
-        return lambda: run_load(made, self._arguments.seconds)
-
-
-def _replayer(frame: bytes, in_flight: int) -> Callable[[], Replayer]:
-    return lambda: Replayer([frame], in_flight)

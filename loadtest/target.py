@@ -12,10 +12,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from router.control import NotRunningError, ask_status
-from router.runtime import control_socket, runtime_dir
+from router.runtime import control_socket, runtime_dir, worker_socket
 
 START_PATIENCE_S = 30
 
@@ -33,6 +34,7 @@ class Target(NamedTuple):
     store_pids: list[int]
     store_url: str | None
     router_pids: list[int]
+    worker_sockets: list[str]  # by index
 
     @property
     def pids(self) -> dict[str, list[int]]:
@@ -50,25 +52,28 @@ def running(bootstrap: str) -> Target:
     if not host or not port.isdigit():
         raise TargetError(f"--bootstrap {bootstrap}: want HOST:PORT")
     try:
-        status = ask_status(control_socket(runtime_dir(os.environ), int(port)))
+        directory = runtime_dir(os.environ)
+        status = ask_status(control_socket(directory, int(port)))
     except NotRunningError:
-        return Target(host, int(port), [], [], None, [])
-    return _from_status(status, host, int(port))
+        return Target(host, int(port), [], [], None, [], [])
+    return _from_status(status, host, int(port), directory)
 
 
-def _from_status(status: dict[str, object], host: str, port: int) -> Target:
+def _from_status(status: dict[str, object], host: str, port: int, directory: Path) -> Target:
     processes = json.loads(json.dumps(status["processes"]))
     by_role: dict[str, list[int]] = {}
     for process in processes:
         by_role.setdefault(process["role"], []).append(process["pid"])
     store = json.loads(json.dumps(status["store"]))
+    workers = by_role.get("worker", [])
     return Target(
         host,
         port,
-        by_role.get("worker", []),
+        workers,
         by_role.get("store", []),
         store["url"],
         by_role.get("router", []),
+        [str(worker_socket(directory, port, index)) for index in range(len(workers))],
     )
 
 
@@ -110,8 +115,9 @@ def own(workers: int, options: list[str]) -> Iterator[Target]:
             if not line.startswith("moldau ready"):
                 log.seek(0)
                 raise TargetError(f"the broker did not start: {log.read()[-2000:]}")
-            status = ask_status(control_socket(runtime_dir(environment), port))
-            yield _from_status(status, "127.0.0.1", port)
+            runtime = runtime_dir(environment)
+            status = ask_status(control_socket(runtime, port))
+            yield _from_status(status, "127.0.0.1", port, runtime)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -50,10 +50,37 @@ def test_fetch_is_measured_against_an_echo_and_raw_xrange() -> None:
 def test_the_second_hop_is_measured_against_the_direct_way() -> None:
     runs = _runs(_bench("router", "--workers", "2", *SHORT))
     for what in ("heartbeat", "produce"):
-        routed, direct = runs[f"{what}, routed"], runs[f"{what}, direct"]
-        assert routed["router us/req"]["median"] > 0
+        direct = runs[f"{what}, direct"]
         assert direct["requests/s"]["median"] > 0
-        assert routed["of baseline"] > 0
+        assert direct["of baseline"] is None
+        for way in ("routed", "bare forwarder"):
+            hop = runs[f"{what}, {way}"]
+            assert hop["router us/req"]["median"] > direct["router us/req"]["median"]
+            assert hop["router kernel us/req"]["median"] >= 0
+            assert hop["of baseline"] == pytest.approx(
+                hop["MB/s"]["median"] / direct["MB/s"]["median"]
+            )
+
+
+def test_the_coordinator_path_is_measured_with_several_numbers_of_workers() -> None:
+    rows = _bench("scaling", "--seconds", "0.2", "--repeat", "1")["rows"]
+    assert [(row["run"], row["workers"]) for row in rows] == [
+        (f"{what}, {way}", workers)
+        for what in ("heartbeat", "commit", "find")
+        for way in ("direct", "routed")
+        for workers in (1, 2, 4)
+    ]
+    for row in rows:
+        assert row["requests/s"]["median"] > 0
+        worker, router = row["worker us/req"]["median"], row["router us/req"]["median"]
+        if row["run"].endswith("direct"):
+            assert worker > router
+        elif row["run"] == "find, routed":  # the router knows, and asks nobody
+            assert router > worker
+        else:
+            assert router > 0 < worker
+        if row["run"].startswith("commit"):
+            assert row["store us/req"]["median"] > 0
 
 
 def test_latency_counts_every_record() -> None:
