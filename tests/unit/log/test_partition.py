@@ -14,7 +14,7 @@ import redis as redis_py
 import uvloop
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
-from broker.log.partition import MOST_BYTES, Phase
+from broker.log.following import MOST_BYTES, Phase
 from broker.log.state import LogState
 from broker.wire.batch import headers, read_header
 from broker.wire.records import read_records
