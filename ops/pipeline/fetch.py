@@ -1,0 +1,329 @@
+"""Reads a range of a partition over the Kafka protocol: whole batches, one request ahead.
+
+A blocking client for executors, on the project's own codec. While the batches of one answer are
+decoded, the broker already works on the next request. Leaders that move, workers that restart and
+connections that break are waited for, as long as there is progress now and then.
+
+Whoever reads with isolation level read_committed is told of each batch whether its transaction was
+aborted, as the Java client does it: by the list in the answer and the markers in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from heapq import heapify, heappop
+from typing import NamedTuple
+
+from broker.errors import ErrorCode
+from broker.wire.apis import APIS
+from broker.wire.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    read_header,
+)
+from broker.wire.frame import LENGTH, read_response, request_frame
+from broker.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
+from broker.wire.primitives import MalformedMessage
+from ops.client import ClientError, Cluster, Node, Place, nodes_of, refusal
+from ops.pipeline.decode import Fetched
+from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
+
+log = logging.getLogger("moldau.pipeline")
+
+FETCH = APIS[1]
+VERSION = 12  # the last that names topics
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ABORT_MARKER = b"\0\0\0\0"  # version 0 and type 0: the key of the record in a control batch
+
+# The answer is another one after a while, or from another broker.
+_PASSING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # of a worker that has not heard of it yet
+    }
+)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+
+class FetchSettings(NamedTuple):
+    """How to read; what `kafka.*` options say."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    isolation: int = READ_UNCOMMITTED
+    max_bytes: int = 4 << 20
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    timeout_s: float = 30.0
+    patience_s: float = 120.0  # without any progress
+    check_crcs: bool = True
+    client_id: str = "moldau-pipeline"
+    fail_on_data_loss: bool = True
+
+
+class Range(NamedTuple):
+    """Offsets of a partition, from `start` up to and without `end`."""
+
+    place: Place
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return max(self.end - self.start, 0)
+
+
+def connect(settings: FetchSettings) -> Cluster:
+    """The first bootstrap server that answers. Raises ClientError naming the last that does not."""
+    fault: ClientError | None = None
+    for host, port in settings.bootstrap:
+        cluster = Cluster(host, port, settings.timeout_s)
+        try:
+            cluster.metadata()
+        except ClientError as error:
+            fault = error
+        else:
+            return cluster
+    names = ", ".join(f"{host}:{port}" for host, port in settings.bootstrap)
+    raise PipelineError(
+        f"no broker answers at kafka.bootstrap.servers={names}: {fault}. "
+        "On a cluster every Spark worker has to reach the broker under this address"
+    ) from None
+
+
+class _Connection:
+    """Requests go out and answers come in separately. Raises OSError."""
+
+    def __init__(self, node: Node, settings: FetchSettings) -> None:
+        self._socket = socket.create_connection((node.host, node.port), settings.timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client_id = settings.client_id
+        self._correlation = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, request: FetchRequest) -> None:
+        self._correlation += 1
+        self._socket.sendall(
+            request_frame(FETCH, VERSION, self._correlation, self._client_id, request)
+        )
+
+    def receive(self) -> PartitionData:
+        (size,) = LENGTH.unpack(self._exactly(4))
+        frame = self._exactly(size)
+        correlation, answer = read_response(FETCH, VERSION, frame)
+        if correlation != self._correlation:
+            raise MalformedMessage(f"reply {correlation} to request {self._correlation}")
+        code = answer.error_code  # type: ignore[attr-defined]
+        if code:
+            raise refusal("Fetch", code)
+        data: PartitionData = answer.responses[0].partitions[0]  # type: ignore[attr-defined]
+        return data
+
+    def _exactly(self, size: int) -> bytearray:
+        frame = bytearray(size)
+        view = memoryview(frame)
+        while view:
+            count = self._socket.recv_into(view)
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            view = view[count:]
+        view.release()
+        return frame
+
+
+class RangeReader:
+    """Reads one range after the other; connections to brokers are kept between them."""
+
+    def __init__(self, settings: FetchSettings) -> None:
+        self._settings = settings
+        self._cluster: Cluster | None = None
+        self._connections: dict[Node, _Connection] = {}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        if self._cluster is not None:
+            self._cluster.__exit__()
+            self._cluster = None
+
+    def read(self, wanted: Range) -> Iterator[list[Fetched]]:
+        """The batches of a range, as many at a time as came in one answer.
+
+        The first and the last may hold records before and after the range: those do not count.
+        """
+        place, position, end = wanted
+        since = position
+        deadline = time.monotonic() + self._settings.patience_s
+        pause = _FIRST_PAUSE_S
+        connection: _Connection | None = None
+        while position < end:
+            try:
+                if connection is None:
+                    connection = self._leader(place)
+                    connection.send(self._request(place, position))
+                answer = connection.receive()
+            except (OSError, MalformedMessage, ClientError) as fault:
+                self._forget()
+                connection = None
+                pause = self._wait(place, str(fault), deadline, pause)
+                continue
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                position = since = self._out_of_range(wanted, position, answer)
+                connection.send(self._request(place, position))
+                continue
+            if answer.error_code:
+                if answer.error_code not in _PASSING:
+                    raise refusal(f"partition {place}", answer.error_code)
+                self._forget()
+                connection = None
+                text = ErrorCode(answer.error_code).name
+                pause = self._wait(place, text, deadline, pause)
+                continue
+            found = list(_batches(answer, self._settings.isolation))
+            if found:
+                position = found[-1][0].next_offset
+                deadline = time.monotonic() + self._settings.patience_s
+                pause = _FIRST_PAUSE_S
+            elif answer.high_watermark < end:
+                error = beyond_the_end(place, end, answer.high_watermark)
+                if self._settings.fail_on_data_loss:
+                    raise error
+                log.warning("%s", error)
+                return
+            if position < end:
+                connection.send(self._request(place, position))
+            batches = [
+                Fetched(header, data, since, end, aborted)
+                for header, data, aborted in found
+                if header.base_offset < end and header.next_offset > since
+            ]
+            if batches:
+                yield batches
+
+    def _request(self, place: Place, position: int) -> FetchRequest:
+        settings = self._settings
+        partition = FetchPartition(
+            place.partition, fetch_offset=position, partition_max_bytes=settings.max_bytes
+        )
+        return FetchRequest(
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            isolation_level=settings.isolation,
+            topics=[FetchTopic(place.topic, partitions=[partition])],
+        )
+
+    def _leader(self, place: Place) -> _Connection:
+        if self._cluster is None:
+            self._cluster = connect(self._settings)
+        answer = self._cluster.metadata([place.topic])
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.partition_index == place.partition:
+                    for node in nodes_of(answer):
+                        if node.node_id == partition.leader_id:
+                            return self._connection(node)
+        raise refusal(f"partition {place}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _connection(self, node: Node) -> _Connection:
+        if node not in self._connections:
+            self._connections[node] = _Connection(node, self._settings)
+        return self._connections[node]
+
+    def _forget(self) -> None:
+        """Whatever was under way on these connections is of no use any more."""
+        self.close()
+
+    def _wait(self, place: Place, cause: str, deadline: float, pause: float) -> float:
+        if time.monotonic() + pause > deadline:
+            raise PipelineError(
+                f"partition {place}: nothing could be read for {self._settings.patience_s:g} s: "
+                f"{cause}; `moldau status` shows whether the broker is well, "
+                "kafkaConsumer.pollTimeoutMs is how long to wait"
+            )
+        log.info("partition %s: %s; trying again", place, cause)
+        time.sleep(pause)
+        return min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _out_of_range(self, wanted: Range, position: int, answer: PartitionData) -> int:
+        """Where to go on when that is allowed."""
+        place, _, end = wanted
+        if position < answer.log_start_offset:
+            error = offsets_trimmed(place, position, min(answer.log_start_offset, end))
+            following = min(answer.log_start_offset, end)
+        else:
+            error = beyond_the_end(place, position, answer.high_watermark)
+            following = end
+        if self._settings.fail_on_data_loss:
+            raise error
+        log.warning("%s", error)
+        return following
+
+
+def _batches(
+    answer: PartitionData, isolation: int
+) -> Iterator[tuple[BatchHeader, memoryview, bool]]:
+    """Whole batches of an answer, each with whether its transaction was aborted."""
+    records = answer.records
+    if not records or isinstance(records, list):
+        return
+    view = memoryview(records)
+    at, end = 0, len(view)
+    transactions = _Aborted(answer.aborted_transactions or []) if isolation else None
+    while end - at >= HEADER_SIZE:
+        length = int.from_bytes(view[at + 8 : at + 12], "big", signed=True)
+        if length < HEADER_SIZE - LENGTH_OVERHEAD:
+            raise CorruptBatch(f"batch length {length}")
+        if at + LENGTH_OVERHEAD + length > end:
+            return  # cut off: brokers may end an answer inside a batch
+        header = read_header(view, at)
+        data = view[at : at + header.size]
+        at += header.size
+        yield header, data, transactions is not None and transactions.see(header, data)
+
+
+class _Aborted:
+    """Which transactions of an answer were aborted, batch by batch."""
+
+    def __init__(self, aborted: list[AbortedTransaction]) -> None:
+        self._coming = [(one.first_offset, one.producer_id) for one in aborted]
+        heapify(self._coming)
+        self._open: set[int] = set()
+
+    def see(self, header: BatchHeader, data: memoryview) -> bool:
+        """True for a batch whose transaction was aborted."""
+        last = header.base_offset + header.last_offset_delta
+        while self._coming and self._coming[0][0] <= last:
+            self._open.add(heappop(self._coming)[1])
+        if not header.attributes & TRANSACTIONAL:
+            return False
+        if header.attributes & CONTROL:
+            if _is_abort_marker(data):
+                self._open.discard(header.producer_id)
+            return False
+        return header.producer_id in self._open
+
+
+def _is_abort_marker(data: memoryview) -> bool:
+    """A control batch is one uncompressed record; its key of four bytes says which marker it is."""
+    # length, attributes, timestamp delta, offset delta and key length take one byte each.
+    key = bytes(data[HEADER_SIZE + 5 : HEADER_SIZE + 9])
+    return key == ABORT_MARKER

@@ -1,0 +1,127 @@
+"""Offsets as Spark's Kafka source writes and divides them. No I/O.
+
+In options and checkpoints offsets are JSON, `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest
+and -1 latest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ops.client import Place
+from ops.pipeline.errors import PipelineError
+from ops.pipeline.fetch import Range
+
+LATEST, EARLIEST = -1, -2
+
+Offsets = dict[Place, int]
+Nested = dict[str, dict[str, int]]
+
+
+def parse(option: str, text: str) -> Offsets:
+    """The offsets (or timestamps) an option gives for each partition."""
+    try:
+        return from_nested(json.loads(text))
+    except (ValueError, AttributeError, TypeError):
+        raise PipelineError(
+            f'{option}: want JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}'
+        ) from None
+
+
+def parse_partitions(option: str, text: str) -> list[Place]:
+    """`{"topic": [0, 1]}`, as `assign` takes it."""
+    try:
+        return [
+            Place(topic, int(partition))
+            for topic, partitions in json.loads(text).items()
+            for partition in partitions
+        ]
+    except (ValueError, AttributeError, TypeError):
+        raise PipelineError(
+            f'{option}: want JSON such as {{"orders": [0, 1]}}, not {text!r}'
+        ) from None
+
+
+def from_nested(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        Place(topic, int(partition)): int(offset)
+        for topic, partitions in nested.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def to_nested(offsets: Mapping[Place, int]) -> Nested:
+    nested: Nested = {}
+    for place in sorted(offsets):
+        nested.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return nested
+
+
+def rate_limited(starts: Mapping[Place, int], ends: Mapping[Place, int], limit: int) -> Offsets:
+    """Ends such that about `limit` offsets are read, each partition by its share of the lag."""
+    lags = {place: max(end - starts.get(place, end), 0) for place, end in ends.items()}
+    total = sum(lags.values())
+    if total <= limit:
+        return dict(ends)
+    limited = {}
+    for place, end in ends.items():
+        share = limit * lags[place] / total
+        # Never nothing of a partition that has something: it would starve.
+        count = math.ceil(share) if share < 1 else math.floor(share)
+        begin = starts.get(place, end)
+        limited[place] = min(begin + count, end) if lags[place] else end
+    return limited
+
+
+def split(
+    ranges: Sequence[Range], min_partitions: int = 0, max_records: int | None = None
+) -> list[Range]:
+    """Large ranges in pieces: at least so many pieces together, none of more than `max_records`."""
+    wanted = [one for one in ranges if one.size]
+    if max_records is not None:
+        wanted = [piece for one in wanted for piece in _pieces(one, -(-one.size // max_records))]
+    if len(wanted) >= min_partitions:
+        return wanted
+    total = sum(one.size for one in wanted)
+    return [
+        piece
+        for one in wanted
+        for piece in _pieces(one, max(round(one.size / total * min_partitions), 1))
+    ]
+
+
+def _pieces(one: Range, count: int) -> Iterable[Range]:
+    count = min(count, one.size)
+    edges = [one.start + one.size * index // count for index in range(count + 1)]
+    return [Range(one.place, start, end) for start, end in pairwise(edges)]
+
+
+class Bundle(NamedTuple):
+    """Ranges that one task reads, one after the other."""
+
+    ranges: tuple[Range, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self.ranges)
+
+
+def bundles(ranges: Sequence[Range], count: int) -> list[Bundle]:
+    """Ranges to at most `count` tasks of about the same size; ranges of a topic together."""
+    if not ranges:
+        return []
+    count = max(min(count, len(ranges)), 1)
+    share = sum(one.size for one in ranges) / count
+    made: list[list[Range]] = [[]]
+    filled = 0.0
+    for one in sorted(ranges):
+        # At its middle a range belongs to this task or the next one.
+        if made[-1] and len(made) < count and filled + one.size / 2 > share * len(made):
+            made.append([])
+        made[-1].append(one)
+        filled += one.size
+    return [Bundle(tuple(group)) for group in made]

@@ -1,0 +1,172 @@
+"""What there is to read: partitions, where they begin and end. Runs on the driver.
+
+The first call has to succeed at once: an address that is wrong should be told now. Later on a
+broker that restarts is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from ops.client import ClientError, Cluster, Place
+from ops.pipeline.errors import (
+    DataLoss,
+    PipelineError,
+    beyond_the_end,
+    offsets_trimmed,
+    partition_gone,
+)
+from ops.pipeline.fetch import Range, connect
+from ops.pipeline.offsets import EARLIEST, LATEST, Offsets
+from ops.pipeline.options import Options, Where
+
+log = logging.getLogger("moldau.pipeline")
+
+T = TypeVar("T")
+_PAUSE_S = 0.5
+
+
+class Planner:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._cluster: Cluster | None = None
+        self._has_reached = False
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.__exit__()
+            self._cluster = None
+
+    def _ask(self, question: Callable[[Cluster], T]) -> T:
+        deadline = time.monotonic() + self._options.fetch.patience_s
+        while True:
+            try:
+                if self._cluster is None:
+                    self._cluster = connect(self._options.fetch)
+                answer = question(self._cluster)
+            except ClientError as fault:
+                self.close()
+                if not self._has_reached or time.monotonic() > deadline:
+                    raise
+                log.warning("%s; trying again", fault)
+                time.sleep(_PAUSE_S)
+            else:
+                self._has_reached = True
+                return answer
+
+    # --- partitions ---
+
+    def partitions(self) -> set[Place]:
+        """Those chosen by assign, subscribe or subscribePattern that exist."""
+        options = self._options
+        names: Collection[str] | None
+        if options.assign is not None:
+            names = {place.topic for place in options.assign}
+        else:
+            names = options.subscribe
+        pattern = None if options.pattern is None else re.compile(options.pattern)
+        answer = self._ask(lambda cluster: cluster.metadata(names))
+        found = {
+            Place(topic.name or "", partition.partition_index)
+            for topic in answer.topics
+            if topic.error_code == 0
+            and (pattern is None or (not topic.is_internal and pattern.fullmatch(topic.name or "")))
+            for partition in topic.partitions
+        }
+        return found if options.assign is None else found & set(options.assign)
+
+    def existing(self) -> set[Place]:
+        """The same, at the beginning: everything that is named has to be there."""
+        found = self.partitions()
+        options = self._options
+        missing: list[str] = []
+        if options.assign is not None:
+            missing = [str(place) for place in options.assign if place not in found]
+        elif options.subscribe is not None:
+            missing = sorted(set(options.subscribe) - {place.topic for place in found})
+        if missing:
+            raise PipelineError(
+                f"there is no {', '.join(missing)}; `moldau topics list` shows what exists, "
+                "`moldau topics create` makes a topic"
+            )
+        return found
+
+    # --- offsets ---
+
+    def latest(self, places: Collection[Place]) -> Offsets:
+        """Where reading can end: with read_committed, before transactions that have not ended."""
+        isolation = self._options.fetch.isolation
+        wanted = dict.fromkeys(places, LATEST)
+        return self._ask(lambda cluster: cluster.list_offsets(wanted, isolation))
+
+    def earliest(self, places: Collection[Place]) -> Offsets:
+        wanted = dict.fromkeys(places, EARLIEST)
+        return self._ask(lambda cluster: cluster.list_offsets(wanted))
+
+    def resolve(self, where: Where, places: Collection[Place], *, is_start: bool) -> Offsets:
+        """The offsets an option means."""
+        if where.each is not None and set(where.each) != set(places):
+            differing = sorted(set(where.each) ^ set(places))
+            raise PipelineError(
+                f"{where.option} has to name every partition that is read and no other; "
+                f"these differ: {', '.join(map(str, differing))}. Use -2 for the earliest offset"
+                " of a partition, -1 for the latest"
+            )
+        each = dict.fromkeys(places, where.all) if where.each is None else where.each
+        if where.by_time:
+            return self._by_time(where, each, is_start=is_start)
+        latest = self.latest([place for place, offset in each.items() if offset == LATEST])
+        earliest = self.earliest([place for place, offset in each.items() if offset == EARLIEST])
+        return {**each, **latest, **earliest}
+
+    def _by_time(self, where: Where, each: Mapping[Place, int], *, is_start: bool) -> Offsets:
+        found = self._ask(lambda cluster: cluster.list_offsets(each))
+        unmatched = [place for place, offset in found.items() if offset < 0]
+        if unmatched and is_start and not self._options.latest_when_no_match:
+            raise PipelineError(
+                f"{where.option}: {', '.join(map(str, sorted(unmatched)))} has no record as late as"
+                " that; give an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest"
+                " to begin with what comes next"
+            )
+        latest = self.latest(list(each))
+        # A timestamp can be found beyond what may be read yet with read_committed.
+        return {
+            place: latest[place] if offset < 0 else min(offset, latest[place])
+            for place, offset in found.items()
+        }
+
+    # --- ranges ---
+
+    def ranges(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Range]:
+        """From start to end for each partition; new ones begin at their earliest offset."""
+        new = ends.keys() - starts.keys()
+        first = self.earliest(new)
+        for place in sorted(new):
+            if place not in first:
+                self._lost(partition_gone(place))
+            elif first[place] > 0:
+                self._lost(offsets_trimmed(place, 0, first[place]))
+        for place in sorted(starts.keys() - ends.keys()):
+            self._lost(partition_gone(place))
+        made = []
+        for place, end in sorted(ends.items()):
+            start = starts.get(place, first.get(place, end))
+            if start > end:
+                self._lost(beyond_the_end(place, start, end))
+                continue
+            if start < end:
+                made.append(Range(place, start, end))
+        return made
+
+    def check_lost(self, starts: Mapping[Place, int], present: Collection[Place]) -> None:
+        for place in sorted(starts.keys() - set(present)):
+            self._lost(partition_gone(place))
+
+    def _lost(self, error: DataLoss) -> None:
+        if self._options.fetch.fail_on_data_loss:
+            raise error
+        log.warning("%s", error)

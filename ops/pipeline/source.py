@@ -1,0 +1,258 @@
+"""The Python Data Source `moldau`: topics as DataFrames, in batch and as a stream.
+
+    spark.dataSource.register(MoldauSource)
+    spark.read.format("moldau").option("kafka.bootstrap.servers", "127.0.0.1:9092")
+        .option("subscribe", "orders").load()
+
+Options and columns are those of Spark's own Kafka source. The driver plans ranges of offsets;
+executors read them and hand Arrow record batches to Spark. `moldau.rows=ranges` gives the planned
+ranges themselves, a row each, for those who read them in their own tasks: see archive.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from broker.process import prepare_process
+from ops.client import Place
+from ops.pipeline.decode import HEADERS_TYPE, Columns, decode
+from ops.pipeline.errors import PipelineError
+from ops.pipeline.fetch import FetchSettings, Range, RangeReader
+from ops.pipeline.offsets import (
+    LATEST,
+    Nested,
+    Offsets,
+    from_nested,
+    rate_limited,
+    split,
+    to_nested,
+)
+from ops.pipeline.options import RANGES, Options, read_options
+from ops.pipeline.planning import Planner
+
+FORMAT = "moldau"
+
+_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
+_HEADERS = ", headers array<struct<key: string, value: binary>>"
+_RANGE_COLUMNS = "topic string, partition int, start bigint, end bigint"
+
+_ARROW_RANGES = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
+)
+_ARROW = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", pa.int32()),
+]
+
+
+class MoldauSource(DataSource):
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        if self._read.rows == RANGES:
+            return _RANGE_COLUMNS
+        return _COLUMNS + (_HEADERS if self._read.headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._read)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(self._read)
+
+
+class Piece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+
+def _plan(options: Options, ranges: Sequence[Range]) -> list[InputPartition]:
+    if options.rows == RANGES:
+        return [Piece(ranges)] if ranges else []
+    pieces = split(ranges, options.min_partitions, options.max_records)
+    return [Piece([one]) for one in pieces]
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        starting = options.batch_starting
+        values = [starting.all] if starting.each is None else list(starting.each.values())
+        if not starting.by_time and LATEST in values:
+            raise PipelineError(
+                "startingOffsets: a batch read cannot begin at the latest offset (-1)"
+            )
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        planner = Planner(options)
+        try:
+            places = planner.existing()
+            starts = planner.resolve(options.batch_starting, places, is_start=True)
+            ends = planner.resolve(options.ending, places, is_start=False)
+            # Spark takes an empty list for "one partition, whatever it is".
+            return _plan(options, planner.ranges(starts, ends)) or [Piece([])]
+        finally:
+            planner.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_piece(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._planner = Planner(options)
+        self._final: Offsets | None = None  # Trigger.AvailableNow: never beyond these
+        self._last_trigger = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For executors, which only call `read`."""
+        return {"_options": self._options}
+
+    def initialOffset(self) -> Nested:
+        places = self._planner.existing()
+        starting = self._options.stream_starting
+        return to_nested(self._planner.resolve(starting, places, is_start=True))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._final = self._planner.latest(self._planner.partitions())
+
+    def reportLatestOffset(self) -> Nested:
+        return to_nested(self._planner.latest(self._planner.partitions()))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Nested:
+        starts = from_nested(start)
+        ends = self._available(starts)
+        new = ends.keys() - starts.keys()
+        begins = {**self._planner.earliest(new), **starts} if new else starts
+        lag = sum(max(end - begins.get(place, end), 0) for place, end in ends.items())
+        if self._is_too_little(lag):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            ends = rate_limited(begins, ends, limit.max_rows)
+        if lag:
+            self._last_trigger = time.monotonic()
+        return to_nested(ends)
+
+    def _available(self, starts: Offsets) -> Offsets:
+        if self._final is not None:
+            return self._final
+        places = self._planner.partitions()
+        self._planner.check_lost(starts, places)
+        found = self._planner.latest(places)
+        # One that is being created just now: next time.
+        return {place: found[place] for place in places if place in found}
+
+    def _is_too_little(self, lag: int) -> bool:
+        wanted = self._options.min_offsets
+        if wanted is None or lag >= wanted or self._final is not None:
+            return False
+        return time.monotonic() - self._last_trigger < self._options.max_delay_s
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        ranges = self._planner.ranges(from_nested(start), from_nested(end))
+        return _plan(self._options, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_piece(self._options, partition)
+
+    def stop(self) -> None:
+        self._planner.close()
+
+
+def read_piece(options: Options, partition: InputPartition) -> Iterator[Any]:
+    """The rows of one task: Arrow record batches."""
+    assert isinstance(partition, Piece)
+    if options.rows == RANGES:
+        if partition.ranges:
+            yield _range_rows(partition.ranges)
+        return
+    prepare_process()
+    yield from _record_rows(options.fetch, partition.ranges, headers=options.headers)
+
+
+def _range_rows(ranges: Sequence[Range]) -> Any:
+    rows = [(*one.place, one.start, one.end) for one in ranges]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(column, field.type)
+            for column, field in zip(columns, _ARROW_RANGES, strict=True)
+        ],
+        schema=_ARROW_RANGES,
+    )
+
+
+def _record_rows(
+    settings: FetchSettings, ranges: Sequence[Range], *, headers: bool
+) -> Iterator[Any]:
+    schema = pa.schema([*_ARROW, ("headers", HEADERS_TYPE)] if headers else _ARROW)
+    reader = RangeReader(settings)
+    try:
+        for one in ranges:
+            for batches in reader.read(one):
+                for columns in decode(batches, headers=headers, check_crcs=settings.check_crcs):
+                    if len(columns):
+                        yield _record_batch(schema, one.place, columns)
+    finally:
+        reader.close()
+
+
+def _record_batch(schema: Any, place: Place, columns: Columns) -> Any:
+    count = len(columns)
+    arrays = [
+        columns.key,
+        columns.value,
+        pa.repeat(pa.scalar(place.topic, pa.string()), count),
+        pa.array(np.full(count, place.partition, np.int32)),
+        pa.array(columns.offset),
+        timestamps(columns),
+        pa.array(columns.timestamp_type),
+    ]
+    if columns.headers is not None:
+        arrays.append(columns.headers)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def timestamps(columns: Columns) -> Any:
+    """As Spark has them: microseconds."""
+    return pa.array(columns.timestamp_ms * 1000).view(pa.timestamp("us", tz="UTC"))
