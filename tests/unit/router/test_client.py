@@ -422,3 +422,24 @@ def test_a_part_that_cannot_be_read_is_told_as_that_of_a_worker_that_is_away(
             assert [each.error_code for each in told.groups] == [0, 15, 0]
 
     uvloop.run(run())
+
+
+def test_a_connection_is_idle_when_nothing_is_asked_for_long(short_tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Stage(short_tmp_path, answer, 9).open() as stage:
+            beat = request_frame(HEARTBEAT, 4, 1, "c", HeartbeatRequest("g"))
+            stage.writer.write(beat)
+            await asyncio.wait_for(stage.receive(), 10)
+            (client,) = stage.hub.clients
+            assert not client.is_idle(1000, 60)  # active since nobody has looked before
+            assert not client.is_idle(1050, 60)
+            stage.writer.write(beat)
+            await asyncio.wait_for(stage.receive(), 10)
+            assert not client.is_idle(1061, 60)
+            assert not client.is_idle(1121, 60)
+            assert client.is_idle(1122, 60)
+            client.turns.append(b"")  # owed to it
+            assert not client.is_idle(2000, 60)
+            client.turns.clear()
+
+    uvloop.run(run())
