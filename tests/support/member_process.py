@@ -3,7 +3,9 @@
     python -m tests.support.member_process <client> <bootstrap> <group> <topic> <session ms>
 
 A real client ("confluent", "kafka_python", "aiokafka"): writes `<partition> <offset>` for each
-record; it commits a little later, and so leaves something uncommitted when it is killed.
+record; it commits a little later, and so leaves something uncommitted when it is killed. After
+SIGUSR1 it stops itself (SIGSTOP) instead of its next commit, which is the first thing it does when
+it is continued.
 
 "raw": joins the group alone on the port of its coordinator, writes `joined <generation>` and then,
 for every line on standard input, commits that offset of partition 0 and writes `<code>`; in between
@@ -56,7 +58,9 @@ class LateCommits:
     def __init__(self, member: Member) -> None:
         self._poll, self._commit = member.poll, member.commit
         self._since: float | None = None
+        self.stop_first = False
         member.poll, member.commit = self.poll, self.commit  # type: ignore[method-assign]
+        member.refused = self.refused  # type: ignore[method-assign]
 
     def commit(self) -> None:
         if self._since is None:
@@ -65,23 +69,33 @@ class LateCommits:
     def poll(self) -> list[Got]:
         if self._since is not None and time.monotonic() - self._since > COMMIT_INTERVAL_S:
             self._since = None
+            if self.stop_first:
+                self.stop_first = False
+                os.kill(os.getpid(), signal.SIGSTOP)
             try:
                 self._commit()
             except (KafkaException, KafkaPythonError, AioKafkaError) as refusal:
-                print(f"not committed: {refusal!r}", file=sys.stderr, flush=True)
+                self.refused(refusal)
         return self._poll()
+
+    def refused(self, refusal: Exception) -> None:
+        print(f"not committed: {refusal!r}", file=sys.stderr, flush=True)
 
 
 def run_client(name: str, bootstrap: str, group: str, topic: str, session_ms: int) -> None:
     settings = MemberSettings(group=group, topics=[topic], session_ms=session_ms)
     member = CLIENTS[name](bootstrap, settings)
     member.got = Printed()
-    LateCommits(member)
+    commits = LateCommits(member)
 
     def stop(number: int, frame: FrameType | None) -> None:
         member.tell()
 
+    def stop_before_commit(number: int, frame: FrameType | None) -> None:
+        commits.stop_first = True
+
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGUSR1, stop_before_commit)
     member.run()
     member.check()
 

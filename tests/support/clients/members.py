@@ -122,6 +122,9 @@ class Member(threading.Thread, ABC):
         if gone:
             self.revocations.append(gone)
 
+    def refused(self, refusal: Exception) -> None:
+        """A commit came to nothing, which is no fault: the records come again."""
+
     # --- the client ---
 
     @abstractmethod
@@ -259,7 +262,8 @@ class KafkaPythonMember(Member):
             try:
                 self._consumer.commit()
             except KafkaPythonError as refusal:
-                if refusal.errno != REBALANCING or time.monotonic() > deadline:
+                # CommitFailedError has none.
+                if getattr(refusal, "errno", None) != REBALANCING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
             else:
@@ -337,8 +341,9 @@ class AiokafkaMember(Member):
             self._loop.run_until_complete(self._consumer.commit())
         except AioKafkaError as refusal:
             # A rebalance got in between: the listener commits.
-            if not refusal.retriable and refusal.errno not in (REBALANCING, -1):
+            if not refusal.retriable and getattr(refusal, "errno", -1) not in (REBALANCING, -1):
                 raise
+            self.refused(refusal)
 
     def close(self) -> None:
         self._loop.run_until_complete(self._consumer.stop())

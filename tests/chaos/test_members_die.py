@@ -1,0 +1,159 @@
+"""A member of a group is killed, or stopped and continued: real clients in processes of their own.
+
+Whatever happens to one, the other has its partitions once the session timeout is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from tests.support.compat.grouping import OffsetWatch
+from tests.support.member_crew import PATIENCE_S, QUICK, Crew, produce
+from tests.support.member_process import CLIENTS
+from tests.support.raw_calls import create_topic
+from tests.support.raw_client import RawClient
+from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
+from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+
+PARTITIONS = 4
+Process = subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def moldau() -> Iterator[Broker]:
+    directory = short_temp_dir()
+    broker = Broker.start(directory, broker=QUICK)
+    yield broker
+    code = broker.stop()
+    log = broker.log()
+    remove_dir(directory)
+    assert code == 0, log
+    assert "Traceback" not in log, log
+
+
+class Pair:
+    """Two members of one kind that share a topic, and what the coordinator knows of them."""
+
+    def __init__(self, broker: Broker, directory: Path, client: str) -> None:
+        self._broker = broker
+        self.group = self.topic = f"{client}-{uuid.uuid4().hex[:12]}"
+        self.sent = 0
+        with RawClient(broker.port) as admin:
+            create_topic(admin, self.topic, partitions=PARTITIONS)
+        self.coordinator = RawMember(coordinator_port(broker, self.group), self.group)
+        self.crew = Crew(directory, broker, self.group, self.topic)
+        self.victim = self.crew.start(client)
+        self.other = self.crew.start(client)
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        wait_until(condition, PATIENCE_S, f"{what}: {self.crew.errors()}")
+
+    def member_ids(self) -> set[str]:
+        """Of a Stable group."""
+        (group,) = self.coordinator.call(DescribeGroupsRequest([self.group])).groups
+        if group.group_state != "Stable":
+            return set()
+        return {member.member_id for member in group.members}
+
+    def send(self) -> None:
+        """A record into each partition."""
+        produce(self._broker, self.topic, PARTITIONS, PARTITIONS, 0)
+        self.sent += 1
+
+    def wait_shared(self) -> None:
+        self.wait(lambda: len(self.member_ids()) == 2, "both are members")
+        seen = {process: len(self.crew.read_by(process)) for process in self.crew.processes}
+        self.send()
+        self.wait(
+            lambda: all(len(self.crew.read_by(process)) > seen[process] for process in seen),
+            "both read",
+        )
+
+    def wait_moved(self) -> None:
+        """Until the other one is alone, and reads all partitions."""
+        self.wait(lambda: len(self.member_ids()) == 1, "the session is over")
+        self.send()
+        newest = {(partition, self.sent - 1) for partition in range(PARTITIONS)}
+        self.wait(
+            lambda: newest <= set(self.crew.read_by(self.other)), "the other one reads everything"
+        )
+
+    def committed(self) -> dict[int, int]:
+        wanted = {self.topic: list(range(PARTITIONS))}
+        found = fetch_offsets(self.coordinator, self.group, wanted)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def wait_committed(self) -> None:
+        everything = dict.fromkeys(range(PARTITIONS), self.sent)
+        self.wait(lambda: self.committed() == everything, "everything is committed")
+
+    def has_uncommitted(self, process: Process) -> bool:
+        read = self.crew.read_by(process)
+        committed = self.committed()
+        return any(offset >= committed[partition] for partition, offset in read)
+
+    def close(self) -> None:
+        self.crew.close()
+        self.coordinator.close()
+
+
+@pytest.fixture(params=sorted(CLIENTS))
+def pair(moldau: Broker, short_tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with contextlib.closing(Pair(moldau, short_tmp_path, str(request.param))) as pair:
+        pair.wait_shared()
+        yield pair
+
+
+def test_2_19_a_killed_members_partitions_move(pair: Pair, moldau: Broker) -> None:
+    before = pair.member_ids()
+
+    pair.victim.kill()
+    pair.wait_moved()
+
+    (gone,) = before - pair.member_ids()
+    assert f"group {pair.group}: Stable -> PreparingRebalance" in moldau.log()
+    assert f"session of member {gone} expired" in moldau.log()  # it did not leave
+    pair.wait_committed()
+
+
+def test_2_19_a_stopped_member_is_expelled_and_comes_back_without_its_old_commit(
+    pair: Pair, moldau: Broker
+) -> None:
+    before = pair.member_ids()
+    watch = OffsetWatch(moldau, pair.group, pair.topic, PARTITIONS)
+    try:
+        stop_before_its_commit(pair)
+        pair.wait_moved()
+        pair.wait_committed()
+        moved = pair.committed()
+        (gone,) = before - pair.member_ids()
+
+        pair.victim.send_signal(signal.SIGCONT)
+
+        pair.wait(
+            lambda: "not committed" in pair.crew.errors_of(pair.victim), "its commit is refused"
+        )
+        pair.wait(lambda: len(pair.member_ids()) == 2, "it is a member again")
+        assert gone not in pair.member_ids()
+        assert pair.committed() == moved
+        pair.wait_shared()
+        pair.wait_committed()
+    finally:
+        watch.stop()  # committed offsets never went back
+
+
+def stop_before_its_commit(pair: Pair) -> None:
+    """It has read something, and would commit it next."""
+    pair.victim.send_signal(signal.SIGUSR1)
+    pair.send()
+    stat = Path(f"/proc/{pair.victim.pid}/stat")
+    pair.wait(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+    assert pair.has_uncommitted(pair.victim)
