@@ -14,10 +14,9 @@ from broker.wire.primitives import MalformedMessage
 from router.gather import Gather
 from router.hub import Hub
 from router.link import Upstream
-from router.local import answer
 from router.plan import Kind, Part, Plan, locate
 from router.refusal import refused_reply
-from router.replies import MAX_UNANSWERED, SLICE_FROM, ClientReplies
+from router.replies import MAX_READY, MAX_UNANSWERED, SLICE_FROM, ClientReplies
 from router.routes import API_AT, BEHIND_CORRELATION_ID
 
 log = logging.getLogger("moldau.router")
@@ -39,7 +38,12 @@ class Client(ClientReplies):
     def data_received(self, data: bytes) -> None:
         self.was_active = True
         pending = self._pending
-        if not (self.turns or pending or self._left) and self._is_sent_like_before(data):
+        if (
+            not (pending or self._left or self._draining)
+            and len(self.turns) < MAX_UNANSWERED - 1
+            and self._ready_bytes <= MAX_READY
+            and self._is_sent_like_before(data)
+        ):
             return
         if pending:
             pending += data
@@ -204,10 +208,10 @@ class Client(ClientReplies):
         if planned.kind is Kind.REFUSED:
             key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
             raise MalformedMessage(f"API {key} v{version} is not served")
-        header = read_request_header(frame)
         if planned.kind is Kind.LOCAL:
-            self._reply(b"".join(answer(header, frame, hub.brokers, len(hub.workers))))
+            self._reply(hub.answers.reply(frame))
             return
+        header = read_request_header(frame)
         assert header.api is not None
         parts: Sequence[Part] = planned.parts
         if planned.kind is Kind.EVERY:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.config import Endpoint
 from router.link import Upstream, Workers
+from router.local import Answers
 from router.plan import Context
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ class Hub:
         self, workers: Workers, brokers: Sequence[Endpoint], max_request_bytes: int
     ) -> None:
         self.workers = workers
-        self.brokers = brokers
         self.max_request_bytes = max_request_bytes
+        self.answers = Answers(brokers, len(workers))
         self.context = Context(len(workers))
         self.clients: set[ClientReplies] = set()
         self.tasks: set[asyncio.Task[None]] = set()

@@ -197,15 +197,15 @@ class Upstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         expected = self.expected
         if (
-            len(expected) == 1  # the usual case: the one reply that is due, whole
+            expected  # the usual case: one reply, whole, and it is due
             and expected[0] is None
             and self.client.turns[0] is self
             and not (self._left or self._partial or self._held)
             and len(data) >= 4
             and LENGTH.unpack_from(data)[0] == len(data) - 4
         ):
-            expected.clear()
-            self.client.pass_on(data)
+            expected.popleft()
+            self.client.pass_on(self, data)
             return
         self._pass(self._held + data if self._held else data)
         self.client.advance()

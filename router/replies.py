@@ -114,14 +114,18 @@ class ClientReplies(asyncio.Protocol):
         else:
             self._transport.write(memoryview(data)[start:end])
 
-    def pass_on(self, reply: bytes) -> None:
-        """The whole reply to the request whose turn it is, and nothing else."""
+    def pass_on(self, upstream: Upstream, reply: bytes) -> None:
+        """The whole reply of the worker whose turn it is, which has sent nothing beyond it."""
         turns, transport = self.turns, self._transport
         if transport is None:
             return
         turns.popleft()
         transport.write(reply)
-        if turns or self._pending or not self._reading or self._draining or self._waits_for_all:
+        if turns:
+            is_others_turn = turns[0] is not upstream
+        else:
+            is_others_turn = self._draining or self._waits_for_all
+        if is_others_turn or self._pending or not self._reading:
             self.advance()
         self.was_active = True
 

@@ -10,11 +10,11 @@ import pytest
 from broker.config import Endpoint
 from broker.errors import ErrorCode
 from broker.wire.apis import API_VERSIONS, APIS
-from broker.wire.frame import read_request_header, read_response, request_frame
+from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.schema import Message
-from router.local import answer
+from router.local import MOST_KNOWN, Answers
 from router.slots import owner_of
 
 WORKERS = [Endpoint(index, "broker.example", 9093 + index) for index in range(3)]
@@ -23,7 +23,12 @@ ROUTER = [Endpoint(0, "broker.example", 9092)]
 
 def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORKERS) -> Any:
     frame = request_frame(APIS[key], version, 9, None, request)[4:]
-    reply = b"".join(answer(read_request_header(frame), frame, brokers, len(WORKERS)))
+    answers = Answers(brokers, len(WORKERS))
+    reply = answers.reply(frame)
+    # Asked again, by another: the same but for the correlation id.
+    assert answers.reply(frame[:4] + b"\1\2\3\4" + frame[8:]) == (
+        reply[:4] + b"\1\2\3\4" + reply[8:]
+    )
     assert struct.unpack_from(">i", reply)[0] == len(reply) - 4
     correlation_id, message = read_response(APIS[key], version, reply[4:])
     assert correlation_id == 9
@@ -40,7 +45,7 @@ def test_api_versions_names_every_api(version: int) -> None:
 
 def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
     frame = struct.pack(">hhih", API_VERSIONS, 99, 9, -1)
-    reply = b"".join(answer(read_request_header(frame), frame, WORKERS, 3))
+    reply = Answers(WORKERS, 3).reply(frame)
     _, told = read_response(APIS[API_VERSIONS], 0, reply[4:])
     assert told.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
 
@@ -63,3 +68,17 @@ def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
     (found,) = ask(request, 10, 6).coordinators
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
     assert ask(FindCoordinatorRequest(""), 10, 3).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_what_is_kept_of_answers_has_a_limit() -> None:
+    answers = Answers(WORKERS, len(WORKERS))
+    for number in range(MOST_KNOWN + 10):
+        request = FindCoordinatorRequest(f"group-{number}")
+        frame = request_frame(APIS[10], 3, number, None, request)[4:]
+        _, told = read_response(APIS[10], 3, answers.reply(frame)[4:])
+        assert told.node_id == owner_of(f"group-{number}", 3)  # type: ignore[attr-defined]
+        assert len(answers) <= MOST_KNOWN
+    long = request_frame(APIS[10], 3, 1, "x" * 5000, FindCoordinatorRequest("group"))[4:]
+    before = len(answers)
+    answers.reply(long)
+    assert len(answers) == before
