@@ -1,0 +1,170 @@
+"""Members on the wire: what handlers and versions add to join, sync, heartbeat and leave.
+
+Behaviours are numbered as `2_<number>`; most of them are tested on the state machine itself.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from broker.wire.apis import APIS
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.join_group import JoinGroupRequest
+from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from broker.wire.messages.sync_group import SyncGroupRequest
+from tests.support.raw_group import (
+    RawMember,
+    coordinator_port,
+    form_group,
+)
+from tests.support.running import Broker
+
+ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER = 22, 24, 25
+MEMBER_ID_REQUIRED = 79
+JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
+
+
+def versions(key: int) -> range:
+    return range(APIS[key].lowest, APIS[key].highest + 1)
+
+
+@pytest.mark.parametrize("version", versions(JOIN))
+def test_2_05_every_version_joins(member: RawMember, version: int) -> None:
+    answer = member.join(version)
+
+    assert (answer.error_code, answer.generation_id) == (0, 1)
+    assert answer.protocol_name == "range"
+    assert answer.protocol_type == ("consumer" if version >= 7 else None)
+    assert answer.leader == answer.member_id == answer.members[0].member_id
+    assert bytes(answer.members[0].metadata) == b"topics"
+
+
+@pytest.mark.parametrize("version", versions(JOIN))
+def test_2_05_no_protocol_is_an_empty_name_below_v7(member: RawMember, version: int) -> None:
+    member.session_ms = 1  # refused: no protocol is chosen
+
+    member.send_join(version)
+
+    assert member.receive_join().protocol_name == (None if version >= 7 else "")
+
+
+def test_2_05_v0_waits_for_others_as_long_as_a_session(moldau: Broker, member: RawMember) -> None:
+    member.session_ms, member.rebalance_ms = 6_000, 600_000  # the latter is not in v0
+    member.join(0)
+    member.sync({member.member_id: b""})
+    with RawMember(coordinator_port(moldau, member.group), member.group) as other:
+        other.session_ms = other.rebalance_ms = 6_000
+        other.join()
+        # The first never joined again: it is given up after its session timeout.
+        assert other.joined.error_code == 0
+        assert [item.member_id for item in other.joined.members] == [other.member_id]
+
+
+@pytest.mark.parametrize("version", versions(JOIN))
+def test_2_06_who_is_told_its_id_first(member: RawMember, version: int) -> None:
+    member.send_join(version)
+    answer = member.receive_join()
+
+    assert answer.error_code == (MEMBER_ID_REQUIRED if version >= 4 else 0)
+    client, _, rest = answer.member_id.partition("-")
+    assert (client, str(uuid.UUID(rest))) == ("raw", rest)
+
+
+@pytest.mark.parametrize("version", range(5, 10))
+def test_2_06_a_static_member_is_never_asked(member: RawMember, version: int) -> None:
+    member.instance = "shop"
+    member.send_join(version)
+    answer = member.receive_join()
+
+    assert answer.error_code == 0
+    assert answer.member_id.startswith("shop-")
+    assert answer.members[0].group_instance_id == "shop"
+
+
+def test_2_07_the_default_delay(start_moldau: Callable[..., Broker], group: str) -> None:
+    broker = start_moldau(workers=1)
+    with RawMember(broker.port + 1, group) as member:
+        began = time.monotonic()
+        member.enter()
+        first = time.monotonic() - began
+        assert first >= 3.0  # whoever is there
+        began = time.monotonic()
+        member.enter()
+        assert time.monotonic() - began < first  # nobody waits once there is a group
+
+
+def test_2_01_no_group_id(member: RawMember) -> None:
+    answers = [
+        member.call(JoinGroupRequest()),
+        member.call(SyncGroupRequest()),
+        member.call(HeartbeatRequest()),
+        member.call(LeaveGroupRequest()),
+    ]
+
+    assert [answer.error_code for answer in answers] == [INVALID_GROUP_ID] * 4
+
+
+@pytest.mark.parametrize("version", versions(SYNC))
+def test_2_14_every_version_syncs(member: RawMember, version: int) -> None:
+    member.join()
+
+    answer = member.sync({member.member_id: b"yours"}, version)
+
+    assert (answer.error_code, bytes(answer.assignment)) == (0, b"yours")
+    assert answer.protocol_type == ("consumer" if version >= 5 else None)
+    assert answer.protocol_name == ("range" if version >= 5 else None)
+
+
+@pytest.mark.parametrize("version", versions(HEARTBEAT))
+def test_2_18_every_version_heartbeats(member: RawMember, version: int) -> None:
+    assert member.heartbeat(version) == UNKNOWN_MEMBER
+    member.enter()
+    assert member.heartbeat(version) == 0
+    member.generation += 1
+    assert member.heartbeat(version) == ILLEGAL_GENERATION
+
+
+@pytest.mark.parametrize("version", versions(LEAVE))
+def test_2_20_errors_at_the_top_or_at_the_member(member: RawMember, version: int) -> None:
+    def leave(name: str) -> tuple[int, list[int]]:
+        request = LeaveGroupRequest(member.group, name, [MemberIdentity(name)])
+        answer = member.call(request, version)
+        return answer.error_code, [item.error_code for item in answer.members]
+
+    unknown = (UNKNOWN_MEMBER, []) if version < 3 else (0, [UNKNOWN_MEMBER])
+    assert leave("nobody") == unknown  # an unknown group
+    member.enter()
+    assert leave("nobody") == unknown  # an unknown member
+    assert leave(member.member_id) == (0, [] if version < 3 else [0])
+    assert member.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_2_20_an_administrator_removes_by_instance(member: RawMember) -> None:
+    member.instance = "shop"
+    member.enter()
+    removal = [MemberIdentity("", "shop"), MemberIdentity("", "other")]
+
+    answer = member.call(LeaveGroupRequest(group_id=member.group, members=removal))
+
+    found = [(item.group_instance_id, item.error_code) for item in answer.members]
+    assert (answer.error_code, found) == (0, [("shop", 0), ("other", UNKNOWN_MEMBER)])
+    assert member.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_2_04_other_protocol_types_pass_untouched(moldau: Broker, group: str) -> None:
+    port = coordinator_port(moldau, group)
+    blob = bytes(range(256))
+    settings = {"protocol_type": "connect", "protocols": {"sessioned": blob, "compatible": b""}}
+    with RawMember(port, group, **settings) as one, RawMember(port, group, **settings) as two:  # type: ignore[arg-type]
+        form_group([one, two])
+
+        leader = one if one.joined.leader == one.member_id else two
+        assert [bytes(item.metadata) for item in leader.joined.members] == [blob, blob]
+        (described,) = one.call(DescribeGroupsRequest([group])).groups
+        assert (described.protocol_type, described.protocol_data) == ("connect", "sessioned")
+        assert {bytes(item.member_assignment) for item in described.members} == {b"0", b"1"}
