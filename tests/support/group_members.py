@@ -10,7 +10,8 @@ from broker.errors import ErrorCode
 from broker.group.commits import check_commit
 from broker.group.effects import HeartbeatAnswer, JoinAnswer, SyncAnswer
 from broker.group.events import Heartbeat, Join, Leave, LeavingMember, Protocols, Sync
-from tests.support.group_driver import Call, GroupDriver
+from tests.support.group_driver import GroupDriver
+from tests.support.group_world import Call
 
 PARTITIONS = range(7)
 

@@ -9,7 +9,8 @@ from broker.group.effects import DeleteAnswer, Reply
 from broker.group.events import Delete, Join
 from broker.group.offsets import TopicPartition, new_commit
 from broker.group.timers import TimerKind
-from tests.support.group_driver import START_MS, GroupDriver
+from tests.support.group_driver import GroupDriver
+from tests.support.group_world import START_MS
 
 # 26. Loading and restoring
 
