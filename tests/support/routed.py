@@ -25,7 +25,8 @@ NAMED = 12  # the last version of Fetch and Produce that names topics
 def routed_broker() -> Iterator[Broker]:
     """For a fixture: two workers, of which clients are told nothing."""
     directory = short_temp_dir()
-    broker = Broker.start(directory, workers=2, advertise="router")
+    settings = {"group.initial.rebalance.delay.ms": 0}
+    broker = Broker.start(directory, workers=2, advertise="router", broker=settings)
     try:
         yield broker
     finally:
