@@ -21,7 +21,7 @@ class Hub:
     ) -> None:
         self.workers = workers
         self.max_request_bytes = max_request_bytes
-        self.answers = Answers(brokers, len(workers))
+        self.answers = Answers(brokers, workers.is_up)
         self.context = Context(len(workers))
         self.clients: set[ClientReplies] = set()
         self.tasks: set[asyncio.Task[None]] = set()

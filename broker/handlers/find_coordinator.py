@@ -2,6 +2,9 @@
 
 Transactional ids have owners by the same rule, though transactions are not served yet: their
 clients then hear a clear refusal from InitProducerId instead of looking for ever.
+
+A worker knows nothing of the others' lives and names the owner, whether it is there or not; the
+router, which does know, answers COORDINATOR_NOT_AVAILABLE [15] while the owner is away.
 """
 
 from __future__ import annotations
@@ -15,6 +18,5 @@ from router.local import find_coordinator
 async def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
-    return find_coordinator(
-        request, call.header.api_version, broker.brokers, broker.settings.workers
-    )
+    everybody = [True] * broker.settings.workers
+    return find_coordinator(request, call.header.api_version, broker.brokers, everybody)

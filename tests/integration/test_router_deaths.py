@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.metadata import MetadataRequest
@@ -59,6 +60,9 @@ def test_while_a_worker_is_away_its_groups_are_refused_and_the_rest_goes_on(
             (others, 0),
         ]
         assert other.call(ListGroupsRequest()).error_code == NOT_AVAILABLE
+        request = FindCoordinatorRequest(coordinator_keys=[mine, others])
+        found = [(each.error_code, each.node_id) for each in other.call(request).coordinators]
+        assert found == [(NOT_AVAILABLE, -1), (0, 0)]
         assert other.call(HeartbeatRequest(others, 1, "x")).error_code == UNKNOWN_MEMBER
         # Partitions it leads are served by whoever is there.
         assert other.produce(topic, batch(b"x"), partition=led_by(topic, 0)).error_code == 0

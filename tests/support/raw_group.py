@@ -36,11 +36,15 @@ LOAD_PATIENCE_S = 30.0
 
 
 def coordinator_port(broker: Broker, group: str) -> int:
-    """Where the worker that owns a group listens."""
+    """Where the worker that owns a group listens; asked again while that is away."""
+    request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group])
+    deadline = time.monotonic() + LOAD_PATIENCE_S
     with RawClient(broker.port) as client:
-        (found,) = client.call(
-            FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group])
-        ).coordinators
+        while True:
+            (found,) = client.call(request).coordinators
+            if found.error_code != NOT_AVAILABLE or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
     assert found.error_code == 0, found
     port: int = found.port
     return port

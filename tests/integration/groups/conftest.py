@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.wire.messages.list_groups import ListGroupsRequest
 from tests.support.raw_calls import create_topic
+from tests.support.raw_client import RawClient
 from tests.support.raw_group import (
     RawMember,
     coordinator_port,
 )
-from tests.support.running import Broker, remove_dir, short_temp_dir
+from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
 
 
 @pytest.fixture(scope="package")
@@ -20,6 +22,11 @@ def moldau() -> Iterator[Broker]:
     """Two workers that do not wait long for more members."""
     directory = short_temp_dir()
     broker = Broker.start(directory, broker={"group.initial.rebalance.delay.ms": 50})
+    with RawClient(broker.port) as client:
+        # While a worker loads its groups, heartbeats are answered with 0.
+        wait_until(
+            lambda: client.call(ListGroupsRequest()).error_code == 0, 30, "groups are loaded"
+        )
     yield broker
     code = broker.stop()
     log = broker.log()

@@ -23,7 +23,7 @@ ROUTER = [Endpoint(0, "broker.example", 9092)]
 
 def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORKERS) -> Any:
     frame = request_frame(APIS[key], version, 9, None, request)[4:]
-    answers = Answers(brokers, len(WORKERS))
+    answers = Answers(brokers, [True] * len(WORKERS))
     reply = answers.reply(frame)
     # Asked again, by another: the same but for the correlation id.
     assert answers.reply(frame[:4] + b"\1\2\3\4" + frame[8:]) == (
@@ -45,7 +45,7 @@ def test_api_versions_names_every_api(version: int) -> None:
 
 def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
     frame = struct.pack(">hhih", API_VERSIONS, 99, 9, -1)
-    reply = Answers(WORKERS, 3).reply(frame)
+    reply = Answers(WORKERS, [True] * 3).reply(frame)
     _, told = read_response(APIS[API_VERSIONS], 0, reply[4:])
     assert told.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
 
@@ -63,6 +63,30 @@ def test_a_coordinator_is_the_owner_or_the_router(version: int) -> None:
                 assert [found.key for found in told.coordinators] == [name, name]
 
 
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("brokers", [WORKERS, ROUTER])
+def test_2_28_a_worker_that_is_away_coordinates_nothing(
+    version: int, brokers: list[Endpoint]
+) -> None:
+    is_up = [True, True, True]
+    answers = Answers(brokers, is_up)
+    request = FindCoordinatorRequest("orders", 0, ["orders", "shipments"])
+    frame = request_frame(APIS[10], version, 9, None, request)[4:]
+
+    def found() -> list[tuple[int, int]]:
+        _, told = read_response(APIS[10], version, answers.reply(frame)[4:])
+        each: Any = told.coordinators if version >= 4 else [told]  # type: ignore[attr-defined]
+        return [(one.error_code, one.node_id) for one in each]
+
+    there = found()
+    assert {code for code, _ in there} == {0}
+    is_up[owner_of("orders", 3)] = False
+    assert owner_of("shipments", 3) != owner_of("orders", 3)
+    assert found() == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1), *there[1:]]
+    is_up[owner_of("orders", 3)] = True
+    assert found() == there
+
+
 def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=["share"])
     (found,) = ask(request, 10, 6).coordinators
@@ -71,7 +95,7 @@ def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
 
 
 def test_what_is_kept_of_answers_has_a_limit() -> None:
-    answers = Answers(WORKERS, len(WORKERS))
+    answers = Answers(WORKERS, [True] * len(WORKERS))
     for number in range(MOST_KNOWN + 10):
         request = FindCoordinatorRequest(f"group-{number}")
         frame = request_frame(APIS[10], 3, number, None, request)[4:]
