@@ -11,6 +11,7 @@ from broker.configs import BrokerConfig, InvalidConfig, InvalidConfigRequest, va
 from broker.errors import ErrorCode, KafkaError
 from broker.groups import Groups
 from broker.handlers.deadlines import Deadlines
+from broker.log.archived import Archived
 from broker.log.logs import Logs
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
@@ -47,7 +48,8 @@ class Broker:
         self.cluster_id = cluster_id
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
-        self.retention = Retention(store.streams, store.topics)
+        archived = Archived(store.groups, self._topic_id)
+        self.retention = Retention(store.streams, store.topics, archived)
         self.parked: set[Parked] = set()
         self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
         self.use_config(topics.broker)
@@ -60,6 +62,10 @@ class Broker:
         self.groups.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
+
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = self.topics.get(name)
+        return None if topic is None else topic.topic_id
 
     @property
     def config(self) -> BrokerConfig:

@@ -4,6 +4,9 @@ The log start only moves up. First it is written down, then the store is trimmed
 edge of an entry, then everybody is told. The last entry always stays: the live stream is never
 empty once it was written to, and its end is the end of the log. Trimming waits until the store has
 a snapshot of the fold that covers what goes, so that nothing is forgotten with the bytes.
+
+A topic with remote.storage.enable is trimmed by its local retention, and never beyond what the
+lake has (see archived.py): without an archiver it is not trimmed at all.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError
+from broker.log.archived import Archived
 from broker.log.partition import PartitionLog
 from broker.log.reading import LogMoved, end_of
 from broker.log.times import Place, forget_places, place_before_time, places
@@ -26,12 +30,15 @@ log = logging.getLogger("moldau.retention")
 NO_LIMIT = -1
 NO_TIMESTAMP = -1
 TRIES = 5  # a log that is compacted just now is counted anew
+UNARCHIVED_LINE_EVERY_MS = 600_000
 
 
 class Retention:
-    def __init__(self, streams: Streams, topics: TopicStore) -> None:
+    def __init__(self, streams: Streams, topics: TopicStore, archived: Archived) -> None:
         self._streams = streams
         self._topics = topics
+        self._archived = archived
+        self._unarchived_lines: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
         # A crash or a fault of the store may leave something to trim or to tell.
         self._settled: WeakKeyDictionary[PartitionLog, tuple[int, int]] = WeakKeyDictionary()
         self._untold: WeakSet[PartitionLog] = WeakSet()
@@ -70,6 +77,8 @@ class Retention:
             generation = found.clean.generation
             try:
                 first = await self._first_kept(found, oldest, found.start_bytes + surplus)
+                if config.remote_storage and first.offset > found.start:
+                    first = await self._within_archived(found, first, now_ms)
             except LogMoved:
                 return False  # somebody trims or compacts it: the next round will do
             if first.offset > found.start:
@@ -77,6 +86,23 @@ class Retention:
                 moved = await self._raise_start(found, first.offset, first, generation)
         await self.settle(found, moved=moved)
         return moved
+
+    async def _within_archived(self, found: PartitionLog, first: Place, now_ms: int) -> Place:
+        """No further than the lake has it; the edge of an entry, as ever."""
+        until = await self._archived.until(found.topic, found.partition)
+        if until >= first.offset:
+            return first
+        last_line = self._unarchived_lines.get(found)
+        if last_line is None or now_ms - last_line >= UNARCHIVED_LINE_EVERY_MS:
+            self._unarchived_lines[found] = now_ms
+            log.warning(
+                "%r: local retention is over for offsets below %d, but the lake has them only below"
+                " %d: they stay until they are archived; is `moldau pipeline archive` running?",
+                found, first.offset, until,
+            )  # fmt: skip
+        if until <= found.start:
+            return Place(found.start, found.start_bytes)
+        return await self._edge_before(found, until)
 
     async def _first_kept(
         self, found: PartitionLog, oldest_kept_ms: int | None, surplus_until: int

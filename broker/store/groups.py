@@ -105,6 +105,12 @@ class GroupStore:
             ("SADD", keys.slot(slot), group_id), ("HSET", keys.offsets(group_id), *pairs)
         )
 
+    async def offset(self, group_id: str, field: bytes) -> bytes | None:
+        """One committed offset, whichever worker the group belongs to."""
+        (found,) = await self._all(("HGET", keys.offsets(group_id), field))
+        value: bytes | None = found
+        return value
+
     async def drop_offsets(self, group_id: str, fields: Iterable[bytes]) -> None:
         gone = list(fields)
         if gone:

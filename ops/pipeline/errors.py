@@ -13,11 +13,14 @@ class DataLoss(PipelineError):
     """Records that were to be read are gone, and failOnDataLoss is true."""
 
 
+_GO_ON = "set failOnDataLoss=false (the archiver: --allow-data-loss)"
+
+
 def offsets_trimmed(place: Place, wanted: int, earliest: int) -> DataLoss:
     return DataLoss(
         f"partition {place}: offsets {wanted} to {earliest - 1} were to be read, but the log "
         f"begins at {earliest} now; records aged out (retention.ms, retention.bytes) or were "
-        "deleted before they were read. To go on with what is left set failOnDataLoss=false; to "
+        f"deleted before they were read. To go on with what is left {_GO_ON}; to "
         "keep it from happening again give the topic a longer retention, or "
         "remote.storage.enable=true, with which nothing is trimmed before it is archived"
     )
@@ -26,13 +29,13 @@ def offsets_trimmed(place: Place, wanted: int, earliest: int) -> DataLoss:
 def beyond_the_end(place: Place, wanted: int, latest: int) -> DataLoss:
     return DataLoss(
         f"partition {place}: offset {wanted} was to be read up to, but the log ends at {latest}; "
-        "was the topic deleted and created again? To go on set failOnDataLoss=false, or begin anew "
-        "with a new checkpoint"
+        f"was the topic deleted and created again? To go on {_GO_ON}, or begin anew with a new "
+        "checkpoint"
     )
 
 
 def partition_gone(place: Place) -> DataLoss:
     return DataLoss(
         f"partition {place} was read before and is gone; was its topic deleted? To go on with the "
-        "rest set failOnDataLoss=false, or begin anew with a new checkpoint"
+        f"rest {_GO_ON}, or begin anew with a new checkpoint"
     )

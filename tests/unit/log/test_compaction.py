@@ -18,6 +18,7 @@ import uvloop
 from broker.configs import TopicConfig, topic_config
 from broker.errors import KafkaError, StoreFault, StoreUnavailable
 from broker.log import cleaning_pass, compaction, reading
+from broker.log.archived import Archived
 from broker.log.compaction import Compaction
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
@@ -29,6 +30,7 @@ from broker.log.times import (
 )
 from broker.store import keys, resp
 from broker.store.cleaned import Cleaned
+from broker.store.groups import GroupStore
 from broker.store.pipe import Pipe
 from broker.store.topics import TopicStore
 from broker.wire.batch import read_header, split_batches
@@ -63,7 +65,8 @@ class Cleaner:
     def __init__(self, host: Host, topic: str) -> None:
         self.host = host
         self.log = host.log(topic)
-        self.retention = Retention(host.streams, TopicStore(host.control))
+        archived = Archived(GroupStore(host.control), lambda topic: None)
+        self.retention = Retention(host.streams, TopicStore(host.control), archived)
         self.compaction = Compaction(host.streams, Cleaned(host.bulk, host.control), self.retention)
 
     async def run(self, now_ms: int = NOW, **configs: object) -> bool:
