@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -30,7 +30,7 @@ from broker.group.effects import (
 )
 from broker.group.events import Delete, Event, Persisted, TimerFired
 from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.record import decode, encode
+from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey
 from broker.store.groups import GroupStore
 from broker.store.groups import StoredGroup as StoredBytes
@@ -65,6 +65,8 @@ class Groups:
         # The wall clock once, the monotonic one from then on: a group's time never goes back.
         self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        # Told of what was stored, before anybody who waits for it is answered.
+        self.on_stored: Callable[[str, GroupRecord | None], Awaitable[None]] | None = None
         self.core = Coordinator(group_config(config), Minting(), slot_of)
         for slot in self._slots:
             self.core.start_loading(slot)
@@ -116,6 +118,8 @@ class Groups:
             else:
                 record = encode(effect.record)
                 await self._store.save(slot, effect.group_id, effect.identity, effect.token, record)
+            if self.on_stored is not None:
+                await self.on_stored(effect.group_id, effect.record)
         except StoreFault as fault:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             log.warning("group %s could not be stored: %s", effect.group_id, fault)

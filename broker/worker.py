@@ -72,7 +72,7 @@ class Worker:
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
         static = BrokerConfig(self._static_config())
-        self.topics = Topics(self.store.topics, self.store.streams, static)
+        self.topics = Topics(self.store.topics, self.store.streams, self.store.native, static)
         self.logs = Logs(
             self.store,
             self.topics,
@@ -92,6 +92,7 @@ class Worker:
         self.broker = Broker(settings, self.store, self.topics, self.logs, self.groups, cluster_id)
         await self.broker.load_config()
         await self.topics.load()
+        await self.broker.readership.load()
         if settings.index == 0:
             await self.topics.finish_deletions()
         self._watch(changes_at)
@@ -132,6 +133,7 @@ class Worker:
             on_change=self._changed,
             on_wake=self.logs.woken,
             on_entries=self.logs.received,
+            on_native=self.logs.received_native,
             on_reset=self._missed_changes,
         )
         self.logs.watcher = self._watcher
@@ -175,6 +177,8 @@ class Worker:
                 await self.broker.load_config()
             elif change.kind == "topic":
                 await self.topics.refresh(change.name)
+            elif change.kind == "members":
+                await self.broker.readership.refresh(change.name)
             else:
                 topic = self.topics.get(change.name)
                 if topic is not None and change.partition < topic.partitions:
@@ -191,6 +195,7 @@ class Worker:
             try:
                 await self.broker.load_config()
                 await self.topics.load()
+                await self.broker.readership.load()
                 for found in self.logs.all():
                     await found.load_start()
             except StoreFault as fault:

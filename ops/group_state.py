@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.errors import ErrorCode
 from broker.group.subscription import CONSUMER
+from broker.wire.consumer_protocol import assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ops.client import LATEST, Cluster, Place, refusal
@@ -123,31 +123,6 @@ def _by_topic(places: list[Place]) -> dict[str, list[int]]:
 
 
 def assigned_places(assignment: bytes) -> list[Place] | None:
-    """The partitions of a ConsumerProtocolAssignment; None: it is something else.
-
-    Every version begins as version 0 does: the version, then topics with their partitions. A
-    member without an assignment (the group is rebalancing) has no bytes at all.
-    """
-    if not assignment:
-        return []
-    try:
-        version, count = struct.unpack_from(">hi", assignment)
-        if version < 0 or count < 0:
-            return None
-        at = 6
-        places = []
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", assignment, at)
-            end = at + 2 + length
-            if length < 0 or end > len(assignment):
-                return None
-            topic = assignment[at + 2 : end].decode()
-            (number,) = struct.unpack_from(">i", assignment, end)
-            if number < 0:
-                return None
-            partitions = struct.unpack_from(f">{number}i", assignment, end + 4)
-            places += [Place(topic, partition) for partition in partitions]
-            at = end + 4 + 4 * number
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return places
+    """The partitions of a ConsumerProtocolAssignment; None: it is something else."""
+    found = assigned_partitions(assignment)
+    return None if found is None else [Place(*one) for one in found]

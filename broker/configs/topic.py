@@ -22,9 +22,8 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 MAX_LONG: Final = "9223372036854775807"
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 STORAGES: Final = ("log", "native")
-
-# Known, declared, not served: emptying this table is all it takes to accept them.
-STORAGES_NOT_SERVED: Final = {"native": "native topics are not served yet, only log"}
+# What says how and where records lie, and so cannot change while there are any.
+FIXED: Final = ("moldau.storage", "moldau.native.key", "moldau.native.sequence.bits")
 
 _NO_FILES = "Accepted for compatibility, no effect: a partition is one stream, not a set of files"
 _NO_FLUSH = (
@@ -242,12 +241,35 @@ _DECLARED = (
         synonym="min.insync.replicas",
     ),
     _key(
+        "moldau.native.key",
+        STRING,
+        "",
+        "Of a native topic: the Redis key of a partition's stream, with {topic} and {partition} in "
+        "it; fixed at creation. Empty: moldau:{topic}:{partition}. A stream named here is yours: "
+        "it stays when the topic is deleted.",
+    ),
+    _key(
+        "moldau.native.sequence.bits",
+        INT,
+        "10",
+        "Of a native topic: an entry <ms>-<seq> has the offset (ms << bits) | seq; fixed at "
+        "creation. 0 at creation: at least 10, and as many as the ids in the stream need.",
+        Range(1, 20, also=(0,)),
+    ),
+    _key(
+        "moldau.native.value",
+        STRING,
+        "",
+        "Of a native topic: the field that is a record's value, of entries that Redis applications "
+        "wrote. Empty: the field value or, where there are other fields, a JSON object of all.",
+    ),
+    _key(
         "moldau.storage",
         STRING,
         "log",
-        "How a partition lies in Redis: log appends whole record batches, native (not served yet) "
-        "writes one readable stream entry per record, to share with Redis applications.",
-        OneOf(STORAGES, refused=STORAGES_NOT_SERVED),
+        "How a partition lies in Redis, fixed at creation: log appends whole record batches, "
+        "native writes one readable stream entry per record, to share with Redis applications.",
+        OneOf(STORAGES),
     ),
     _key(
         "preallocate",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from broker.configs.broker import BROKER_KEYS
 from broker.configs.catalogue import ConfigKey, InvalidConfig
 from broker.configs.resolve import BrokerConfig, topic_value
-from broker.configs.topic import TOPIC_KEYS
+from broker.configs.topic import FIXED, TOPIC_KEYS
 
 # Kafka's: a value has to fit a string of the older message versions.
 MAX_VALUE_LENGTH = 32767
@@ -31,6 +31,7 @@ def validate_topic(
         int(topic_value("min.compaction.lag.ms", checked, broker)),
         int(topic_value("max.compaction.lag.ms", checked, broker)),
     )
+    _check_storage(checked, broker, existing)
     if topic_value("remote.storage.enable", checked, broker) == "true":
         _check_remote_storage(checked, broker)
     elif (
@@ -41,6 +42,29 @@ def validate_topic(
             "remote.storage.enable cannot be turned off without remote.log.delete.on.disable=true; "
             "to keep what is archived, leave it on and set remote.log.copy.disable=true"
         )
+
+
+def _check_storage(
+    checked: Mapping[str, str], broker: BrokerConfig, existing: Mapping[str, str] | None
+) -> None:
+    if existing is not None:
+        for name in FIXED:
+            old, new = topic_value(name, existing, broker), topic_value(name, checked, broker)
+            if old != new:
+                raise InvalidConfig(f"{name} is fixed at creation: {old!r}, not {new!r}")
+    if topic_value("moldau.storage", checked, broker) != "native":
+        odd = sorted(
+            name
+            for name, value in checked.items()
+            if name.startswith("moldau.native.") and value != TOPIC_KEYS[name].default
+        )
+        if odd:
+            raise InvalidConfig(f"{', '.join(odd)}: only with moldau.storage=native")
+        return
+    if "compact" in topic_value("cleanup.policy", checked, broker).split(","):
+        raise InvalidConfig("native topics cannot be compacted: cleanup.policy must be delete")
+    if topic_value("remote.storage.enable", checked, broker) == "true":
+        raise InvalidConfig("native topics cannot have remote.storage.enable=true")
 
 
 def validate_broker(

@@ -40,6 +40,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     segment_ms: int
     segment_bytes: int
     index_interval_bytes: int
+    native: bool = False
+    native_key: str = ""
+    native_bits: int = 10
+    native_value: str = ""
 
 
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> TopicConfig:
@@ -79,4 +83,8 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         segment_ms=integer("segment.ms"),
         segment_bytes=integer("segment.bytes"),
         index_interval_bytes=integer("index.interval.bytes"),
+        native=text("moldau.storage") == "native",
+        native_key=text("moldau.native.key"),
+        native_bits=integer("moldau.native.sequence.bits"),
+        native_value=text("moldau.native.value"),
     )

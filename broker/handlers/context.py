@@ -13,6 +13,8 @@ from broker.groups import Groups
 from broker.handlers.deadlines import Deadlines
 from broker.log.archived import Archived
 from broker.log.logs import Logs
+from broker.log.native.log import NativeLog
+from broker.log.native.readership import Readership
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
@@ -46,10 +48,14 @@ class Broker:
         self.logs = logs
         self.groups = groups
         self.cluster_id = cluster_id
-        self.loop_time = asyncio.get_running_loop().time
+        self.loop = asyncio.get_running_loop()
+        self.loop_time = self.loop.time
         self.deadlines = Deadlines()
         archived = Archived(store.groups, self._topic_id)
         self.retention = Retention(store.streams, store.topics, archived)
+        self.readership = Readership(topics, store.topics, store.native)
+        self.readership.on_changed = self._readers_changed
+        groups.on_stored = self.readership.stored
         self.parked: set[Parked] = set()
         self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
         self.use_config(topics.broker)
@@ -62,6 +68,12 @@ class Broker:
         self.groups.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
+
+    def _readers_changed(self, group: str) -> None:
+        """What was remembered of a member's reading is not another's."""
+        for log in self.logs.all():
+            if isinstance(log, NativeLog):
+                log.readings.pop(group, None)
 
     def _topic_id(self, name: str) -> bytes | None:
         topic = self.topics.get(name)

@@ -15,7 +15,9 @@ from functools import partial
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
 from broker.handlers.context import LEADER_EPOCH, Broker
-from broker.log.partition import PartitionLog
+from broker.log.logs import AnyLog
+from broker.log.native.group_reading import GroupReading
+from broker.log.native.log import NativeLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.batch import Buffer
@@ -71,7 +73,7 @@ class Part:
 
     __slots__ = ("answer", "limit", "log", "offset")
 
-    def __init__(self, answer: PartitionData, log: PartitionLog | None, item: FetchPartition):
+    def __init__(self, answer: PartitionData, log: AnyLog | None, item: FetchPartition):
         self.answer = answer
         self.log = log
         self.offset = item.fetch_offset
@@ -111,7 +113,7 @@ class FetchCall:
                 records=b"",
             )
             answers.append(answer)
-            log = None
+            log: AnyLog | None = None
             if topic is None and item.topic_id != NO_UUID:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             elif topic is None or not 0 <= partition.partition < topic.partitions:
@@ -180,7 +182,10 @@ class FetchCall:
                 self._fail(part, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE))
                 self._mark(part, log)
                 continue
-            if part.offset == log.end or (left <= 0 and not first):
+            reading = self._reading_of(log) if isinstance(log, NativeLog) else None
+            # The first fetch of a group's member makes the group in Redis, at the end too.
+            at_end = part.offset == log.end and (reading is None or reading.stands_at == log.end)
+            if at_end or (left <= 0 and not first):
                 self._mark(part, log)
                 continue
             limit = min(part.limit, left)
@@ -190,7 +195,7 @@ class FetchCall:
                 budget.hold(limit)
                 self._pending += 1
                 done = partial(self._read, part, log, limit)
-                log.read_store(part.offset, limit, at_least_one=first, done=done)
+                (reading or log).read_store(part.offset, limit, at_least_one=first, done=done)
                 first = False
             elif found:
                 left -= self._take(part, log, found)
@@ -199,21 +204,31 @@ class FetchCall:
                 self._mark(part, log)
         self._one_read()
 
-    def _mark(self, part: Part, log: PartitionLog) -> None:
+    def _reading_of(self, log: NativeLog) -> GroupReading | None:
+        """The reading of the group's member that this fetch must come from, if that is certain."""
+        client_id = self.call.header.client_id or ""
+        place = (log.topic, log.partition)
+        owner = self.broker.readership.members.owner(place, client_id, self.call.peer)
+        if owner is None:
+            return None
+        reading: GroupReading | None = log.readings.get(owner.group)
+        if reading is None or reading.owner != owner:
+            reading = log.readings[owner.group] = GroupReading(log, self.broker.store.native, owner)
+        return reading
+
+    def _mark(self, part: Part, log: AnyLog) -> None:
         answer = part.answer
         answer.high_watermark = answer.last_stable_offset = log.end
         answer.log_start_offset = log.start
 
-    def _take(self, part: Part, log: PartitionLog, found: list[Buffer]) -> int:
+    def _take(self, part: Part, log: AnyLog, found: list[Buffer]) -> int:
         self._mark(part, log)
         part.answer.records = found
         size = sum(map(len, found))
         self._size += size
         return size
 
-    def _read(
-        self, part: Part, log: PartitionLog, held: int, got: list[Buffer] | StoreFault
-    ) -> None:
+    def _read(self, part: Part, log: AnyLog, held: int, got: list[Buffer] | StoreFault) -> None:
         self.call.connection.budget.release(held)
         if isinstance(got, StoreFault):
             self._fail(part, got)

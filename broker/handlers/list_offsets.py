@@ -12,6 +12,9 @@ import asyncio
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import LEADER_EPOCH, Broker
 from broker.handlers.partitions import current_log
+from broker.log.logs import AnyLog
+from broker.log.native import upkeep
+from broker.log.native.log import NativeLog
 from broker.log.times import Found, offset_for_timestamp, offset_of_largest_timestamp
 from broker.server.connection import Call
 from broker.wire.messages.list_offsets import (
@@ -63,15 +66,27 @@ async def _find(
     if wanted == LATEST:
         found = Found(log.end, -1)
     elif wanted in (EARLIEST, EARLIEST_LOCAL):
-        found = Found(log.start, -1)
+        found = Found(log.first if isinstance(log, NativeLog) else log.start, -1)
     elif wanted == MAX_TIMESTAMP:
-        found = await offset_of_largest_timestamp(log)
+        found = await _largest(broker, log)
     elif wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         found = None
     else:
-        found = await offset_for_timestamp(broker.store.streams, log, wanted)
+        found = await _at_time(broker, log, wanted)
     if found is None:
         return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)
     return ListOffsetsPartitionResponse(
         item.partition_index, 0, found.timestamp, found.offset, LEADER_EPOCH
     )
+
+
+async def _largest(broker: Broker, log: AnyLog) -> Found | None:
+    if isinstance(log, NativeLog):
+        return await upkeep.offset_of_largest_timestamp(broker.store.native, log)
+    return await offset_of_largest_timestamp(log)
+
+
+async def _at_time(broker: Broker, log: AnyLog, timestamp: int) -> Found | None:
+    if isinstance(log, NativeLog):
+        return await upkeep.offset_for_timestamp(broker.store.native, log, timestamp)
+    return await offset_for_timestamp(broker.store.streams, log, timestamp)

@@ -10,6 +10,7 @@ from broker.errors import ErrorCode, StoreFault
 from broker.group.commits import check_metadata
 from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
 from broker.handlers.context import Broker
+from broker.log.native.log import NativeLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.messages.offset_commit import (
@@ -35,6 +36,8 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         # Looking for topics may have taken a while: a member that was fenced meanwhile is refused.
         error = _check(broker, request, version)
         if not error:
+            # In the same write as the commit, behind it.
+            broker.loop.call_soon(_acknowledge_native, broker, request.group_id, accepted)
             try:
                 await broker.groups.commit(request.group_id, accepted)
             except StoreFault:
@@ -93,6 +96,19 @@ async def _topic(
             )
         answers.append(OffsetCommitResponsePartition(partition.partition_index, error))
     return OffsetCommitResponseTopic(item.name, item.topic_id, answers)
+
+
+def _acknowledge_native(
+    broker: Broker, group_id: str, accepted: dict[TopicPartition, CommittedOffset]
+) -> None:
+    """What a group has read of native topics and commits is not pending any more in Redis."""
+    for place, committed in accepted.items():
+        topic = broker.topics.get(place.topic)
+        if topic is not None and topic.native:
+            log = broker.logs.get(topic, place.partition)
+            assert isinstance(log, NativeLog)
+            last = log.numbering.id_at(committed.offset).before
+            broker.store.native.acknowledge(log.key, group_id, bytes(last))
 
 
 def _fail_accepted(answers: list[OffsetCommitResponseTopic], error: ErrorCode) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, StoreFault
 from broker.group.offsets import NO_EPOCH, NO_OFFSET, OffsetBook
 from broker.handlers.context import Broker
+from broker.log.native.ids import parse
+from broker.log.native.log import NativeLog
 from broker.server.connection import Call
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -73,8 +75,33 @@ async def _group(
                 continue
             name = found.name
         partitions = _partitions(book, name, topic.partition_indexes, require_stable)
+        await _ask_redis(broker, group.group_id, name, partitions)
         answer.topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
     return answer
+
+
+async def _ask_redis(
+    broker: Broker, group_id: str, name: str, partitions: list[OffsetFetchResponsePartitions]
+) -> None:
+    """A group may be known to Redis only: its oldest pending entry, else the next to deliver."""
+    topic = broker.topics.get(name)
+    if topic is None or not topic.native:
+        return
+    for answer in partitions:
+        known = 0 <= answer.partition_index < topic.partitions
+        if answer.error_code or answer.committed_offset != NO_OFFSET or not known:
+            continue
+        log = broker.logs.get(topic, answer.partition_index)
+        assert isinstance(log, NativeLog)
+        try:
+            facts = await broker.store.native.group_facts(log.key, group_id)
+        except StoreFault:
+            answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            continue
+        if facts is not None and facts.oldest_pending is not None:
+            answer.committed_offset = log.numbering.natural(parse(facts.oldest_pending))
+        elif facts is not None:
+            answer.committed_offset = log.numbering.end_after(parse(facts.last_delivered))
 
 
 def _partitions(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
-from broker.log.partition import PartitionLog
+from broker.log.logs import AnyLog
 
 
-async def current_log(broker: Broker, topic_name: str, partition: int) -> PartitionLog:
+async def current_log(broker: Broker, topic_name: str, partition: int) -> AnyLog:
     """The log, its fold up to date; raises KafkaError or a StoreFault."""
     topic = await broker.topics.find(topic_name)
     if topic is None or not 0 <= partition < topic.partitions:

@@ -17,7 +17,7 @@ from broker.handlers.context import Broker
 from broker.handlers.produce_one import ALL_REPLICAS, OnePlace, fill_refusal, replicas_wanted
 from broker.log.admission import admit
 from broker.log.flight import Append
-from broker.log.partition import PartitionLog
+from broker.log.logs import AnyLog
 from broker.log.topics import Topic
 from broker.server.connection import Call, Repeat
 from broker.wire.batch import BatchHeader
@@ -211,7 +211,7 @@ class OneOfMany(Append):
         self,
         owner: ProduceCall,
         answer: PartitionProduceResponse,
-        log: PartitionLog,
+        log: AnyLog,
         topic: Topic,
         batch: memoryview | bytearray,
         header: BatchHeader,

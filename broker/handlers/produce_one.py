@@ -15,7 +15,7 @@ from broker.errors import KafkaError, StoreTimeout, code_for
 from broker.handlers.context import Broker
 from broker.log.admission import admit
 from broker.log.flight import Append
-from broker.log.partition import PartitionLog
+from broker.log.logs import AnyLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.apis import APIS
@@ -63,7 +63,7 @@ class OnePlace:
         header: RequestHeader,
         request: ProduceRequest,
         topic: Topic,
-        log: PartitionLog,
+        log: AnyLog,
     ) -> None:
         named = request.topic_data[0]
         item = PartitionProduceData(named.partition_data[0].index, b"")

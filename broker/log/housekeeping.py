@@ -16,6 +16,8 @@ from broker.configs import TopicConfig
 from broker.errors import MoldauError, StoreFault
 from broker.log.compaction import Compaction
 from broker.log.logs import Logs
+from broker.log.native.log import NativeLog
+from broker.log.native.upkeep import enforce
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
@@ -75,10 +77,19 @@ class Housekeeping:
 
     async def retain(self) -> None:
         """Apply retention to every partition this worker leads, and free what was left over."""
-        for topic, found in self._led(lambda topic: True):
+        await self._retain_native()
+        for topic, found in self._led(lambda topic: not topic.native):
             # One that is being compacted comes next time: moving its start would spoil the pass.
             if found is not self._compacted:
                 await self._see_to(found, self._retention.enforce, topic)
+
+    async def _retain_native(self) -> None:
+        for topic in self._topics.all():
+            for partition in range(topic.partitions) if topic.native else ():
+                found = self._logs.get(topic, partition)
+                if isinstance(found, NativeLog) and self._logs.leads(topic.name, partition):
+                    kept_ms = self._logs.producers_kept_ms()
+                    await enforce(self._logs.native, found, topic.config, kept_ms)
 
     async def compact(self) -> None:
         """A pass over each log that is due for one, the dirtiest first."""
@@ -111,9 +122,10 @@ class Housekeeping:
 
     def _led(self, wanted: Callable[[Topic], bool]) -> list[tuple[Topic, PartitionLog]]:
         return [
-            (topic, self._logs.get(topic, partition))
+            (topic, found)
             for topic in self._topics.all()
             if wanted(topic)
             for partition in range(topic.partitions)
             if self._logs.leads(topic.name, partition)
+            and isinstance(found := self._logs.get(topic, partition), PartitionLog)
         ]

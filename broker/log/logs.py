@@ -9,16 +9,20 @@ from collections.abc import Coroutine
 from typing import Any
 
 from broker.errors import StoreFault, StoreFull
+from broker.log.native.log import NativeLog
 from broker.log.partition import PartitionLog
 from broker.log.tail import TailCache
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
 from broker.store import keys, resp
+from broker.store.native import RawEntries
 from broker.store.store import Store
 from broker.store.streams import Entry
 from broker.store.watch import Watcher
 
 log = logging.getLogger("moldau.log")
+
+AnyLog = PartitionLog | NativeLog
 
 TAIL_LINGER = 60.0  # seconds a log stays tailed after its last waiting reader
 FULL_LOG_EVERY = 5.0
@@ -32,6 +36,7 @@ class Logs:
         cache_bytes: int, snapshot_entries: int,
     ) -> None:  # fmt: skip
         self.streams = store.streams
+        self.native = store.native
         self.snapshot_entries = snapshot_entries
         self.store_full_count = 0
         self._topics = topics
@@ -39,7 +44,8 @@ class Logs:
         self._workers = workers
         self.cache = TailCache(cache_bytes)
         self._logs: dict[bytes, PartitionLog] = {}
-        self._by_place: dict[tuple[bytes, int], PartitionLog] = {}
+        self._natives: dict[bytes, list[NativeLog]] = {}  # one stream may be several topics
+        self._by_place: dict[tuple[bytes, int], AnyLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
@@ -48,48 +54,61 @@ class Logs:
 
     # --- finding ---
 
-    def get(self, topic: Topic, partition: int) -> PartitionLog:
+    def get(self, topic: Topic, partition: int) -> AnyLog:
         """The log of a partition that exists."""
         place = (topic.topic_id, partition)
         found = self._by_place.get(place)
-        if found is None:
+        if found is None and topic.native:
+            key, base = topic.key(partition), topic.base(partition)
+            native = NativeLog(self, topic.name, partition, key, base, lambda: topic.config)
+            self._natives.setdefault(key, []).append(native)
+            found = self._by_place[place] = native
+        elif found is None:
             key = topic.key(partition)
             leader = leader_of(topic.name, partition, self._workers)
             wake = None if leader == self._worker else resp.wake(keys.wake(leader), key)
-            found = PartitionLog(self, topic.name, partition, key, self.cache.tail(), wake)
-            self._by_place[place] = self._logs[key] = found
+            made = PartitionLog(self, topic.name, partition, key, self.cache.tail(), wake)
+            found = self._by_place[place] = self._logs[key] = made
         return found
 
     def leads(self, topic: str, partition: int) -> bool:
         return leader_of(topic, partition, self._workers) == self._worker
 
-    def all(self) -> list[PartitionLog]:
-        return list(self._logs.values())
+    def all(self) -> list[AnyLog]:
+        return list(self._by_place.values())
 
     def _topic_removed(self, topic: Topic) -> None:
         for partition in range(topic.partitions):
             found = self._by_place.pop((topic.topic_id, partition), None)
             if found is not None:
-                del self._logs[found.key]
+                if isinstance(found, NativeLog):
+                    self._natives[found.key].remove(found)
+                else:
+                    del self._logs[found.key]
                 found.gone()
                 if self.watcher is not None:
                     self.watcher.untail(found.key)
 
     # --- hearing of others ---
 
-    def is_watched(self, found: PartitionLog) -> bool:
+    def is_watched(self, found: AnyLog) -> bool:
         """Will we hear of what others append to it?"""
+        if isinstance(found, NativeLog):
+            return self.watcher is not None and self.watcher.tails(found.key)
         if self._workers == 1 or self.leads(found.topic, found.partition):
             return True
         return self.watcher is not None and self.watcher.tails(found.key)
 
-    def watch(self, found: PartitionLog) -> None:
-        """Hear of what others append to a log that this worker does not lead."""
+    def watch(self, found: AnyLog) -> None:
+        """Hear of what others append: to a log that this worker does not lead, to any stream."""
         if self.watcher is not None and not self.is_watched(found):
-            self.watcher.tail(found.key, found.end)
+            if isinstance(found, NativeLog):
+                self.watcher.tail_native(found.key, bytes(found.last_id))
+            else:
+                self.watcher.tail(found.key, found.end)
             self._arm_untail(found)
 
-    def _arm_untail(self, found: PartitionLog) -> None:
+    def _arm_untail(self, found: AnyLog) -> None:
         def untail() -> None:
             if self.watcher is None:
                 return
@@ -110,12 +129,16 @@ class Logs:
         if found is not None:
             found.received(entries)
 
+    def received_native(self, key: bytes, entries: RawEntries) -> None:
+        for found in self._natives.get(key, ()):
+            found.received(entries)
+
     def look_everywhere(self) -> None:
         """Wake-ups may have been missed: every log looks for itself.
 
         Those nobody waits on too: the next reader takes their end for the log's.
         """
-        for found in self._logs.values():
+        for found in self._by_place.values():
             found.look()
 
     # --- what logs need of their worker (LogHost) ---

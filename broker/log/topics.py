@@ -21,10 +21,12 @@ from broker.configs import (
 )
 from broker.errors import ErrorCode, KafkaError
 from broker.store import keys
+from broker.store.native import NativeStreams
 from broker.store.streams import Streams
 from broker.store.topics import Change, TopicRecord, TopicStore
 
 MAX_NAME = 249
+LEAST_CHOSEN_BITS, MOST_BITS = 10, 20  # of a native topic's sequences
 MAX_PARTITIONS = 10_000  # per topic: beyond it a mistake is likelier than a wish
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -51,8 +53,27 @@ class Topic:
     def partitions(self) -> int:
         return self.record.partitions
 
+    @property
+    def native(self) -> bool:
+        return self.config.native
+
     def key(self, partition: int) -> bytes:
+        """Of the stream that holds the partition."""
+        if self.config.native:
+            return native_key(self.config.native_key, self.record.name, partition)
+        return self.base(partition)
+
+    def base(self, partition: int) -> bytes:
+        """Of what stands beside the stream: the same for every kind of topic."""
         return keys.stream(self.record.name, self.record.incarnation, partition)
+
+
+def native_key(pattern: str, topic: str, partition: int) -> bytes:
+    """Where a native partition's stream is. By default readable, and the same after re-creation:
+    what is kept beside the stream goes with the topic, so that nobody appends to a stale one."""
+    if not pattern:
+        return keys.stream(topic, 0, partition)
+    return pattern.replace("{topic}", topic).replace("{partition}", str(partition)).encode()
 
 
 def check_name(name: str) -> None:
@@ -64,9 +85,12 @@ def check_name(name: str) -> None:
 
 
 class Topics:
-    def __init__(self, store: TopicStore, streams: Streams, broker: BrokerConfig) -> None:
+    def __init__(
+        self, store: TopicStore, streams: Streams, native: NativeStreams, broker: BrokerConfig
+    ) -> None:
         self._store = store
         self._streams = streams
+        self._native = native
         self.broker = broker
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -155,6 +179,7 @@ class Topics:
         self._check_collision(name)
         if existing is not None:
             raise _exists(name)
+        await self._settle_native(name, partitions, chosen)
         record = TopicRecord(
             name=name,
             topic_id=uuid.uuid4().bytes,
@@ -194,17 +219,45 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
         return {name: value for name, value in configs.items() if value is not None}
 
+    async def _settle_native(self, name: str, partitions: int, chosen: dict[str, str]) -> None:
+        """Choose the bits of a native topic if it is left to us."""
+        config = topic_config(chosen, self.broker)
+        if not config.native:
+            return
+        if config.native_key and partitions > 1 and "{partition}" not in config.native_key:
+            text = f"{partitions} partitions: moldau.native.key needs {{partition}} in it"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if config.native_bits == 0:
+            largest = 0
+            for partition in range(partitions):
+                key = native_key(config.native_key, name, partition)
+                largest = max(largest, await self._native.survey(key))
+            bits = min(max(largest.bit_length(), LEAST_CHOSEN_BITS), MOST_BITS)
+            chosen["moldau.native.sequence.bits"] = str(bits)
+
     async def _create_streams(self, record: TopicRecord, partitions: Iterable[int]) -> None:
+        topic = Topic(record, topic_config(record.configs, self.broker))
         for partition in partitions:
-            key = keys.stream(record.name, record.incarnation, partition)
-            await self._streams.create(key)
+            if topic.native:
+                await self._native.create(topic.key(partition), topic.base(partition))
+            else:
+                await self._streams.create(topic.key(partition))
+
+    async def _remove_stream(self, record: TopicRecord, partition: int) -> None:
+        topic = Topic(record, topic_config(record.configs, self.broker))
+        if topic.native:
+            # One with a key of its own is somebody's, whatever becomes of the topic.
+            stream = None if topic.config.native_key else topic.key(partition)
+            await self._native.remove(stream, topic.base(partition))
+        else:
+            await self._streams.remove(topic.key(partition))
 
     async def _drop_surplus(self, loser: TopicRecord) -> None:
         """Somebody created the same topic at the same time, perhaps with fewer partitions."""
         winner = await self._store.topic(loser.name)
         kept = winner.partitions if winner and winner.incarnation == loser.incarnation else 0
         for partition in range(kept, loser.partitions):
-            await self._streams.remove(keys.stream(loser.name, loser.incarnation, partition))
+            await self._remove_stream(loser, partition)
 
     async def delete(self, name: str) -> TopicRecord:
         record = await self._store.topic(name)
@@ -224,7 +277,7 @@ class Topics:
 
     async def _finish_deletion(self, record: TopicRecord) -> None:
         for partition in range(record.partitions):
-            await self._streams.remove(keys.stream(record.name, record.incarnation, partition))
+            await self._remove_stream(record, partition)
         await self._store.remove(record)
 
     async def finish_deletions(self) -> None:

@@ -16,6 +16,8 @@
     moldau:<topic>:<partition>:times      zset    sparse index: running max timestamp -> place
     moldau:<topic>:<partition>:clean:<n>  stream  the compacted prefix, generation n
     moldau:<topic>:<partition>:clean:<n>:times  its time index
+    moldau:<topic>:<partition>:marks      zset    of a native topic: where offsets are not by id
+    moldau:members                        hash    group id -> who reads native topics in it
     moldau:<topic>:<partition>:cleaner    string  who compacts the log now, with expiry
 
 A topic name has no colon, so nothing of a partition can meet another topic's keys. Where a
@@ -33,6 +35,7 @@ INCARNATIONS = b"moldau:incarnations"
 CONFIG = b"moldau:config"
 BARRIER = b"moldau:barrier"
 CHANGES = b"moldau:changes"
+MEMBERS = b"moldau:members"
 
 # Second parts of our own keys that are followed by something a client or worker chose.
 RESERVED = frozenset({"wake", "group", "slot", "txn"})
@@ -50,6 +53,10 @@ def state(log: bytes) -> bytes:
 
 def times(log: bytes) -> bytes:
     return log + b":times"
+
+
+def marks(log: bytes) -> bytes:
+    return log + b":marks"
 
 
 def clean(log: bytes, generation: int) -> bytes:

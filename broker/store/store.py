@@ -7,6 +7,7 @@ import time
 
 from broker.store.cleaned import Cleaned
 from broker.store.groups import GroupStore
+from broker.store.native import NativeStreams
 from broker.store.pipe import Pipe, within
 from broker.store.streams import CONTROL_TIMEOUT, Streams
 from broker.store.target import Target
@@ -38,6 +39,7 @@ class Store:
         self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control)
+        self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.groups = GroupStore(self.groups_pipe)
         self._replicas: asyncio.Future[int] | None = None
         self._replicas_asked = -REPLICAS_EVERY

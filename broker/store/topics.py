@@ -46,7 +46,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """What the change stream carries: that something changed, not what to."""
 
-    kind: str  # "topic", "start" (of a log, or its cleaned part) or "config"
+    kind: str  # "topic", "start" (of a log, or its cleaned part), "config", "members" (of a group)
     name: str = ""
     partition: int = -1
 

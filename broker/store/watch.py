@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.errors import StoreFault, StoreRefused
 from broker.store import keys
+from broker.store.native import RawEntries
 from broker.store.pipe import Pipe
 from broker.store.streams import Entry, _entries
 from broker.store.topics import Change, read_change
@@ -23,6 +24,7 @@ log = logging.getLogger("moldau.store")
 OnChange = Callable[[Change], None]
 OnWake = Callable[[bytes], None]
 OnEntries = Callable[[bytes, list[Entry]], None]
+OnNative = Callable[[bytes, RawEntries], None]
 
 
 class Watcher:
@@ -40,6 +42,7 @@ class Watcher:
         on_change: OnChange,
         on_wake: OnWake,
         on_entries: OnEntries,
+        on_native: OnNative,
         on_reset: Callable[[], None],
     ) -> None:
         self._blocking = blocking
@@ -48,10 +51,12 @@ class Watcher:
         self._on_change = on_change
         self._on_wake = on_wake
         self._on_entries = on_entries
+        self._on_native = on_native
         self._on_reset = on_reset
         self._changes_at = b"$"
         self._wake_at = b"$"
         self._tails: dict[bytes, int] = {}
+        self._native: dict[bytes, bytes] = {}  # streams of native topics, by their last known id
         self._added = 0  # how many logs were added to them so far
         self._waited_for = 0  # and how many of those the XREAD that is out knows
         self._task: asyncio.Task[None] | None = None
@@ -73,12 +78,19 @@ class Watcher:
         self._added += 1
         self._restart()
 
+    def tail_native(self, key: bytes, last: bytes) -> None:
+        """From now on tell of entries of this stream above an id."""
+        self._native[key] = last
+        self._added += 1
+        self._restart()
+
     def untail(self, key: bytes) -> None:
         # The waiting XREAD may still bring entries of it: harmless, they are only folded in.
         self._tails.pop(key, None)
+        self._native.pop(key, None)
 
     def tails(self, key: bytes) -> bool:
-        return key in self._tails
+        return key in self._tails or key in self._native
 
     def _restart(self) -> None:
         if not self._unblocking and self._blocking.is_up:
@@ -120,14 +132,17 @@ class Watcher:
 
     def _words(self) -> list[bytes | str | int]:
         tails = list(self._tails.items())
+        native = list(self._native.items())
         self._waited_for = self._added
         return [
             *("XREAD", "COUNT", 64, "BLOCK", 20_000, "STREAMS", keys.CHANGES, self._wake_key),
             *(key for key, _ in tails),
+            *(key for key, _ in native),
             self._changes_at,
             self._wake_at,
             # Entries are `<base>-1`: everything above `<end>-0` begins at the end or after it.
             *(b"%d-0" % end for _, end in tails),
+            *(last for _, last in native),
         ]
 
     def _deliver(self, key: bytes, entries: list[Any]) -> None:
@@ -139,7 +154,9 @@ class Watcher:
             self._wake_at = entries[-1][0]
             for log_key in {fields[1] for _, fields in entries}:
                 self._on_wake(log_key)
-        else:
-            if key in self._tails:
-                self._tails[key] = int(entries[-1][0][:-2]) + 1
+        elif key in self._native:
+            self._native[key] = entries[-1][0]
+            self._on_native(key, [(entry_id, fields) for entry_id, fields in entries])
+        elif key in self._tails:
+            self._tails[key] = int(entries[-1][0][:-2]) + 1
             self._on_entries(key, _entries(entries))

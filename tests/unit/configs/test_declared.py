@@ -133,6 +133,9 @@ EVERY_KEY = [
 def test_topic_keys_are_kafkas_and_ours() -> None:
     declared = {key.name: (key.type.name, key.default, key.synonym) for key in TOPIC_KEYS.values()}
     assert declared.pop("moldau.storage") == ("STRING", "log", None)
+    assert declared.pop("moldau.native.key") == ("STRING", "", None)
+    assert declared.pop("moldau.native.sequence.bits") == ("INT", "10", None)
+    assert declared.pop("moldau.native.value") == ("STRING", "", None)
     assert declared == KAFKA_TOPIC_KEYS
 
 

@@ -11,7 +11,6 @@ from broker.configs import (
     validate_static,
     validate_topic,
 )
-from broker.configs.topic import STORAGES_NOT_SERVED
 
 ARCHIVED = BrokerConfig({"remote.log.storage.system.enable": "true"})
 
@@ -75,7 +74,19 @@ def test_a_topic_may_set(overrides: dict[str, str]) -> None:
         ({"preallocate": "maybe"}, r"must be true or false"),
         ({"min.cleanable.dirty.ratio": "1.5"}, r"must be from 0 to 1"),
         ({"min.insync.replicas": "0"}, r"must be at least 1"),
-        ({"moldau.storage": "native"}, r"moldau\.storage: native topics are not served yet"),
+        ({"moldau.native.value": "v"}, r"moldau\.native\.value: only with moldau\.storage=native"),
+        (
+            {"moldau.storage": "native", "cleanup.policy": "compact"},
+            r"native topics cannot be compacted",
+        ),
+        (
+            {"moldau.storage": "native", "remote.storage.enable": "true"},
+            r"native topics cannot have remote\.storage\.enable",
+        ),
+        (
+            {"moldau.storage": "native", "moldau.native.sequence.bits": "21"},
+            r"moldau\.native\.sequence\.bits",
+        ),
         ({"moldau.storage": "file"}, r"must be one of log, native"),
         (
             {"leader.replication.throttled.replicas": "0:1," * 9000 + "0:1"},
@@ -92,9 +103,15 @@ def test_a_topic_may_not_set(overrides: dict[str, str | None], reason: str) -> N
         validate_topic(overrides)
 
 
-def test_native_storage_is_accepted_once_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(STORAGES_NOT_SERVED, "native")
-    validate_topic({"moldau.storage": "native"})
+def test_how_records_lie_is_fixed_at_creation() -> None:
+    native = {"moldau.storage": "native", "moldau.native.sequence.bits": "12"}
+    validate_topic(native, existing=native)
+    validate_topic({**native, "moldau.native.value": "payload"}, existing=native)
+    for change in ({}, {**native, "moldau.native.sequence.bits": "11"}):
+        with pytest.raises(InvalidConfig, match="fixed at creation"):
+            validate_topic(change, existing=native)
+    with pytest.raises(InvalidConfig, match=r"moldau\.storage is fixed at creation"):
+        validate_topic({"moldau.storage": "native"}, existing={})
 
 
 def test_a_topic_is_checked_against_the_brokers_defaults() -> None:

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from broker.store import keys, resp
+from broker.store.native import RawEntries
 from broker.store.pipe import Pipe
 from broker.store.streams import Entry
 from broker.store.target import Target
@@ -37,6 +38,7 @@ class Heard:
         self.changes: list[str] = []
         self.woken: list[bytes] = []
         self.entries: dict[bytes, list[int]] = {}
+        self.native: dict[bytes, list[bytes]] = {}
         self.resets = 0
         self.watcher = Watcher(
             self.blocking,
@@ -45,6 +47,7 @@ class Heard:
             on_change=self._changed,
             on_wake=self.woken.append,
             on_entries=self._received,
+            on_native=self._received_native,
             on_reset=self._reset,
         )
 
@@ -55,6 +58,9 @@ class Heard:
 
     def _received(self, key: bytes, entries: list[Entry]) -> None:
         self.entries.setdefault(key, []).extend(entry.base for entry in entries)
+
+    def _received_native(self, key: bytes, entries: RawEntries) -> None:
+        self.native.setdefault(key, []).extend(entry_id for entry_id, _ in entries)
 
     def _reset(self) -> None:
         self.resets += 1

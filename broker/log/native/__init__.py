@@ -1,0 +1,1 @@
+"""Native topics: one readable stream entry per record, shared with Redis applications."""

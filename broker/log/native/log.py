@@ -1,0 +1,365 @@
+"""A partition of a native topic: a stream that Redis applications write and read as well.
+
+Nothing is cached: anybody may append at any time, so what is known of the stream is where it
+begins and ends, and that is read anew unless the worker is told of every entry (`Watcher`). A
+batch is appended in one step by a function in the store, together with what makes a retry of it
+recognisable; ids, and so offsets, are given there. Reading for a group is in group_reading.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from broker.configs import TopicConfig
+from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreUnavailable
+from broker.log.flight import Append
+from broker.log.following import Settled, topic_gone
+from broker.log.native.batching import RawEntry, numbered, size_of, to_batches
+from broker.log.native.fields import to_fields
+from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark
+from broker.log.reading import ReadDone
+from broker.store.native import MOST_WORDS, Bounds, NativeStreams, RawEntries
+from broker.store.streams import Streams
+from broker.wire.batch import CorruptBatch
+from broker.wire.records import Record, read_records
+from broker.wire.template import Template
+
+log = logging.getLogger("moldau.log")
+
+DECODED_LIMIT = 1 << 28
+MOST_COUNT = 2_000
+FIRST_GUESS = 512  # bytes of an entry, before any was seen
+
+
+class NativeHost(Protocol):
+    """What a log needs of the worker it lives in."""
+
+    streams: Streams
+    native: NativeStreams
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def store_full(self, fault: StoreFull) -> None: ...
+
+
+class Seen:
+    """How much is known to have come: what a fetch that waits for bytes compares."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+class NativeLog:
+    """See the module. Offers what handlers use of a PartitionLog."""
+
+    def __init__(
+        self,
+        host: NativeHost,
+        topic: str,
+        partition: int,
+        stream: bytes,
+        base: bytes,
+        config: Callable[[], TopicConfig],
+    ) -> None:
+        self._host = host
+        self.topic = topic
+        self.partition = partition
+        self.key = stream
+        self.base = base
+        self._config = config
+        self.numbering = Numbering(config().native_bits)
+        self.state = Seen()
+        self.start = 0
+        self.first = 0  # offset of the first entry
+        self.end = 0
+        self.last_id = Id(0, 0)
+        self.waiters: dict[object, Callable[[], None]] = {}
+        self.replies: dict[int, Template] = {}
+        self.is_loaded = False
+        self.is_gone = False
+        self.readings: dict[str, Any] = {}  # by group: GroupReading, of members this worker serves
+        self._average = FIRST_GUESS
+        self._asking: list[Settled] = []  # told when the answer is here
+        self._ask_next: list[Settled] = []  # came later: what is out may miss what they know of
+        self.misfits = 0
+        self._in_flight = 0
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def value_field(self) -> bytes | None:
+        return self._config().native_value.encode() or None
+
+    # --- where it begins and ends ---
+
+    def when_loaded(self, done: Settled) -> None:
+        if self.is_gone:
+            done(topic_gone())
+        elif self.is_loaded:
+            done(None)
+        else:
+            self.when_current(done)
+
+    def when_current(self, done: Settled) -> None:
+        """Call `done` once everything that is in the stream now is known of."""
+        if self.is_gone:
+            done(topic_gone())
+        elif self._asking:
+            self._ask_next.append(done)
+        else:
+            self._asking = [done]
+            self._host.spawn(self._ask())
+
+    async def current(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(fault: BaseException | None) -> None:
+            if future.done():
+                return
+            if fault is None:
+                future.set_result(None)
+            else:
+                future.set_exception(fault)
+
+        self.when_current(settled)
+        await future
+
+    async def load_start(self) -> None:
+        await self.current()
+
+    def look(self) -> None:
+        if self.is_loaded and not self._asking:
+            self.when_current(lambda fault: None)
+
+    async def _ask(self) -> None:
+        fault: BaseException | None = None
+        try:
+            await self._host.native.ensure_library()
+            bounds = await self._bounds()
+            if bounds.marks != len(self.numbering.marks):
+                found = await self._host.native.marks(self.base)
+                self.numbering.note([parse_mark(raw) for raw in found])
+            self._learn(bounds)
+        except StoreFault as failure:
+            fault = failure
+        asking, self._asking = self._asking, []
+        if self._ask_next:
+            self._asking, self._ask_next = self._ask_next, []
+            self._host.spawn(self._ask())
+        for done in asking:
+            done(topic_gone() if self.is_gone else fault)
+
+    async def _bounds(self) -> Bounds:
+        future: asyncio.Future[Bounds] = asyncio.get_running_loop().create_future()
+
+        def finish(got: Bounds | StoreFault) -> None:
+            if future.done():
+                return
+            if isinstance(got, StoreFault):
+                future.set_exception(got)
+            else:
+                future.set_result(got)
+
+        self._host.native.bounds(self.key, self.base, finish)
+        return await future
+
+    def _learn(self, bounds: Bounds) -> None:
+        end_before = self.end
+        self.last_id = max(self.last_id, parse(bounds.last))
+        self.end = max(self.end, self.numbering.end_after(self.last_id))
+        self.first = self.numbering.natural(parse(bounds.first)) if bounds.first else self.end
+        # Of a stream from which nothing was ever removed any offset below the first is as good.
+        self.start = 0 if bounds.length == bounds.added else self.first
+        self.is_loaded = True
+        if self.end > end_before:
+            self.state.size += self._average
+            self.wake()
+
+    def received(self, entries: RawEntries) -> None:
+        """Entries the watcher brought."""
+        newest = parse(entries[-1][0])
+        self.state.size += sum(sum(map(len, fields)) for _, fields in entries)
+        if newest > self.last_id:
+            self.last_id = newest
+            self.end = max(self.end, self.numbering.end_after(newest))
+        self.wake()
+
+    def wake(self) -> None:
+        waiting, self.waiters = self.waiters, {}
+        for woken in waiting.values():
+            woken()
+
+    # --- reading, for nobody in particular ---
+
+    def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> None:
+        """Nothing is cached."""
+        return
+
+    def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
+        run = self.numbering.start_at(offset)
+        self._read_from(run, run.first, limit, at_least_one, done)
+
+    def _read_from(
+        self, run: Run, first: Id, limit: int, at_least_one: bool, done: ReadDone
+    ) -> None:
+        count = self.count_for(limit)
+
+        def got(entries: RawEntries | StoreFault) -> None:
+            if isinstance(entries, StoreFault):
+                done(entries)
+                return
+            parsed = parsed_entries(entries)
+            records = numbered(parsed, run, self.value_field)
+            if not records and len(parsed) == count:
+                # Only such as come before the offset: see ids.py.
+                self._read_from(run, parsed[-1][0].after, limit, at_least_one, done)
+                return
+            self.deliver(run, fitting(records, limit, at_least_one=at_least_one), done)
+
+        self._host.native.read(self.key, bytes(first), count, got)
+
+    def count_for(self, limit: int) -> int:
+        """How many entries to ask for: about as many as fit."""
+        return max(1, min(limit // self._average + 1, MOST_COUNT))
+
+    def deliver(self, run: Run, records: list[Record], done: ReadDone) -> None:
+        """Give records to a reader; what is odd about their offsets is noted first."""
+        if records:
+            size = sum(map(size_of, records))
+            self._average = max((self._average + size // len(records)) // 2, 1)
+            self.end = max(self.end, records[-1].offset + 1)
+        if run.misfits or run.marks:
+            self._host.spawn(self._note_and_deliver(run, records, done))
+        else:
+            done(list(to_batches(records)))
+
+    async def _note_and_deliver(self, run: Run, records: list[Record], done: ReadDone) -> None:
+        fresh = [mark for mark in run.marks if mark not in self.numbering.marks]
+        if fresh:
+            try:
+                await self._host.native.add_marks(self.base, map(bytes, fresh))
+            except StoreFault as fault:
+                done(fault)
+                return
+            self.numbering.note(fresh)
+            self.misfits += run.misfits
+            log.warning(
+                "%r: %d entries of %s have sequences over %d bits; they are delivered with the "
+                "next free offsets (%d so far)",
+                self,
+                run.misfits,
+                self.key.decode("utf-8", "replace"),
+                self.numbering.bits,
+                self.misfits,
+            )
+        done(list(to_batches(records)))
+
+    # --- appending ---
+
+    def append(self, append: Append) -> None:
+        if self.is_gone:
+            append.done(topic_gone(), -1, -1)
+            return
+        header = append.header
+        try:
+            words: list[bytes | int] = []
+            count = 0
+            for record in read_records(append.batch, DECODED_LIMIT):
+                fields = to_fields(record)
+                if len(fields) > MOST_WORDS:
+                    text = "too many headers for a native topic"
+                    append.done(KafkaError(ErrorCode.INVALID_RECORD, text), -1, -1)
+                    return
+                words.append(len(fields))
+                words += fields
+                count += 1
+        except CorruptBatch as fault:
+            append.done(KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)), -1, -1)
+            return
+        if count != header.record_count:
+            text = f"{count} records, not {header.record_count}"
+            append.done(KafkaError(ErrorCode.INVALID_RECORD, text), -1, -1)
+            return
+        least = self.numbering.id_at(self.end)
+        most = (1 << self.numbering.bits) - 1
+        who = (header.producer_id, header.producer_epoch, max(header.base_sequence, 0))
+        self._in_flight += 1
+        self._host.native.append(
+            self.key,
+            self.base,
+            [most, *least, *who, count, *words],
+            lambda outcome: self._appended(append, outcome),
+        )
+
+    def _appended(self, append: Append, outcome: tuple[bytes, ...] | StoreFault) -> None:
+        self._in_flight -= 1
+        if isinstance(outcome, StoreFault):
+            if isinstance(outcome, StoreFull):
+                self._host.store_full(outcome)
+            append.done(outcome, -1, -1)
+            return
+        header = append.header
+        if outcome[0] == b"OK":
+            first = Id(int(outcome[1]), int(outcome[2]))
+            base = self.numbering.natural(first)
+            last = self.numbering.id_at(base + header.last_offset_delta)
+            if last > self.last_id:
+                self.last_id = last
+                self.end = max(self.end, base + header.last_offset_delta + 1)
+                self.state.size += len(append.batch)
+                self.wake()
+            self._acknowledge(append, base)
+        elif outcome[0] == b"GONE":
+            self.gone()
+            append.done(topic_gone(), -1, -1)
+        elif outcome[0] == b"EPOCH":
+            text = f"producer {header.producer_id} has epoch {outcome[1].decode()}"
+            append.done(KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text), -1, -1)
+        else:
+            text = f"producer {header.producer_id}: sequence {outcome[1].decode()} is expected"
+            append.done(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text), -1, -1)
+
+    def _acknowledge(self, append: Append, base: int) -> None:
+        timestamp = append.header.max_timestamp
+        if not append.replicas:
+            append.done(None, base, timestamp)
+            return
+
+        def reached(got: int) -> None:
+            error: BaseException | None = None
+            if got < 0:
+                error = StoreUnavailable("the store did not say how many replicas have it")
+            elif got < append.replicas:
+                text = f"{got} of {append.replicas} replicas of the store have it"
+                error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
+            append.done(error, base, timestamp)
+
+        self._host.streams.wait_replicas(append.replicas, append.timeout_ms, reached)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._in_flight > 0
+
+    # --- the end ---
+
+    def gone(self) -> None:
+        self.is_gone = True
+        self.is_loaded = False
+        self.wake()
+
+
+def parsed_entries(entries: RawEntries) -> list[RawEntry]:
+    return [(parse(raw), fields) for raw, fields in entries]
+
+
+def fitting(records: list[Record], limit: int, *, at_least_one: bool) -> list[Record]:
+    """The first records that stay within a limit of bytes."""
+    size = 0
+    for index, record in enumerate(records):
+        size += size_of(record)
+        if size > limit and (index or not at_least_one):
+            return records[:index]
+    return records

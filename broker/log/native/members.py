@@ -1,0 +1,79 @@
+"""Who reads native topics: which member of which group a Fetch comes from. Pure.
+
+A Fetch names no group. It is a member's when exactly one member of exactly one group has its
+client id, its address and the partition. Where that is not so nothing is marked as read in Redis:
+what is delivered never depends on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+Place = tuple[str, int]
+
+
+class Reader(msgspec.Struct, frozen=True, array_like=True):
+    """A member of a group and the native partitions it is assigned."""
+
+    member_id: str
+    client_id: str
+    host: str
+    places: tuple[Place, ...]
+
+
+class Owner(NamedTuple):
+    group: str
+    member_id: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[Reader, ...]).decode
+
+
+def encode_readers(readers: Iterable[Reader]) -> bytes:
+    return _encode(tuple(readers))
+
+
+def decode_readers(data: bytes) -> tuple[Reader, ...]:
+    return _decode(data)
+
+
+class Members:
+    """What every group says of its members, by what a Fetch says of itself."""
+
+    def __init__(self) -> None:
+        self._readers: dict[str, tuple[Reader, ...]] = {}
+        self._owners: dict[tuple[Place, str, str], list[Owner]] = {}
+
+    def readers(self, group: str) -> tuple[Reader, ...]:
+        return self._readers.get(group, ())
+
+    def update(self, group: str, readers: tuple[Reader, ...]) -> None:
+        for reader in self._readers.pop(group, ()):
+            for place in reader.places:
+                key = (place, reader.client_id, reader.host)
+                left = [owner for owner in self._owners.get(key, ()) if owner.group != group]
+                if left:
+                    self._owners[key] = left
+                else:
+                    self._owners.pop(key, None)
+        if readers:
+            self._readers[group] = readers
+        for reader in readers:
+            for place in reader.places:
+                key = (place, reader.client_id, reader.host)
+                self._owners.setdefault(key, []).append(Owner(group, reader.member_id))
+
+    def replace(self, everything: dict[str, tuple[Reader, ...]]) -> None:
+        for group in self._readers.keys() - everything.keys():
+            self.update(group, ())
+        for group, readers in everything.items():
+            self.update(group, readers)
+
+    def owner(self, place: Place, client_id: str, host: str) -> Owner | None:
+        """The member this must be; None when nobody or several could be."""
+        found = self._owners.get((place, client_id, host))
+        return found[0] if found is not None and len(found) == 1 else None

@@ -1,0 +1,92 @@
+"""Who reads native topics, kept in step between workers.
+
+The worker that owns a group writes down which members have which native partitions, before they
+are told so themselves; every worker reads it when it is announced. Consumers of members that have
+left are removed from the streams once they have nothing pending.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from broker.errors import StoreFault
+from broker.group.record import GroupRecord
+from broker.group.subscription import CONSUMER
+from broker.log.native.members import Members, Place, Reader, decode_readers, encode_readers
+from broker.log.topics import Topics
+from broker.store.native import NativeStreams
+from broker.store.topics import Change, TopicStore
+from broker.wire.consumer_protocol import assigned_partitions
+
+log = logging.getLogger("moldau.group")
+
+
+class Readership:
+    def __init__(self, topics: Topics, store: TopicStore, native: NativeStreams) -> None:
+        self._topics = topics
+        self._store = store
+        self._native = native
+        self.members = Members()
+        self.on_changed: Callable[[str], None] = lambda group: None
+
+    async def load(self) -> None:
+        """Everything anew: at start, and when changes may have been missed."""
+        saved = await self._native.all_members()
+        self.members.replace({group: decode_readers(data) for group, data in saved.items()})
+
+    async def refresh(self, group: str) -> None:
+        data = await self._native.members(group)
+        self.members.update(group, () if data is None else decode_readers(data))
+        self.on_changed(group)
+
+    # --- the worker that owns the group ---
+
+    async def stored(self, group: str, record: GroupRecord | None) -> None:
+        """A rebalance is over, or a group is gone: tell everybody, if it reads native topics."""
+        before = self.members.readers(group)
+        now = tuple(self._readers(record)) if record is not None else ()
+        try:
+            if now != before:
+                await self._native.save_members(group, encode_readers(now) if now else None)
+                self.members.update(group, now)
+                self.on_changed(group)
+                await self._store.announce(Change("members", group))
+                await self._remove_departed(group, before, now)
+            if record is None:
+                await self._destroy(group)
+        except StoreFault as fault:
+            # Reading goes on without it; Redis just does not show who reads.
+            log.warning("group %s: who reads native topics is not known to all: %s", group, fault)
+
+    def _readers(self, record: GroupRecord) -> Iterable[Reader]:
+        if record.protocol_type != CONSUMER:
+            return
+        for member in record.members:
+            assigned = assigned_partitions(member.assignment) or ()
+            places = tuple(place for place in assigned if self._is_native(place))
+            if places:
+                yield Reader(member.member_id, member.client_id, member.client_host, places)
+
+    def _is_native(self, place: Place) -> bool:
+        topic = self._topics.get(place[0])
+        return topic is not None and topic.native
+
+    async def _remove_departed(
+        self, group: str, before: Iterable[Reader], now: Iterable[Reader]
+    ) -> None:
+        """A partition has one reader: whoever had it and has it no more is no consumer of it."""
+        kept = {(reader.member_id, place) for reader in now for place in reader.places}
+        for reader in before:
+            for place in reader.places:
+                topic = self._topics.get(place[0])
+                if (reader.member_id, place) not in kept and topic is not None and topic.native:
+                    key = topic.key(place[1])
+                    await self._native.remove_consumers(key, group, [reader.member_id])
+
+    async def _destroy(self, group: str) -> None:
+        """A deleted group is gone from the streams as well."""
+        for topic in self._topics.all():
+            if topic.native:
+                for partition in range(topic.partitions):
+                    await self._native.destroy_group(topic.key(partition), group)

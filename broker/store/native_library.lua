@@ -1,0 +1,279 @@
+#!lua name=moldau
+
+-- What native topics need done in one step, next to their streams. Ids are kept as two numbers:
+-- an offset may be larger than the 53 bits a Lua number holds exactly.
+
+local function text(number)
+    return string.format('%.0f', number)
+end
+
+local function split(id)
+    local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+    return tonumber(ms), tonumber(seq)
+end
+
+local function facts(reply)
+    local found = {}
+    for i = 1, #reply, 2 do
+        found[reply[i]] = reply[i + 1]
+    end
+    return found
+end
+
+local function last_id(stream)
+    local info = redis.pcall('XINFO', 'STREAM', stream)
+    if info.err then
+        return 0, 0
+    end
+    return split(facts(info)['last-generated-id'])
+end
+
+-- The id after another, within the sequences that fit.
+local function following(ms, seq, most)
+    if seq >= most then
+        return ms + 1, 0
+    end
+    return ms, seq + 1
+end
+
+local function later(ms, seq, other_ms, other_seq)
+    if other_ms > ms or (other_ms == ms and other_seq > seq) then
+        return other_ms, other_seq
+    end
+    return ms, seq
+end
+
+-- A producer is kept as `epoch used;first,last,ms,seq;...`: its last five batches.
+local REMEMBERED = 5
+local MODULUS = 2147483648
+
+local function producer_of(saved)
+    local epoch, rest = string.match(saved, '^(%-?%d+) %d+(.*)$')
+    local batches = {}
+    for first, last, ms, seq in string.gmatch(rest, ';(%d+),(%d+),(%d+),(%d+)') do
+        batches[#batches + 1] = { first, last, ms, seq }
+    end
+    return tonumber(epoch), batches
+end
+
+local function saved_producer(epoch, used, batches)
+    local parts = { text(epoch) .. ' ' .. text(used) }
+    for i = math.max(1, #batches - REMEMBERED + 1), #batches do
+        parts[#parts + 1] = table.concat(batches[i], ',')
+    end
+    return table.concat(parts, ';')
+end
+
+-- May this batch be appended? Gives an outcome, or what is known of its producer.
+local function check(saved, epoch, first, last)
+    if not saved then
+        return nil, {}
+    end
+    local known_epoch, batches = producer_of(saved)
+    if epoch < known_epoch then
+        return { 'EPOCH', text(known_epoch) }
+    end
+    local expected = 0
+    if epoch == known_epoch then
+        for _, batch in ipairs(batches) do
+            if tonumber(batch[1]) == first and tonumber(batch[2]) == last then
+                return { 'OK', batch[3], batch[4] }
+            end
+        end
+        expected = (tonumber(batches[#batches][2]) + 1) % MODULUS
+    else
+        batches = {}
+    end
+    if first ~= expected then
+        return { 'ORDER', text(expected) }
+    end
+    return nil, batches
+end
+
+-- KEYS: stream, state. ARGV: the largest sequence that fits, the least ms and sequence to use,
+-- producer id, epoch, first sequence, number of records; then for each record the number of its
+-- words and these. Gives {'OK', ms, seq} of the first record, or why not.
+local function append(keys, args)
+    local stream, state = keys[1], keys[2]
+    local most = tonumber(args[1])
+    local producer, epoch, first, count = args[4], tonumber(args[5]), tonumber(args[6]), tonumber(args[7])
+    local idempotent = producer ~= '-1'
+    local field = 'p:' .. producer
+    local saved = redis.call('HMGET', state, 'native', 'last', field)
+    if not saved[1] then
+        return { 'GONE' }
+    end
+    local last, batches = (first + count - 1) % MODULUS, nil
+    if idempotent then
+        local outcome
+        outcome, batches = check(saved[3], epoch, first, last)
+        if outcome then
+            return outcome
+        end
+    end
+    local time = redis.call('TIME')
+    local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+    local ms, seq = later(now, 0, tonumber(args[2]), tonumber(args[3]))
+    if saved[2] then
+        local last_ms, last_seq = split(saved[2])
+        last_ms, last_seq = following(last_ms, last_seq, most)
+        ms, seq = later(ms, seq, last_ms, last_seq)
+    end
+    local first_ms, first_seq
+    local at = 8
+    for number = 1, count do
+        local words = tonumber(args[at])
+        local entry = { 'XADD', stream, text(ms) .. '-' .. text(seq), unpack(args, at + 1, at + words) }
+        local added = redis.pcall(unpack(entry))
+        if added.err then
+            if number > 1 or not string.find(added.err, 'equal or smaller', 1, true) then
+                return redis.error_reply(added.err)
+            end
+            -- Somebody else wrote since: begin after what they wrote.
+            local other_ms, other_seq = last_id(stream)
+            other_ms, other_seq = following(other_ms, other_seq, most)
+            ms, seq = later(ms, seq, other_ms, other_seq)
+            entry[3] = text(ms) .. '-' .. text(seq)
+            redis.call(unpack(entry))
+        end
+        if number == 1 then
+            first_ms, first_seq = ms, seq
+        end
+        if number == count then
+            redis.call('HSET', state, 'last', entry[3])
+        end
+        ms, seq = following(ms, seq, most)
+        at = at + words + 1
+    end
+    if idempotent then
+        batches[#batches + 1] = { text(first), text(last), text(first_ms), text(first_seq) }
+        redis.call('HSET', state, field, saved_producer(epoch, now, batches))
+    end
+    return { 'OK', text(first_ms), text(first_seq) }
+end
+
+-- KEYS: stream, marks. {length, first id, last id ever, entries ever added, number of marks}
+local function bounds(keys)
+    local marks = redis.call('ZCARD', keys[2])
+    local info = redis.pcall('XINFO', 'STREAM', keys[1])
+    if info.err then
+        return { 0, '', '0-0', 0, marks }
+    end
+    local found = facts(info)
+    local first = found['first-entry']
+    return {
+        found['length'],
+        first and first[1] or '',
+        found['last-generated-id'],
+        found['entries-added'] or 0,
+        marks,
+    }
+end
+
+-- KEYS: stream. ARGV: id. The id of the first entry there or after it.
+local function first_from(keys, args)
+    local found = redis.call('XRANGE', keys[1], args[1], '+', 'COUNT', 1)
+    return found[1] and found[1][1] or false
+end
+
+-- KEYS: stream. ARGV: group, id. Acknowledge all that is pending up to the id; how many.
+local function acknowledge(keys, args)
+    local total = 0
+    while true do
+        local pending = redis.pcall('XPENDING', keys[1], args[1], '-', args[2], 500)
+        if pending.err or #pending == 0 then
+            return total
+        end
+        local ids = {}
+        for i, entry in ipairs(pending) do
+            ids[i] = entry[1]
+        end
+        total = total + redis.call('XACK', keys[1], args[1], unpack(ids))
+    end
+end
+
+-- A Kafka member's id ends in a UUID: consumers of Redis applications are not touched.
+local function is_member(name)
+    return string.find(name, '%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$') ~= nil
+end
+
+local function consumers(stream, group)
+    local found = redis.pcall('XINFO', 'CONSUMERS', stream, group)
+    local names = {}
+    if not found.err then
+        for i, consumer in ipairs(found) do
+            names[i] = facts(consumer)['name']
+        end
+    end
+    return names
+end
+
+-- KEYS: stream. ARGV: group, member. What is pending with other members is this one's now.
+local function take_over(keys, args)
+    local stream, group, member = keys[1], args[1], args[2]
+    local moved = 0
+    for _, name in ipairs(consumers(stream, group)) do
+        if name ~= member and is_member(name) then
+            while true do
+                local pending = redis.call('XPENDING', stream, group, '-', '+', 500, name)
+                if #pending == 0 then
+                    break
+                end
+                local ids = {}
+                for i, entry in ipairs(pending) do
+                    ids[i] = entry[1]
+                end
+                local claim = { 'XCLAIM', stream, group, member, 0, unpack(ids) }
+                claim[#claim + 1] = 'JUSTID'
+                redis.call(unpack(claim))
+                -- Entries that were trimmed cannot be claimed: they are nobody's any more.
+                local left = redis.call('XPENDING', stream, group, '-', '+', 500, name)
+                if #left > 0 and left[1][1] == ids[1] then
+                    redis.call('XACK', stream, group, unpack(ids))
+                end
+                moved = moved + #ids
+            end
+            redis.call('XGROUP', 'DELCONSUMER', stream, group, name)
+        end
+    end
+    return moved
+end
+
+-- KEYS: stream. ARGV: group, members. Remove those that have nothing pending; how many are left.
+local function remove_consumers(keys, args)
+    local left = 0
+    for i = 2, #args do
+        local pending = redis.pcall('XPENDING', keys[1], args[1], '-', '+', 1, args[i])
+        if not pending.err then
+            if #pending == 0 then
+                redis.call('XGROUP', 'DELCONSUMER', keys[1], args[1], args[i])
+            else
+                left = left + 1
+            end
+        end
+    end
+    return left
+end
+
+-- KEYS: stream. ARGV: id, count. {the id to go on from or '', the largest sequence, how many}
+local function survey(keys, args)
+    local found = redis.call('XRANGE', keys[1], args[1], '+', 'COUNT', args[2])
+    local largest = 0
+    for _, entry in ipairs(found) do
+        local _, seq = split(entry[1])
+        largest = math.max(largest, seq)
+    end
+    local following_id = ''
+    if #found == tonumber(args[2]) then
+        following_id = '(' .. found[#found][1]
+    end
+    return { following_id, text(largest), #found }
+end
+
+redis.register_function('moldau_append', append)
+redis.register_function{ function_name = 'moldau_bounds', callback = bounds, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'moldau_first_from', callback = first_from, flags = { 'no-writes' } }
+redis.register_function('moldau_acknowledge', acknowledge)
+redis.register_function('moldau_take_over', take_over)
+redis.register_function('moldau_remove_consumers', remove_consumers)
+redis.register_function{ function_name = 'moldau_survey', callback = survey, flags = { 'no-writes' } }
