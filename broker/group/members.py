@@ -116,9 +116,10 @@ class Roster:
             self.leader = new.member_id
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
-        self._count(member, -1)
-        member.protocols = protocols
-        self._count(member, 1)
+        if member.protocols != protocols:
+            self._count(member, -1)
+            member.protocols = protocols
+            self._count(member, 1)
 
     def park_join(self, member: Member, call: object) -> object | None:
         """The call that was parked before and must be answered now, if there was one."""

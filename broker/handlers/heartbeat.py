@@ -1,42 +1,91 @@
 """Heartbeat (key 12): a member is alive, and hears whether a rebalance is on.
 
 The hottest request of groups: no event, no effect, no task, and an answer that is encoded once per
-version and error.
+version and error. A member says the same over and over, but for the generation: what it said is
+kept with its connection (`Beats`) and found again by its bytes; then nothing is decoded.
 """
 
 from __future__ import annotations
 
+from broker.groups import Groups
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.wire.frame import LENGTH, response_frame
+from broker.wire.apis import APIS
+from broker.wire.frame import LENGTH, RequestHeader, request_frame, response_frame
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+HEARTBEAT = APIS[12]
+LONGEST_KNOWN = 126  # bytes of a group id whose length a flexible version writes in one byte
 _CORRELATION_AT = LENGTH.size
 _BODY_AT = _CORRELATION_AT + LENGTH.size
 _answers: dict[tuple[int, int], tuple[bytes, bytes]] = {}
 
 
-def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> None:
-    groups = broker.groups
+def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> Beats | None:
+    _answer(broker.groups, request, request.generation_id, call)
+    if len(request.group_id.encode()) > LONGEST_KNOWN:
+        return None
+    return Beats(broker.groups, call.header, request)
+
+
+class Beats:
+    """What one member says, but for the correlation id and the generation (a `server.Repeat`)."""
+
+    __slots__ = ("_at", "_groups", "_header", "_request", "_rest", "_size", "head", "kind")
+
+    def __init__(self, groups: Groups, header: RequestHeader, request: HeartbeatRequest) -> None:
+        self._groups = groups
+        self._header = header
+        self._request = request
+        canonical = request_frame(HEARTBEAT, header.api_version, 0, header.client_id, request)[4:]
+        length = 1 if header.api_version >= HEARTBEAT.flexible_from else 2
+        self._at = header.body_at + length + len(request.group_id.encode())
+        self._rest = canonical[self._at + LENGTH.size :]
+        self._size = len(canonical)
+        self.kind = canonical[:4]
+        # Up to the generation, so that the next one, and the next member, take its place.
+        self.head = canonical[8 : self._at]
+
+    def describes(self, frame: bytearray) -> bool:
+        """Is this the request it was made of, written as we would write it?"""
+        return self._matches(frame) and frame.startswith(self.head, 8)
+
+    def header_of(self, frame: bytearray) -> RequestHeader:
+        (correlation_id,) = LENGTH.unpack_from(frame, 4)
+        known = self._header
+        return RequestHeader(
+            12, known.api_version, correlation_id, known.client_id, HEARTBEAT, known.body_at
+        )
+
+    def serve(self, call: Call, frame: bytearray) -> bool:
+        if not self._matches(frame):
+            return False
+        (generation_id,) = LENGTH.unpack_from(frame, self._at)
+        _answer(self._groups, self._request, generation_id, call)
+        return True
+
+    def _matches(self, frame: bytearray) -> bool:
+        return len(frame) == self._size and frame.endswith(self._rest)
+
+
+def _answer(groups: Groups, request: HeartbeatRequest, generation_id: int, call: Call) -> None:
     error = groups.core.heartbeat(
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        request.generation_id,
+        generation_id,
         groups.now_ms(),
     )
     header = call.header
     answer = _answers.get((header.api_version, error))
     if answer is None:
-        answer = _answers[header.api_version, error] = _encoded(call, error)
+        answer = _answers[header.api_version, error] = _encoded(header.api_version, error)
     length, body = answer
     call.reply_with([length + LENGTH.pack(header.correlation_id) + body])
 
 
-def _encoded(call: Call, error: int) -> tuple[bytes, bytes]:
+def _encoded(version: int, error: int) -> tuple[bytes, bytes]:
     """The frame without its correlation id."""
-    api = call.header.api
-    assert api is not None
-    parts = response_frame(api, call.header.api_version, 0, HeartbeatResponse(error_code=error))
+    parts = response_frame(HEARTBEAT, version, 0, HeartbeatResponse(error_code=error))
     frame = b"".join(parts)
     return frame[:_CORRELATION_AT], frame[_BODY_AT:]

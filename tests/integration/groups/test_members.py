@@ -17,11 +17,7 @@ from broker.wire.messages.heartbeat import HeartbeatRequest
 from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest
-from tests.support.raw_group import (
-    RawMember,
-    coordinator_port,
-    form_group,
-)
+from tests.support.raw_group import NOT_COORDINATOR, RawMember, coordinator_port, form_group
 from tests.support.running import Broker
 
 ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER = 22, 24, 25
@@ -168,3 +164,39 @@ def test_2_04_other_protocol_types_pass_untouched(moldau: Broker, group: str) ->
         (described,) = one.call(DescribeGroupsRequest([group])).groups
         assert (described.protocol_type, described.protocol_data) == ("connect", "sessioned")
         assert {bytes(item.member_assignment) for item in described.members} == {b"0", b"1"}
+
+
+@pytest.mark.parametrize("version", versions(HEARTBEAT))
+def test_2_18_heartbeats_that_look_alike_are_told_apart(
+    moldau: Broker, member: RawMember, group: str, version: int
+) -> None:
+    """Over one connection, again and again: what was said before must not stand for what is."""
+    member.enter()
+    stranger = f"{member.member_id[:-1]}?"
+    neighbour = f"{group[:-1]}?"  # of the same length, and nobody's group here or elsewhere
+
+    def beat(generation: int, *, name: str = member.member_id, of: str = group) -> int:
+        request = HeartbeatRequest(of, generation, name)
+        code: int = member.call(request, version).error_code
+        return code
+
+    for _ in range(3):
+        assert beat(1) == 0
+        assert beat(2) == ILLEGAL_GENERATION
+        assert beat(1, name=stranger) == UNKNOWN_MEMBER
+        assert beat(1, name=f"{stranger}?") == UNKNOWN_MEMBER
+        assert beat(1) == 0
+        assert beat(1, of=neighbour) in (UNKNOWN_MEMBER, NOT_COORDINATOR)
+        assert beat(1, of="") == INVALID_GROUP_ID
+        assert beat(1, of="g" * 300) in (UNKNOWN_MEMBER, NOT_COORDINATOR)
+        if version >= 3:
+            request = HeartbeatRequest(group, 1, member.member_id, "instance")
+            assert member.call(request, version).error_code == UNKNOWN_MEMBER
+    # A generation later it is the old one that is refused.
+    member.send_join()
+    assert member.receive_join().generation_id == 2
+    assert (beat(2), beat(1), beat(2)) == (0, ILLEGAL_GENERATION, 0)
+    member.sync({})
+    assert (beat(2), beat(1), beat(2)) == (0, ILLEGAL_GENERATION, 0)
+    member.leave()
+    assert beat(2) == UNKNOWN_MEMBER
