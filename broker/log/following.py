@@ -6,16 +6,16 @@ partition.py, where the phases are explained.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from enum import Enum, auto
 from typing import Any, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull
 from broker.log.reading import Reading
+from broker.log.settling import Settled, settled
 from broker.log.state import LogState
 from broker.log.tail import CachedEntry, Tail
 from broker.store.streams import Entry, Streams
@@ -38,9 +38,6 @@ class Phase(Enum):
     RESOLVING = auto()
     CATCHING_UP = auto()
     GONE = auto()
-
-
-Settled = Callable[[BaseException | None], None]
 
 
 class LogHost(Protocol):
@@ -114,18 +111,7 @@ class Following(Reading):
 
     async def current(self) -> None:
         """`when_current`, for those who can wait; raises what went wrong."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settled(fault: BaseException | None) -> None:
-            if future.done():
-                return
-            if fault is None:
-                future.set_result(None)
-            else:
-                future.set_exception(fault)
-
-        self.when_current(settled)
-        await future
+        await settled(self.when_current)
 
     def when_loaded(self, done: Settled) -> None:
         """Call `done` once the log is known at all; at once when it is."""

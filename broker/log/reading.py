@@ -12,11 +12,11 @@ should have got is missing. It then reads anew where the log lies, and begins ag
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, StoreRefused
+from broker.log.settling import settled
 from broker.log.state import LogState
 from broker.log.tail import Tail
 from broker.store import keys
@@ -66,18 +66,7 @@ class Reading:
 
     async def load_start(self) -> None:
         """Read where the log starts and what of it is cleaned."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def loaded(fault: StoreFault | None) -> None:
-            if future.done():
-                return
-            if fault is None:
-                future.set_result(None)
-            else:
-                future.set_exception(fault)
-
-        self.reload_start(loaded)
-        await future
+        await settled(self.reload_start)
 
     def reload_start(self, done: Callable[[StoreFault | None], None]) -> None:
         """`load_start`, for those who cannot wait."""

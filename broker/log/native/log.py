@@ -16,11 +16,12 @@ from typing import Any, Protocol
 from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreUnavailable
 from broker.log.flight import Append
-from broker.log.following import Settled, topic_gone
+from broker.log.following import topic_gone
 from broker.log.native.batching import RawEntry, numbered, size_of, to_batches
 from broker.log.native.fields import to_fields
 from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark
 from broker.log.reading import ReadDone
+from broker.log.settling import Settled, settled
 from broker.store.native import MOST_WORDS, Bounds, NativeStreams, RawEntries
 from broker.store.streams import Streams
 from broker.wire.batch import CorruptBatch
@@ -114,18 +115,7 @@ class NativeLog:
             self._host.spawn(self._ask())
 
     async def current(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settled(fault: BaseException | None) -> None:
-            if future.done():
-                return
-            if fault is None:
-                future.set_result(None)
-            else:
-                future.set_exception(fault)
-
-        self.when_current(settled)
-        await future
+        await settled(self.when_current)
 
     async def load_start(self) -> None:
         await self.current()
