@@ -88,8 +88,18 @@ class Housekeeping:
             for partition in range(topic.partitions) if topic.native else ():
                 found = self._logs.get(topic, partition)
                 if isinstance(found, NativeLog) and self._logs.leads(topic.name, partition):
-                    kept_ms = self._logs.producers_kept_ms()
-                    await enforce(self._logs.native, found, topic.config, kept_ms)
+                    await self._see_to_native(found, topic)
+
+    async def _see_to_native(self, found: NativeLog, topic: Topic) -> None:
+        try:
+            kept_ms = self._logs.producers_kept_ms()
+            await enforce(self._logs.native, found, topic.config, kept_ms)
+        except StoreFault:
+            raise
+        except MoldauError as fault:
+            log.info("%r: %s", found, fault)  # deleted meanwhile
+        except Exception:
+            log.exception("housekeeping of %r failed", found)
 
     async def compact(self) -> None:
         """A pass over each log that is due for one, the dirtiest first."""

@@ -78,6 +78,7 @@ class _Read:
         self._done = done
         self._moved = False
         self._made = False
+        self._ahead = False
 
     def start(self) -> None:
         stands_at = self._reading.stands_at
@@ -107,9 +108,9 @@ class _Read:
         if isinstance(position, StoreFault):
             self._fail(position)
             return
+        self._ahead = position is not None and parse(position) >= self._first
         # What its other members left pending: this one reads the partition now.
         self._native.take_over(self._log.key, self._group, self._member, self._taken_over)
-        self._ahead = position is not None and parse(position) >= self._first
 
     def _taken_over(self, reply: Any) -> None:
         if isinstance(reply, StoreFault):

@@ -135,6 +135,10 @@ class NativeLog:
             self._learn(bounds)
         except StoreFault as failure:
             fault = failure
+        except Exception as failure:
+            # A fault of ours. Whoever waits must hear of it, or would wait for ever.
+            log.exception("%r: where it begins and ends is not known", self)
+            fault = failure
         asking, self._asking = self._asking, []
         if self._ask_next:
             self._asking, self._ask_next = self._ask_next, []
