@@ -34,8 +34,10 @@ FIGURES = {
 }
 
 
-def _bench(broker: Broker, *words: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "ops.cli", "bench", "groups", "--bootstrap", broker.bootstrap]
+def _bench(broker: Broker | None, *words: str) -> list[dict[str, Any]]:
+    """None: with a broker of its own, whose CPU it can read."""
+    where = [] if broker is None else ["--bootstrap", broker.bootstrap]
+    command = [sys.executable, "-m", "ops.cli", "bench", "groups", *where]
     command += [*words, "--seconds", "0.5", "--repeat", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -63,3 +65,17 @@ def test_many_groups(moldau: Broker) -> None:
 
     assert row["run"] == "20 groups of 2"
     assert row["heartbeats/s"]["median"] > 0
+
+
+@pytest.mark.slow
+def test_a_group_of_1000_members_and_2000_groups() -> None:
+    """What a member costs the worker in a rebalance does not grow with the number of members."""
+    hundred, thousand = _bench(None, "--members", "100", "--members", "1000")
+    (many,) = _bench(None, "--members", "2", "--groups", "2000")
+
+    assert (thousand["run"], many["run"]) == ("1 group of 1,000", "2,000 groups of 2")
+    growth = thousand["of it worker us"]["median"] / hundred["of it worker us"]["median"]
+    assert growth < 3  # ten if each member's part took all the others' time
+    for row in (thousand, many):
+        assert row["heartbeats/s"]["median"] > 0
+        assert row["KB/member"]["median"] >= 0
