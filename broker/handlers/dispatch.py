@@ -39,7 +39,8 @@ from broker.handlers import (
     sync_group,
 )
 from broker.handlers.context import Broker
-from broker.server.connection import Call, Repeat
+from broker.server.connection import Call
+from broker.server.repeats import Repeat
 from broker.wire.apis import API_VERSIONS, APIS, Api
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
@@ -123,7 +124,7 @@ class Dispatcher:
                 _give_up(call, api)
                 return
             if repeat is not None and repeat.describes(frame):
-                call.connection.remember(repeat)
+                call.connection.repeats.remember(repeat)
             return
         # One after the other, as in Kafka: a commit and what follows it on the same connection
         # must not change places.

@@ -19,7 +19,8 @@ from broker.log.admission import admit
 from broker.log.flight import Append
 from broker.log.logs import AnyLog
 from broker.log.topics import Topic
-from broker.server.connection import Call, Repeat
+from broker.server.connection import Call
+from broker.server.repeats import Repeat
 from broker.wire.batch import BatchHeader
 from broker.wire.messages.produce import (
     PartitionProduceResponse,

@@ -16,11 +16,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 import msgspec
 
 from broker.server.budget import Budget
+from broker.server.repeats import Repeats
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     LENGTH,
@@ -38,8 +39,6 @@ log = logging.getLogger("moldau.server")
 RECEIVE_BUFFER = 256 * 1024
 FIRST_FRAME_MEMORY = 1 << 16
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
-MAX_REPEATS = 64  # kinds of requests a connection is known to repeat
-MAX_REPEAT_SIZES = 4
 MAX_BACKLOG = 8  # frames received behind one that holds the connection
 WRITE_HIGH_WATER = 1 << 20
 
@@ -87,20 +86,6 @@ class Call(msgspec.Struct, eq=False):
 Dispatch = Callable[[Call, bytearray], None]
 
 
-class Repeat(Protocol):
-    """Serves requests that begin with the same bytes as one before, but for the correlation id.
-
-    Whoever sends such requests is spared the decoding of what is known already.
-    """
-
-    kind: bytes  # API key and version
-    head: bytes  # what follows the correlation id
-
-    def describes(self, frame: bytearray) -> bool: ...
-    def header_of(self, frame: bytearray) -> RequestHeader: ...
-    def serve(self, call: Call, frame: bytearray) -> bool: ...
-
-
 class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
@@ -128,8 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self.peer = "?"
         self._is_local = False
-        self._repeats: dict[bytes, Repeat] = {}
-        self._repeat_ends: list[int] = []  # where in a frame their heads end
+        self.repeats = Repeats()
 
     # --- receiving ---
 
@@ -260,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serve(frame)
 
     def _serve(self, frame: bytearray) -> None:
-        repeat = self._repeat_of(frame) if self._repeats else None
+        repeat = self.repeats.find(frame)
         if repeat is not None:
             header = repeat.header_of(frame)
         else:
@@ -293,24 +277,6 @@ class Connection(asyncio.BufferedProtocol):
             or budget.exhausted
         ):
             self._pause()
-
-    def _repeat_of(self, frame: bytearray) -> Repeat | None:
-        for end in self._repeat_ends:
-            repeat = self._repeats.get(bytes(frame[8:end]))
-            if repeat is not None and frame.startswith(repeat.kind):
-                return repeat
-        return None
-
-    def remember(self, repeat: Repeat) -> None:
-        """Let requests that begin like this be served by it. Few: clients can send anything."""
-        head, end = repeat.head, len(repeat.head) + 8
-        if head not in self._repeats and len(self._repeats) >= MAX_REPEATS:
-            return
-        if end not in self._repeat_ends:
-            if len(self._repeat_ends) >= MAX_REPEAT_SIZES:
-                return
-            self._repeat_ends.append(end)
-        self._repeats[head] = repeat
 
     # --- replying ---
 
