@@ -73,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
-    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument(
+        "--connections", type=int, default=8, help="of one run; scaling: for each worker"
+    )
     parser.add_argument("--in-flight", type=int, default=4, help="requests out per connection")
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=3.0, help="per run")

@@ -2,8 +2,10 @@
 
 Workers share nothing, so what a request costs must not depend on how many there are; how many
 requests pass in a second does, as long as there are cores for them (the client takes one here).
-The requests are those of coordinating.py, over as many connections for each worker; each kind goes
-directly to the workers, and through the router.
+Each worker gets as many connections as one alone does: what a worker finds to do in one turn of its
+event loop sets the price of a request, and must not depend on how many others there are. The
+requests are those of coordinating.py; each kind goes directly to the workers, and through the
+router.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class ScalingBench:
         self.size = workers
 
     def __enter__(self) -> ScalingBench:
-        groups = groups_of(self.size, self._arguments.connections)
+        groups = groups_of(self.size, self.size * self._arguments.connections)
         with Client(self._target.host, self._target.port) as client:
             client.create_topic(self._topic, 1)
             addresses = workers_of(client)
