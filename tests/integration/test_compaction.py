@@ -91,7 +91,7 @@ def offsets(client: RawClient, topic: str, start: int = 0) -> list[int]:
 
 def wait_offsets(client: RawClient, topic: str, expected: list[int], start: int = 0) -> None:
     """A worker that did not do it itself hears of a pass a moment later."""
-    wait_until(lambda: offsets(client, topic, start) == expected, 5, f"{expected} are left")
+    wait_until(lambda: offsets(client, topic, start) == expected, PATIENCE_S, f"{expected} left")
 
 
 def wait_compacted(stored: StoredLog, end: int) -> None:
