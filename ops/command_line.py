@@ -56,6 +56,14 @@ def add_actions(
     return add
 
 
+def positive(text: str) -> int:
+    """For argparse: a number from 1 on."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 0 < number < 1 << 31:
+        raise argparse.ArgumentTypeError(f"want a number from 1 on, got {text!r}")
+    return number
+
+
 def run_action(arguments: argparse.Namespace) -> int:
     """Run the action that was chosen; one line on standard error when it fails."""
     parser: argparse.ArgumentParser = arguments.action_parser

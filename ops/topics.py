@@ -1,12 +1,13 @@
-"""`moldau topics`: list, describe, create, delete and alter topics of a running broker."""
+"""`moldau topics`: list, create, delete and alter topics of a running broker.
+
+describe and adopt are modules of their own.
+"""
 
 from __future__ import annotations
 
 import argparse
-import base64
 from typing import Any
 
-from broker.configs.catalogue import ConfigSource
 from broker.errors import ErrorCode
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
@@ -15,27 +16,31 @@ from broker.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.messages.metadata import MetadataResponseTopic
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, nodes_of, refusal
+from ops.client import Cluster, refusal
 from ops.command_line import (
     add_actions,
     complain,
     confirm,
-    print_facts,
+    positive,
     print_json,
     print_table,
     run_action,
-    size_text,
+)
+from ops.topics_adopt import add_adopt
+from ops.topics_describe import (
+    TOPIC_RESOURCE,
+    complain_of_missing,
+    id_text,
+    run_describe,
+    topic_configs,
 )
 
-DESCRIPTION = "List, describe, create, delete and alter the topics of a running broker."
+DESCRIPTION = "List, describe, create, delete and alter topics; make topics of Redis streams."
 
 EXAMPLES = """\
 examples:
@@ -44,10 +49,10 @@ examples:
   moldau topics describe orders
   moldau topics alter orders --partitions 12 --config cleanup.policy=compact
   moldau topics delete orders
+  moldau topics adopt --stream sensors:raw      a stream that is in Redis already
   moldau topics ACTION --help       all options of an action
 """
 
-TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 BROKER_DEFAULT = -1  # of partitions and replication factor
 TIMEOUT_MS = 30_000
@@ -67,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "show partitions, leaders, offsets, sizes and the configuration that is not default",
         "examples:\n  moldau topics describe orders\n  moldau topics describe orders --json\n\n"
         "records are end minus start offset: a compacted log holds fewer\n",
-        _describe,
+        run_describe,
     )
     describe.add_argument("topics", nargs="+", metavar="TOPIC")
 
@@ -81,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument("topics", nargs="+", metavar="TOPIC")
     create.add_argument(
-        "--partitions", type=_positive, metavar="N", help="how many (num.partitions of the broker)"
+        "--partitions", type=positive, metavar="N", help="how many (num.partitions of the broker)"
     )
     create.add_argument(
         "--config", type=_setting, action="append", default=[], metavar="KEY=VALUE",
@@ -118,18 +123,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--delete-config", action="append", default=[], metavar="KEY",
         help="back to the broker's default; may be repeated",
     )  # fmt: skip
-    alter.add_argument("--partitions", type=_positive, metavar="N", help="how many in the end")
+    alter.add_argument("--partitions", type=positive, metavar="N", help="how many in the end")
+
+    add_adopt(add)
 
 
 def run(arguments: argparse.Namespace) -> int:
     return run_action(arguments)
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if not 0 < number < 1 << 31:
-        raise argparse.ArgumentTypeError(f"want a number from 1 on, got {text!r}")
-    return number
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -143,7 +143,7 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
     topics = [
         {
             "name": topic.name,
-            "id": _id_text(topic.topic_id),
+            "id": id_text(topic.topic_id),
             "partitions": len(topic.partitions),
             "internal": topic.is_internal,
         }
@@ -155,145 +155,6 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
         rows = [(topic["name"], topic["partitions"], topic["id"]) for topic in topics]
         print_table(("topic", "partitions", "id"), rows)
     return 0
-
-
-def _id_text(topic_id: bytes) -> str:
-    """As Kafka's tools write it."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-
-
-# --- describe ---
-
-
-def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    names = list(dict.fromkeys(arguments.topics))
-    found = cluster.topics(names)
-    sizes = _sizes(cluster, found)
-    described = [_describe_one(cluster, topic, sizes) for topic in found.values()]
-    if arguments.json:
-        print_json({"topics": described})
-    else:
-        for number, topic in enumerate(described):
-            if number:
-                print()
-            _print_described(topic)
-    return _missing(names, found)
-
-
-def _missing(names: list[str], found: dict[str, MetadataResponseTopic]) -> int:
-    missing = [name for name in names if name not in found]
-    for name in missing:
-        complain(refusal(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    return 1 if missing else 0
-
-
-def _sizes(cluster: Cluster, topics: dict[str, MetadataResponseTopic]) -> dict[Place, int]:
-    """Bytes in the store: every broker answers for what it leads."""
-    wanted = [
-        DescribableLogDirTopic(name, [one.partition_index for one in topic.partitions])
-        for name, topic in topics.items()
-    ]
-    sizes: dict[Place, int] = {}
-    for node in cluster.nodes() if wanted else ():
-        answer = cluster.call(DescribeLogDirsRequest(wanted), node)
-        for result in answer.results:
-            if answer.error_code or result.error_code:
-                subject = f"sizes at broker {node.node_id}"
-                raise refusal(subject, answer.error_code or result.error_code)
-            for topic in result.topics:
-                for one in topic.partitions:
-                    place = Place(topic.name, one.partition_index)
-                    sizes[place] = sizes.get(place, 0) + one.partition_size
-    return sizes
-
-
-def _describe_one(
-    cluster: Cluster, topic: MetadataResponseTopic, sizes: dict[Place, int]
-) -> dict[str, Any]:
-    name = topic.name or ""
-    nodes = {node.node_id: node for node in nodes_of(cluster.metadata())}
-    places = [Place(name, one.partition_index) for one in topic.partitions]
-    starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
-    partitions = []
-    for one in sorted(topic.partitions, key=lambda one: one.partition_index):
-        place = Place(name, one.partition_index)
-        if place not in starts or place not in ends:
-            raise ClientError(f"topic {name}: it was deleted while it was looked at")
-        leader = nodes.get(one.leader_id)
-        partitions.append(
-            {
-                "partition": one.partition_index,
-                "leader": one.leader_id,
-                "leader_address": None if leader is None else leader.address,
-                "start_offset": starts[place],
-                "end_offset": ends[place],
-                "records": ends[place] - starts[place],
-                "size_bytes": sizes.get(place, 0),
-            }
-        )
-    return {
-        "name": name,
-        "id": _id_text(topic.topic_id),
-        "internal": topic.is_internal,
-        "records": sum(one["records"] for one in partitions),
-        "size_bytes": sum(one["size_bytes"] for one in partitions),
-        "partitions": partitions,
-        "configs": [one for one in _configs(cluster, name) if one["source"] != "default"],
-    }
-
-
-def _configs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, name, None)
-    (result,) = cluster.call(DescribeConfigsRequest([resource])).results
-    if result.error_code:
-        raise refusal(f"topic {name}", result.error_code, result.error_message)
-    return [
-        {
-            "name": entry.name,
-            "value": None if entry.is_sensitive else entry.value,
-            "source": _source_text(entry.config_source),
-        }
-        for entry in sorted(result.configs, key=lambda entry: entry.name)
-    ]
-
-
-def _source_text(source: int) -> str:
-    if source == ConfigSource.DEFAULT_CONFIG:
-        return "default"
-    return "topic" if source == ConfigSource.DYNAMIC_TOPIC_CONFIG else "broker"
-
-
-def _print_described(topic: dict[str, Any]) -> None:
-    print_facts(
-        {
-            "topic": topic["name"],
-            "id": topic["id"],
-            "partitions": len(topic["partitions"]),
-            "records": topic["records"],
-            "size": size_text(topic["size_bytes"]),
-        }
-    )
-    print()
-    print_table(
-        ("partition", "leader", "address", "start", "end", "records", "size"),
-        [
-            (
-                one["partition"],
-                one["leader"],
-                one["leader_address"],
-                one["start_offset"],
-                one["end_offset"],
-                one["records"],
-                size_text(one["size_bytes"]),
-            )
-            for one in topic["partitions"]
-        ],
-    )
-    if topic["configs"]:
-        print()
-        rows = [(one["name"], one["value"], one["source"]) for one in topic["configs"]]
-        print_table(("config", "value", "set by"), rows)
 
 
 # --- create, delete, alter ---
@@ -315,7 +176,7 @@ def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
         results.append(
             {
                 "name": answer.name,
-                "id": None if exists or arguments.dry_run else _id_text(answer.topic_id),
+                "id": None if exists or arguments.dry_run else id_text(answer.topic_id),
                 "partitions": None if exists else answer.num_partitions,
                 "created": not exists and not arguments.dry_run,
             }
@@ -340,7 +201,7 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
     found = cluster.topics(names)
     if found and not arguments.yes:
         confirm(f"Delete {', '.join(found)} with all records?")
-    missing = _missing(names, found)
+    missing = complain_of_missing(names, found)
     deleted, failed = [], False
     if found:
         request = DeleteTopicsRequest([DeleteTopicState(name) for name in found], [], TIMEOUT_MS)
@@ -392,7 +253,7 @@ def _state(cluster: Cluster, name: str) -> dict[str, Any]:
     topic = cluster.topics([name]).get(name)
     if topic is None:
         raise refusal(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    configs = {one["name"]: one["value"] for one in _configs(cluster, name)}
+    configs = {one["name"]: one["value"] for one in topic_configs(cluster, name)}
     return {"partitions": len(topic.partitions), **configs}
 
 

@@ -253,7 +253,8 @@ _DECLARED = (
         INT,
         "10",
         "Of a native topic: an entry <ms>-<seq> has the offset (ms << bits) | seq; fixed at "
-        "creation. 0 at creation: at least 10, and as many as the ids in the stream need.",
+        "creation. 0 at creation, for a stream that exists: at least 10, and as many as its ids "
+        "need.",
         Range(1, 20, also=(0,)),
     ),
     _key(

@@ -220,7 +220,7 @@ class Topics:
         return {name: value for name, value in configs.items() if value is not None}
 
     async def _settle_native(self, name: str, partitions: int, chosen: dict[str, str]) -> None:
-        """Choose the bits of a native topic if it is left to us."""
+        """Choose the bits of a native topic by looking at its streams, if that is asked for."""
         config = topic_config(chosen, self.broker)
         if not config.native:
             return
@@ -231,7 +231,11 @@ class Topics:
             largest = 0
             for partition in range(partitions):
                 key = native_key(config.native_key, name, partition)
-                largest = max(largest, await self._native.survey(key))
+                found = await self._native.survey(key)
+                if found is None:
+                    text = f"there is no stream {key.decode('utf-8', 'replace')} to look at"
+                    raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
+                largest = max(largest, found)
             bits = min(max(largest.bit_length(), LEAST_CHOSEN_BITS), MOST_BITS)
             chosen["moldau.native.sequence.bits"] = str(bits)
 

@@ -105,8 +105,7 @@ class NativeStreams:
             await self._call("XGROUP", "CREATE", stream, "moldau-create", "$", "MKSTREAM")
             await self._call("XGROUP", "DESTROY", stream, "moldau-create")
         elif kind != b"stream":
-            text = f"{stream.decode('utf-8', 'replace')} is a {kind.decode()} in Redis, no stream"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+            raise _no_stream(stream, kind)
         await self._call("HSETNX", keys.state(base), "native", 1)
 
     async def remove(self, stream: bytes | None, base: bytes) -> None:
@@ -115,10 +114,13 @@ class NativeStreams:
         if stream is not None:
             await self._call("UNLINK", stream)
 
-    async def survey(self, stream: bytes) -> int:
-        """The largest sequence of any id in the stream; 0 when it is empty, or no stream."""
-        if await self._call("TYPE", stream) != b"stream":
-            return 0
+    async def survey(self, stream: bytes) -> int | None:
+        """The largest sequence of any id in the stream, 0 when it is empty; None: no such key."""
+        kind: bytes = await self._call("TYPE", stream)
+        if kind == b"none":
+            return None
+        if kind != b"stream":
+            raise _no_stream(stream, kind)
         largest, at = 0, b"-"
         while at:
             at, found, _ = await self._function("moldau_survey", [stream], at, SURVEY_STEP)
@@ -333,6 +335,11 @@ class NativeStreams:
 
     async def forget_producers(self, base: bytes, names: Sequence[bytes]) -> None:
         await self._call("HDEL", keys.state(base), *names)
+
+
+def _no_stream(key: bytes, kind: bytes) -> KafkaError:
+    text = f"{key.decode('utf-8', 'replace')} is a {kind.decode()} in Redis, no stream"
+    return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _entries(reply: list[Any]) -> RawEntries:

@@ -1,0 +1,175 @@
+"""`moldau topics describe`: partitions, leaders, offsets, sizes, and what is configured."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+from typing import Any
+
+from broker.configs.catalogue import ConfigSource
+from broker.errors import ErrorCode
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from broker.wire.messages.metadata import MetadataResponseTopic
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, nodes_of, refusal
+from ops.command_line import complain, print_facts, print_json, print_table, size_text
+
+TOPIC_RESOURCE = 2
+
+
+def id_text(topic_id: bytes) -> str:
+    """As Kafka's tools write it."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def run_describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    names = list(dict.fromkeys(arguments.topics))
+    found = cluster.topics(names)
+    sizes = _sizes(cluster, found)
+    described = [_describe_one(cluster, topic, sizes) for topic in found.values()]
+    if arguments.json:
+        print_json({"topics": described})
+    else:
+        for number, topic in enumerate(described):
+            if number:
+                print()
+            _print_described(topic)
+    return complain_of_missing(names, found)
+
+
+def complain_of_missing(names: list[str], found: dict[str, MetadataResponseTopic]) -> int:
+    missing = [name for name in names if name not in found]
+    for name in missing:
+        complain(refusal(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return 1 if missing else 0
+
+
+def _sizes(cluster: Cluster, topics: dict[str, MetadataResponseTopic]) -> dict[Place, int]:
+    """Bytes in the store: every broker answers for what it leads."""
+    wanted = [
+        DescribableLogDirTopic(name, [one.partition_index for one in topic.partitions])
+        for name, topic in topics.items()
+    ]
+    sizes: dict[Place, int] = {}
+    for node in cluster.nodes() if wanted else ():
+        answer = cluster.call(DescribeLogDirsRequest(wanted), node)
+        for result in answer.results:
+            if answer.error_code or result.error_code:
+                subject = f"sizes at broker {node.node_id}"
+                raise refusal(subject, answer.error_code or result.error_code)
+            for topic in result.topics:
+                for one in topic.partitions:
+                    place = Place(topic.name, one.partition_index)
+                    sizes[place] = sizes.get(place, 0) + one.partition_size
+    return sizes
+
+
+def _describe_one(
+    cluster: Cluster, topic: MetadataResponseTopic, sizes: dict[Place, int]
+) -> dict[str, Any]:
+    name = topic.name or ""
+    configs = topic_configs(cluster, name)
+    native = native_facts(configs)
+    nodes = {node.node_id: node for node in nodes_of(cluster.metadata())}
+    places = [Place(name, one.partition_index) for one in topic.partitions]
+    starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
+    ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
+    partitions = []
+    for one in sorted(topic.partitions, key=lambda one: one.partition_index):
+        place = Place(name, one.partition_index)
+        if place not in starts or place not in ends:
+            raise ClientError(f"topic {name}: it was deleted while it was looked at")
+        leader = nodes.get(one.leader_id)
+        partitions.append(
+            {
+                "partition": one.partition_index,
+                "leader": one.leader_id,
+                "leader_address": None if leader is None else leader.address,
+                "start_offset": starts[place],
+                "end_offset": ends[place],
+                # Of a native topic offsets are times: nobody can count by them.
+                "records": None if native else ends[place] - starts[place],
+                "size_bytes": sizes.get(place, 0),
+            }
+        )
+    return {
+        "name": name,
+        "id": id_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "native": native,
+        "records": None if native else sum(one["records"] for one in partitions),
+        "size_bytes": sum(one["size_bytes"] for one in partitions),
+        "partitions": partitions,
+        "configs": [one for one in configs if one["source"] != "default"],
+    }
+
+
+def native_facts(configs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of a topic that is shared with Redis applications; None of any other."""
+    values = {one["name"]: one["value"] for one in configs}
+    if values["moldau.storage"] != "native":
+        return None
+    return {
+        "stream": values["moldau.native.key"] or "moldau:{topic}:{partition}",
+        "bits": int(values["moldau.native.sequence.bits"]),
+        "value": values["moldau.native.value"] or None,
+    }
+
+
+def topic_configs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, name, None)
+    (result,) = cluster.call(DescribeConfigsRequest([resource])).results
+    if result.error_code:
+        raise refusal(f"topic {name}", result.error_code, result.error_message)
+    return [
+        {
+            "name": entry.name,
+            "value": None if entry.is_sensitive else entry.value,
+            "source": _source_text(entry.config_source),
+        }
+        for entry in sorted(result.configs, key=lambda entry: entry.name)
+    ]
+
+
+def _source_text(source: int) -> str:
+    if source == ConfigSource.DEFAULT_CONFIG:
+        return "default"
+    return "topic" if source == ConfigSource.DYNAMIC_TOPIC_CONFIG else "broker"
+
+
+def _print_described(topic: dict[str, Any]) -> None:
+    facts = {
+        "topic": topic["name"],
+        "id": topic["id"],
+        "partitions": len(topic["partitions"]),
+        "records": topic["records"],
+        "size": size_text(topic["size_bytes"]),
+    }
+    native = topic["native"]
+    if native:
+        del facts["records"]
+        value = f", value: field {native['value']}" if native["value"] else ""
+        facts["storage"] = f"native, shared with Redis applications{value}"
+        facts["stream"] = native["stream"].replace("{topic}", topic["name"])
+        facts["offset"] = f"(ms << {native['bits']}) | sequence, of an entry's id"
+    print_facts(facts)
+    print()
+    print_table(
+        ("partition", "leader", "address", "start", "end", "records", "size"),
+        [
+            (
+                one["partition"],
+                one["leader"],
+                one["leader_address"],
+                one["start_offset"],
+                one["end_offset"],
+                one["records"],
+                size_text(one["size_bytes"]),
+            )
+            for one in topic["partitions"]
+        ],
+    )
+    if topic["configs"]:
+        print()
+        rows = [(one["name"], one["value"], one["source"]) for one in topic["configs"]]
+        print_table(("config", "value", "set by"), rows)
