@@ -22,6 +22,7 @@ examples:
   moldau status                    what is running
   moldau topics create orders      topics, and what is in them
   moldau groups describe billing   consumer groups: members, offsets, lag
+  moldau pipeline archive --help   topics to Delta tables with Spark
   moldau bench produce             how fast it is here, and what raw Redis does
 """
 
@@ -36,6 +37,7 @@ COMMANDS = {
     "status": Command("ops.status", "show the processes of a running broker"),
     "topics": Command("ops.topics", "list, describe, create, delete and alter topics"),
     "groups": Command("ops.groups", "list, describe, delete groups and reset their offsets"),
+    "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench", "measure a broker against its own baseline"),
 }
 

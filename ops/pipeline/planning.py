@@ -79,6 +79,11 @@ class Planner:
         }
         return found if options.assign is None else found & set(options.assign)
 
+    def topic_ids(self, names: Collection[str]) -> dict[str, bytes]:
+        """Of those that exist: a topic that was deleted and created again has another."""
+        answer = self._ask(lambda cluster: cluster.metadata(sorted(names)))
+        return {topic.name or "": topic.topic_id for topic in answer.topics if not topic.error_code}
+
     def existing(self) -> set[Place]:
         """The same, at the beginning: everything that is named has to be there."""
         found = self.partitions()
@@ -150,15 +155,13 @@ class Planner:
                 self._lost(partition_gone(place))
             elif first[place] > 0:
                 self._lost(offsets_trimmed(place, 0, first[place]))
-        for place in sorted(starts.keys() - ends.keys()):
-            self._lost(partition_gone(place))
+        self.check_lost(starts, ends)
         made = []
         for place, end in sorted(ends.items()):
             start = starts.get(place, first.get(place, end))
             if start > end:
                 self._lost(beyond_the_end(place, start, end))
-                continue
-            if start < end:
+            elif start < end:
                 made.append(Range(place, start, end))
         return made
 

@@ -162,8 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Nested:
         starts = from_nested(start)
         ends = self._available(starts)
-        new = ends.keys() - starts.keys()
-        begins = {**self._planner.earliest(new), **starts} if new else starts
+        begins = self._begins(starts, ends)
         lag = sum(max(end - begins.get(place, end), 0) for place, end in ends.items())
         if self._is_too_little(lag):
             return start
@@ -177,20 +176,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._final is not None:
             return self._final
         places = self._planner.partitions()
-        self._planner.check_lost(starts, places)
+        if self._options.rows != RANGES:
+            self._planner.check_lost(starts, places)
         found = self._planner.latest(places)
         # One that is being created just now: next time.
         return {place: found[place] for place in places if place in found}
+
+    def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
+        """New partitions begin at their earliest offset."""
+        new = ends.keys() - starts.keys()
+        return {**self._planner.earliest(new), **starts} if new else starts
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        starts, ends = from_nested(start), from_nested(end)
+        if self._options.rows != RANGES:
+            return _plan(self._options, self._planner.ranges(starts, ends))
+        # Whoever takes ranges knows better what was read: nothing is lost, it is only begun anew.
+        starts = {place: at for place, at in starts.items() if at <= ends.get(place, -1)}
+        begins = self._begins(starts, ends)
+        return _plan(
+            self._options,
+            [
+                Range(one, begins.get(one, 0), end)
+                for one, end in sorted(ends.items())
+                if begins.get(one, 0) < end
+            ],
+        )
 
     def _is_too_little(self, lag: int) -> bool:
         wanted = self._options.min_offsets
         if wanted is None or lag >= wanted or self._final is not None:
             return False
         return time.monotonic() - self._last_trigger < self._options.max_delay_s
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = self._planner.ranges(from_nested(start), from_nested(end))
-        return _plan(self._options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_piece(self._options, partition)

@@ -29,7 +29,7 @@ def spark_session(master: str = "local[2,4]") -> Iterator[SparkSession]:
     """A small one; everything of it is gone afterwards."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
-    session = start_session("moldau-tests", master)
+    session = start_session("moldau-tests", master, plans_only=True)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     try:
         yield session
@@ -56,7 +56,8 @@ def value_of(partition: int, index: int) -> bytes | None:
 def headers_of(partition: int, index: int) -> list[tuple[str, str | bytes | None]]:
     if index % 5:
         return []
-    return [("origin", b"%d" % partition), ("nothing", None)][: 1 + index % 2]
+    both: list[tuple[str, str | bytes | None]] = [("origin", b"%d" % partition), ("nothing", None)]
+    return both[: 1 + index % 2]
 
 
 def timestamp_of(index: int) -> int:

@@ -1,0 +1,84 @@
+"""How far a long job is: a bar on a terminal, a log line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+LINE_EVERY_S = 5.0
+
+
+class Meter:
+    """Records and bytes done, their speed, and what is left; written to standard error."""
+
+    def __init__(self, what: str, console: Console | None = None) -> None:
+        self._what = what
+        self._console = console or Console(stderr=True)
+        self._began = time.monotonic()
+        self._last_line = self._began - LINE_EVERY_S
+        self.records = 0
+        self.bytes = 0
+        self.lag = 0
+        self._untold = False
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[told]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(self._what, total=None, told="starting Spark")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._untold:
+            self._line()
+
+    def say(self, text: str) -> None:
+        """What is going on while there is nothing to count."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, told=text)
+        else:
+            self._print(text)
+
+    def advance(self, records: int, size: int, lag: int) -> None:
+        self.records += records
+        self.bytes += size
+        self.lag = lag
+        self._untold = True
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task, completed=self.records, total=self.records + lag, told=self.told()
+            )
+        elif time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._line()
+
+    def told(self) -> str:
+        elapsed = max(time.monotonic() - self._began, 1e-6)
+        return (
+            f"{self.records:,} records, {self.bytes / 1e6:,.1f} MB, "
+            f"{self.records / elapsed:,.0f} records/s, {self.bytes / 1e6 / elapsed:,.1f} MB/s, "
+            f"{self.lag:,} left"
+        )
+
+    def _line(self) -> None:
+        self._last_line = time.monotonic()
+        self._untold = False
+        self._print(self.told())
+
+    def _print(self, text: str) -> None:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        print(f"{when} {self._what}: {text}", file=sys.stderr, flush=True)

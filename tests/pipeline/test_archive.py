@@ -1,0 +1,180 @@
+"""The archiver on a real broker: exact, once, handed over; and what it says when it cannot."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from broker.log.archived import ARCHIVE_GROUP
+from ops.client import ClientError
+from ops.pipeline.archive import Archiver, Settings
+from ops.pipeline.errors import DataLoss, PipelineError
+from ops.pipeline.lake import BATCHES, RECORDS, TABLES, Lake, Lock
+from tests.support.lakes import check_lake, check_records, rows_of
+from tests.support.moldau_cli import Cli
+from tests.support.running import Broker
+from tests.support.spark import create_topic, fill, produce, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator["SparkSession"]:
+    with spark_session() as session:
+        yield session
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path / "lake")
+    made.create()
+    return made
+
+
+def archive(
+    spark: "SparkSession", broker: Broker, lake: Lake, *topics: str, **more: object
+) -> None:
+    settings = Settings(broker.bootstrap, topics)._replace(**more)  # type: ignore[arg-type]
+    Archiver(spark, lake, settings).run(continuous=False)
+
+
+def test_sixty_thousand_records_over_twelve_partitions_with_all_codecs(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    create_topic(moldau.bootstrap, "archive-many", 12)
+    fill(moldau.bootstrap, "archive-many", 12, 5000)
+    archive(spark, moldau, lake, "archive-many", max_records=25_000)
+    check_lake(lake, "archive-many", [5000] * 12)
+    assert set(rows_of(lake, BATCHES, ["codec"])["codec"].to_pylist()) == {
+        "none", "gzip", "snappy", "lz4", "zstd"}  # fmt: skip
+    assert len(lake.open(RECORDS).history()) == 1 + 3  # its creation, and three commits
+
+
+def test_it_goes_on_where_the_lake_ends_with_or_without_a_checkpoint(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    create_topic(moldau.bootstrap, "archive-on", 2)
+    fill(moldau.bootstrap, "archive-on", 2, 300)
+    archive(spark, moldau, lake, "archive-on")
+    versions = [lake.open(table).version() for table in TABLES]
+    archive(spark, moldau, lake, "archive-on")
+    assert [lake.open(table).version() for table in TABLES] == versions
+
+    produce(moldau.bootstrap, "archive-on", [(0, i) for i in range(300, 350)], "zstd")
+    shutil.rmtree(lake.checkpoint)
+    archive(spark, moldau, lake, "archive-on")
+    check_lake(lake, "archive-on", [350, 300])
+
+
+def test_a_commit_of_one_table_only_is_made_up_for(
+    spark: "SparkSession", moldau: Broker, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(moldau.bootstrap, "archive-half", 2)
+    fill(moldau.bootstrap, "archive-half", 2, 200)
+    commit = Lake.commit
+
+    def commit_one_only(self: Lake, table: str, *rest: object) -> int:
+        if table == RECORDS:
+            raise PipelineError("the disk is full")
+        return commit(self, table, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Lake, "commit", commit_one_only)
+    with pytest.raises(PipelineError, match=r"^the disk is full$"):
+        archive(spark, moldau, lake, "archive-half")
+    assert rows_of(lake, BATCHES).num_rows > 0
+    assert rows_of(lake, RECORDS).num_rows == 0
+    monkeypatch.undo()
+    produce(moldau.bootstrap, "archive-half", [(1, i) for i in range(200, 210)])
+    archive(spark, moldau, lake, "archive-half")
+    check_lake(lake, "archive-half", [200, 210])
+
+
+def test_a_range_may_end_inside_a_batch(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
+    """Ten records a commit, and batches of hundreds: each batch is stored once all the same."""
+    create_topic(moldau.bootstrap, "archive-inside", 1)
+    produce(moldau.bootstrap, "archive-inside", [(0, i) for i in range(95)], "lz4")
+    archive(spark, moldau, lake, "archive-inside", max_records=10)
+    check_lake(lake, "archive-inside", [95])
+
+
+def test_a_topic_that_is_created_again_is_another_one(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
+    create_topic(moldau.bootstrap, "archive-again", 1)
+    produce(moldau.bootstrap, "archive-again", [(0, i) for i in range(30)])
+    archive(spark, moldau, lake, "archive-again")
+    admin.delete_topics(["archive-again"])["archive-again"].result(20)
+    create_topic(moldau.bootstrap, "archive-again", 1)
+    produce(moldau.bootstrap, "archive-again", [(0, i) for i in range(20)])
+    archive(spark, moldau, lake, "archive-again")
+    offsets = rows_of(lake, RECORDS, ["offset"])["offset"].to_pylist()
+    assert sorted(offsets) == sorted([*range(30), *range(20)])
+
+
+def test_what_the_lake_has_is_told_to_the_broker(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    create_topic(moldau.bootstrap, "archive-told", 2)
+    produce(moldau.bootstrap, "archive-told", [(0, i) for i in range(7)])
+    archive(spark, moldau, lake, "archive-told")
+    told = Cli(moldau).json("groups", "describe", ARCHIVE_GROUP)
+    (group,) = told["groups"]
+    mine = [one for one in group["partitions"] if one["topic"] == "archive-told"]
+    assert [(one["partition"], one["committed_offset"], one["lag"]) for one in mine] == [(0, 7, 0)]
+
+
+def test_records_trimmed_before_they_were_archived(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    create_topic(moldau.bootstrap, "archive-lost", 1)
+    produce(moldau.bootstrap, "archive-lost", [(0, i) for i in range(50)])
+    archive(spark, moldau, lake, "archive-lost")
+    produce(moldau.bootstrap, "archive-lost", [(0, i) for i in range(50, 100)])
+    admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
+    gone = TopicPartition("archive-lost", 0, 70)
+    admin.delete_records([gone])[gone].result(20)
+    with pytest.raises(DataLoss, match=r"offsets 50 to 69 .*--allow-data-loss"):
+        archive(spark, moldau, lake, "archive-lost")
+    archive(spark, moldau, lake, "archive-lost", allow_data_loss=True)
+    offsets = rows_of(lake, RECORDS, ["offset"])["offset"].to_pylist()
+    assert sorted(offsets) == [*range(50), *range(70, 100)]
+
+
+def test_a_pattern_takes_topics_in_as_they_come(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    create_topic(moldau.bootstrap, "archived.a", 1)
+    produce(moldau.bootstrap, "archived.a", [(0, i) for i in range(5)])
+    archive(spark, moldau, lake, pattern=r"archived\..*")
+    create_topic(moldau.bootstrap, "archived.b", 1)
+    produce(moldau.bootstrap, "archived.b", [(0, i) for i in range(6)])
+    archive(spark, moldau, lake, pattern=r"archived\..*")
+    check_records(lake, "archived.a", [5])
+    check_records(lake, "archived.b", [6])
+    # One topic fewer is no loss: nobody asked for it any more.
+    produce(moldau.bootstrap, "archived.b", [(0, 6)])
+    archive(spark, moldau, lake, "archived.b")
+    check_records(lake, "archived.b", [7])
+
+
+def test_one_archiver_per_lake(lake: Lake) -> None:
+    taken = f"written by process {os.getpid()} on"
+    with Lock(lake), pytest.raises(PipelineError, match=taken), Lock(lake):
+        pytest.fail("two archivers")
+    with Lock(lake):
+        pass  # free again
+
+
+def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PipelineError, match="give a directory in which this user may write"):
+        Lake(tmp_path / "file" / "lake").create()
+    with pytest.raises(ClientError, match="moldau pipeline archive"):
+        Lake(tmp_path / "nothing").open(RECORDS)
