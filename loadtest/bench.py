@@ -13,6 +13,8 @@ latency  one small record at a time, from the produce call to a waiting consumer
          round trip to a bare uvloop server
 groups   members on connections of their own: groups form, rebalance, heartbeat in a closed loop;
          baseline of the heartbeats: a bare uvloop server
+native   topics with an entry for each record: produce, and fetch by a group's member; baselines:
+         pipelined XADD of the same fields, and XREADGROUP with the same COUNT
 
 Every run is repeated, baseline and broker in turn, so that what else the machine does hits both;
 reported are medians and ranges. CPU is that of the processes, by their own clocks.
@@ -35,6 +37,8 @@ from loadtest.fetching import FetchBench
 from loadtest.grouping import GroupsRun, allow_connections
 from loadtest.latency import echo_latency, record_latency
 from loadtest.measure import CpuMeter, Figure, show, size_name, table
+from loadtest.native import SIZES as NATIVE_SIZES
+from loadtest.native import measure as measure_native
 from loadtest.producing import ProduceBench
 from loadtest.replay import Totals
 from loadtest.routing import RouterBench
@@ -51,6 +55,7 @@ examples:
   moldau bench latency --rate 1000              open loop, 1,000 records a second
   moldau bench groups                           one group of 10, 100, 1,000; 2,000 groups of 2
   moldau bench groups --members 2 --groups 500  500 groups of 2 members
+  moldau bench native --size 100                records of 100 bytes, shared with Redis
 """
 
 PRODUCE_SIZES = [1024, 16384, 65536, 262144]
@@ -69,7 +74,7 @@ BENCHES: dict[str, tuple[type[Bench], list[int]]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EPILOG
-    parser.add_argument("what", choices=[*BENCHES, "scaling", "latency", "groups"])
+    parser.add_argument("what", choices=[*BENCHES, "scaling", "latency", "groups", "native"])
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
@@ -115,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
                     rows = _measure_latency(arguments, target)
                 elif arguments.what == "groups":
                     rows = _measure_groups(arguments, target)
+                elif arguments.what == "native":
+                    rows = _measure_native(arguments, target)
                 else:
                     rows = _measure(arguments, target)
     except (TargetError, OSError) as fault:
@@ -205,6 +212,13 @@ def _measure_groups(arguments: argparse.Namespace, target: Target) -> list[dict[
             rows.append({"run": run.name, **figures})
     columns = dict.fromkeys(key for row in rows for key in row)
     return [{key: row.get(key) for key in columns} for row in rows]
+
+
+def _measure_native(arguments: argparse.Namespace, target: Target) -> list[dict[str, Any]]:
+    rounds = len(arguments.size or NATIVE_SIZES) * arguments.repeat
+    with Progress(transient=True, disable=arguments.json or not sys.stderr.isatty()) as progress:
+        task = progress.add_task("native", total=rounds)
+        return measure_native(arguments, target, lambda: progress.advance(task))
 
 
 def _round(bench: Bench, pids: dict[str, list[int]], series: Series) -> None:
