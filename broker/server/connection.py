@@ -106,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._unsent = 0  # bytes of replies that wait for a client that does not read
         self._flush_scheduled = False
+        self._receiving = False  # what is answered meanwhile goes out when that is over
         self._write_paused = False
         self._read_paused = False
         self._held = False
@@ -135,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         return _receive_view
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._receiving = True
         frame = self._frame
         if frame is not None:
             self._frame_updated(frame, nbytes)
@@ -144,6 +146,9 @@ class Connection(asyncio.BufferedProtocol):
             self._split(pending, None)
         else:
             self._split_receive_buffer(nbytes)
+        self._receiving = False
+        if self._out and not self._flush_scheduled:
+            self._flush()  # what was answered at once
 
     def _split_receive_buffer(self, nbytes: int) -> None:
         """The usual case: whole frames, one after the other, in the shared buffer."""
@@ -293,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             parts = calls[0].parts if calls else None
         self._unanswered_bytes -= freed
         self._budget.give_back(freed)
-        if not self._flush_scheduled:
+        if not self._flush_scheduled and not self._receiving:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 

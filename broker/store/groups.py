@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker.errors import StoreRefused
+from broker.errors import StoreFault, StoreRefused
 from broker.store import keys
 from broker.store.pipe import Pipe, within
+from broker.store.resp import command
 from broker.store.streams import CONTROL_TIMEOUT
 
 # A write that a lost connection delivers late must not undo a newer one: neither a newer revision,
@@ -101,9 +102,11 @@ class GroupStore:
 
     async def save_offsets(self, slot: int, group_id: str, offsets: Mapping[bytes, bytes]) -> None:
         pairs = [word for pair in offsets.items() for word in pair]
-        await self._all(
-            ("SADD", keys.slot(slot), group_id), ("HSET", keys.offsets(group_id), *pairs)
-        )
+        indexed: list[Any] = []
+        self._control.send((command("SADD", keys.slot(slot), group_id),), indexed.append)
+        await within(CONTROL_TIMEOUT, self._control.call("HSET", keys.offsets(group_id), *pairs))
+        if isinstance(indexed[0], StoreFault):
+            raise indexed[0]
 
     async def offset(self, group_id: str, field: bytes) -> bytes | None:
         """One committed offset, whichever worker the group belongs to."""
