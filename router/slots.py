@@ -6,6 +6,8 @@ process: Python's own `hash()` is salted and would send each process somewhere e
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 SLOTS = 50
 
 
@@ -18,6 +20,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=8192)  # the hash is a loop over characters, and ids come again and again
 def slot_of(name: str) -> int:
     """The slot of a group id or transactional id. Kafka's abs: the smallest integer becomes 0."""
     value = java_string_hash(name)
