@@ -90,9 +90,25 @@ local function check(saved, epoch, first, last)
     return nil, batches
 end
 
+-- One record as an entry, by what the arguments hold of it: the usual fields without their names,
+-- or the number of words and these. Each gives the reply and where the next record begins.
+local WRITERS = {
+    kvt = function(call, stream, id, args, at)
+        return call('XADD', stream, id,
+            'key', args[at], 'value', args[at + 1], 'timestamp', args[at + 2]), at + 3
+    end,
+    vt = function(call, stream, id, args, at)
+        return call('XADD', stream, id, 'value', args[at], 'timestamp', args[at + 1]), at + 2
+    end,
+    any = function(call, stream, id, args, at)
+        local last = at + args[at]
+        return call('XADD', stream, id, unpack(args, at + 1, last)), last + 1
+    end,
+}
+
 -- KEYS: stream, state. ARGV: the largest sequence that fits, the least ms and sequence to use,
--- producer id, epoch, first sequence, number of records; then for each record the number of its
--- words and these. Gives {'OK', ms, seq} of the first record, or why not.
+-- producer id, epoch, first sequence, number of records, which of the WRITERS; then the records.
+-- Gives {'OK', ms, seq} of the first record, or why not.
 local function append(keys, args)
     local stream, state = keys[1], keys[2]
     local most = tonumber(args[1])
@@ -119,32 +135,33 @@ local function append(keys, args)
         last_ms, last_seq = following(last_ms, last_seq, most)
         ms, seq = later(ms, seq, last_ms, last_seq)
     end
-    local first_ms, first_seq
-    local at = 8
-    for number = 1, count do
-        local words = tonumber(args[at])
-        local entry = { 'XADD', stream, text(ms) .. '-' .. text(seq), unpack(args, at + 1, at + words) }
-        local added = redis.pcall(unpack(entry))
-        if added.err then
-            if number > 1 or not string.find(added.err, 'equal or smaller', 1, true) then
-                return redis.error_reply(added.err)
-            end
-            -- Somebody else wrote since: begin after what they wrote.
-            local other_ms, other_seq = last_id(stream)
-            other_ms, other_seq = following(other_ms, other_seq, most)
-            ms, seq = later(ms, seq, other_ms, other_seq)
-            entry[3] = text(ms) .. '-' .. text(seq)
-            redis.call(unpack(entry))
+    local write, call = WRITERS[args[8]], redis.call
+    local id = text(ms) .. '-' .. text(seq)
+    local added, at = write(redis.pcall, stream, id, args, 9)
+    if added.err then
+        if not string.find(added.err, 'equal or smaller', 1, true) then
+            return redis.error_reply(added.err)
         end
-        if number == 1 then
-            first_ms, first_seq = ms, seq
-        end
-        if number == count then
-            redis.call('HSET', state, 'last', entry[3])
-        end
-        ms, seq = following(ms, seq, most)
-        at = at + words + 1
+        -- Somebody else wrote since: begin after what they wrote.
+        local other_ms, other_seq = last_id(stream)
+        other_ms, other_seq = following(other_ms, other_seq, most)
+        ms, seq = later(ms, seq, other_ms, other_seq)
+        id = text(ms) .. '-' .. text(seq)
+        added, at = write(call, stream, id, args, 9)
     end
+    local first_ms, first_seq = ms, seq
+    -- Nothing can be in the way of the others: they follow one that was accepted, at once.
+    local prefix = text(ms) .. '-'
+    for _ = 2, count do
+        seq = seq + 1
+        if seq > most then
+            ms, seq = ms + 1, 0
+            prefix = text(ms) .. '-'
+        end
+        id = prefix .. seq
+        _, at = write(call, stream, id, args, at)
+    end
+    call('HSET', state, 'last', id)
     if idempotent then
         batches[#batches + 1] = { text(first), text(last), text(first_ms), text(first_seq) }
         redis.call('HSET', state, field, saved_producer(epoch, now, batches))

@@ -1,7 +1,8 @@
 """The records inside a batch: read them, build a batch of them, look one up.
 
-Off the hot path only: compaction, recompression, look-up by timestamp and the check of what
-is produced to compacted topics. Produce and fetch never come here (see batch.py).
+Off the hot path of ordinary topics: compaction, recompression, look-up by timestamp and the check
+of what is produced to compacted topics. Their produce and fetch never come here (see batch.py);
+native topics, whose records are entries of their own, do.
 
     record: length varint, attributes int8 (unused), timestamp delta varlong, offset delta
             varint, key, value (length varint, negative for null, then the bytes),
@@ -50,7 +51,7 @@ _NULL_END = -1
 
 # Offset delta, timestamp; where key and value begin and end; where the headers begin and,
 # with them, the record ends. A key or value that is null ends at _NULL_END.
-_Span = tuple[int, int, int, int, int, int, int, int]
+Span = tuple[int, int, int, int, int, int, int, int]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +88,24 @@ def iter_records(batch: Buffer, limit: int) -> Iterator[Record]:
         for delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end in _walk(
             header, payload
         )
+    )
+
+
+def record_spans(batch: Buffer, limit: int) -> tuple[bytes, list[Span]]:
+    """The payload of a batch and where the fields of its records are, for those in a hurry."""
+    header, payload = _open(batch, limit)
+    return payload, list(_walk(header, payload))
+
+
+def record_at(payload: bytes, span: Span) -> Record:
+    """The record of a span; its offset is only the delta."""
+    delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end = span
+    return Record(
+        delta,
+        timestamp,
+        None if key_end < 0 else payload[key_at:key_end],
+        None if value_end < 0 else payload[value_at:value_end],
+        payload[headers_at:end],
     )
 
 
@@ -256,7 +275,7 @@ def _payload(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     return bytes(data) if codec == codecs.NONE else codecs.decompress(codec, data, limit)
 
 
-def _walk(header: BatchHeader, payload: bytes) -> Iterator[_Span]:
+def _walk(header: BatchHeader, payload: bytes) -> Iterator[Span]:
     """Where the fields of each record are; see the head of this module for how it is checked."""
     # The same five steps for each varint, spelt out: most take one byte, nearly all of the
     # others two, and a call for each would make this a quarter slower.

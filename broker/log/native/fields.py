@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.wire.records import NO_HEADERS, Record, decode_headers, encode_headers
+from broker.wire.records import (
+    NO_HEADERS,
+    Record,
+    Span,
+    decode_headers,
+    encode_headers,
+    record_at,
+)
 
 KEY, VALUE, TIMESTAMP = b"key", b"value", b"timestamp"
 HEADER, NULL_HEADER = b"header.", b"null-header."
@@ -29,6 +36,45 @@ class Content(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: bytes
+
+
+class TooManyWords(ValueError):
+    """A record has more fields than an entry can be written with."""
+
+
+class Words(NamedTuple):
+    """Records as the store's function takes them; see WRITERS in native_library.lua."""
+
+    layout: bytes
+    words: list[bytes | int]
+
+
+def to_words(payload: bytes, spans: Sequence[Span], most: int) -> Words:
+    """Without the names of their fields where all are of the usual kind; at most so many each."""
+    keyed = spans[0][3] >= 0
+    words: list[bytes | int] = []
+    when, written = None, b""
+    for _, timestamp, key_at, key_end, value_at, value_end, headers_at, end in spans:
+        if value_end < 0 or (key_end >= 0) is not keyed or end - headers_at != 1:
+            return _any_words(payload, spans, most)
+        if timestamp != when:
+            when, written = timestamp, b"%d" % timestamp
+        if keyed:
+            words += (payload[key_at:key_end], payload[value_at:value_end], written)
+        else:
+            words += (payload[value_at:value_end], written)
+    return Words(b"kvt" if keyed else b"vt", words)
+
+
+def _any_words(payload: bytes, spans: Sequence[Span], most: int) -> Words:
+    words: list[bytes | int] = []
+    for span in spans:
+        fields = to_fields(record_at(payload, span))
+        if len(fields) > most:
+            raise TooManyWords(f"{len(fields)} words, at most {most}")
+        words.append(len(fields))
+        words += fields
+    return Words(b"any", words)
 
 
 def to_fields(record: Record) -> list[bytes]:

@@ -18,14 +18,14 @@ from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreUna
 from broker.log.flight import Append
 from broker.log.following import topic_gone
 from broker.log.native.batching import RawEntry, numbered, size_of, to_batches
-from broker.log.native.fields import to_fields
+from broker.log.native.fields import TooManyWords, to_words
 from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark
 from broker.log.reading import ReadDone
 from broker.log.settling import Settled, settled
 from broker.store.native import MOST_WORDS, Bounds, NativeStreams, RawEntries
 from broker.store.streams import Streams
 from broker.wire.batch import CorruptBatch
-from broker.wire.records import Record, read_records
+from broker.wire.records import Record, record_spans
 from broker.wire.template import Template
 
 log = logging.getLogger("moldau.log")
@@ -259,22 +259,16 @@ class NativeLog:
             return
         header = append.header
         try:
-            words: list[bytes | int] = []
-            count = 0
-            for record in read_records(append.batch, DECODED_LIMIT):
-                fields = to_fields(record)
-                if len(fields) > MOST_WORDS:
-                    text = "too many headers for a native topic"
-                    append.done(KafkaError(ErrorCode.INVALID_RECORD, text), -1, -1)
-                    return
-                words.append(len(fields))
-                words += fields
-                count += 1
+            payload, spans = record_spans(append.batch, DECODED_LIMIT)
+            if not spans:
+                append.done(KafkaError(ErrorCode.INVALID_RECORD, "a batch without records"), -1, -1)
+                return
+            layout, words = to_words(payload, spans, MOST_WORDS)
         except CorruptBatch as fault:
             append.done(KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)), -1, -1)
             return
-        if count != header.record_count:
-            text = f"{count} records, not {header.record_count}"
+        except TooManyWords:
+            text = "too many headers for a native topic"
             append.done(KafkaError(ErrorCode.INVALID_RECORD, text), -1, -1)
             return
         least = self.numbering.id_at(self.end)
@@ -284,7 +278,7 @@ class NativeLog:
         self._host.native.append(
             self.key,
             self.base,
-            [most, *least, *who, count, *words],
+            [most, *least, *who, len(spans), layout, *words],
             lambda outcome: self._appended(append, outcome),
         )
 
