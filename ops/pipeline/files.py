@@ -170,9 +170,10 @@ def file_schema(table: str) -> Any:
 class Writer:
     """The files of one table that a task writes: one at a time for each topic and day."""
 
-    def __init__(self, root: Path, table: str) -> None:
+    def __init__(self, root: Path, table: str, prefix: str = "") -> None:
         self._root = root / table
         self._table = table
+        self._prefix = prefix
         self._open: dict[tuple[str, int], _File] = {}
         self._buffered = 0
         self._done: list[NewFile] = []
@@ -185,7 +186,7 @@ class Writer:
         key = topic, day
         file = self._open.get(key)
         if file is None:
-            file = self._open[key] = _File(self._root, self._table, topic, day)
+            file = self._open[key] = _File(self._root, self._table, topic, day, self._prefix)
         self._buffered += file.add(rows)
         if file.buffered >= _ROW_GROUP_BYTES:
             self._buffered -= file.flush()
@@ -209,10 +210,10 @@ class Writer:
 
 
 class _File:
-    def __init__(self, root: Path, table: str, topic: str, day: int) -> None:
+    def __init__(self, root: Path, table: str, topic: str, day: int, prefix: str) -> None:
         date = datetime.date(1970, 1, 1) + datetime.timedelta(days=day)
         self._values = {"topic": topic, "date": date.isoformat()}
-        self._name = f"topic={topic}/date={date.isoformat()}/{uuid.uuid4()}.parquet"
+        self._name = f"topic={topic}/date={date.isoformat()}/{prefix}{uuid.uuid4()}.parquet"
         self._table = table
         self._path = root / self._name
         self._path.parent.mkdir(parents=True, exist_ok=True)
