@@ -1,0 +1,173 @@
+"""Records that prove themselves, and the check of a partition as it is read.
+
+Every value says which producer wrote it, the record's number among those of this producer in this
+partition, and ends with a checksum of all before it:
+
+    "MLDU", producer 8 bytes, number int64, due at int64 (us since 1970), filler, crc32 4 bytes
+
+A producer whose request had an unknown outcome, and may not repeat it, goes on under a new name: so
+the numbers of one name have no holes and nothing twice, whatever the guarantees asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.wire.batch import Buffer, CorruptBatch, checksum, read_header, split_batches
+from broker.wire.records import Record, build_batch, read_records
+
+MAGIC = b"MLDU"
+_STAMP = struct.Struct(">4s8sqq")
+_CRC = struct.Struct(">I")
+SMALLEST = _STAMP.size + _CRC.size
+NAME_BYTES = 8
+DECODED_LIMIT = 64 << 20
+_POOL = os.urandom(1 << 15).hex().encode()  # compresses to about a half, as texts do
+
+
+class Stamp(NamedTuple):
+    producer: bytes
+    number: int
+    due_us: int
+
+
+def new_name() -> bytes:
+    return os.urandom(NAME_BYTES)
+
+
+def stamped_value(stamp: Stamp, size: int) -> bytes:
+    """A value of `size` bytes, or of the smallest size there is."""
+    filler = max(size - SMALLEST, 0)
+    at = stamp.number * 61 % (len(_POOL) // 2)
+    body = _STAMP.pack(MAGIC, *stamp) + (_POOL[at : at + filler]).ljust(filler, b".")
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def read_stamp(value: bytes | None) -> Stamp | None:
+    """None: damaged, or not a record of a load test."""
+    if value is None or len(value) < SMALLEST or value[:4] != MAGIC:
+        return None
+    if zlib.crc32(memoryview(value)[: -_CRC.size]) != _CRC.unpack_from(value, len(value) - 4)[0]:
+        return None
+    _, producer, number, due_us = _STAMP.unpack_from(value)
+    return Stamp(producer, number, due_us)
+
+
+class Sequence(NamedTuple):
+    """An idempotent producer's place: its id, epoch, and the number of its next record."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    base: int = -1
+
+
+def stamped_batch(
+    name: bytes,
+    first: int,
+    count: int,
+    record_bytes: int,
+    due_us: int,
+    codec: int = 0,
+    sequence: Sequence | None = None,
+) -> bytes:
+    """A batch of `count` records, numbered from `first` on."""
+    if sequence is None:
+        sequence = Sequence()
+    records = [
+        Record(
+            offset,
+            due_us // 1000,
+            None,
+            stamped_value(Stamp(name, first + offset, due_us), record_bytes),
+        )
+        for offset in range(count)
+    ]
+    return bytes(
+        build_batch(
+            records,
+            base_offset=0,
+            last_offset=count - 1,
+            codec=codec,
+            producer_id=sequence.producer_id,
+            producer_epoch=sequence.epoch,
+            base_sequence=sequence.base,
+        )
+    )
+
+
+class PartitionCheck:
+    """Fed with what fetches of one partition return, in their order; tells what is wrong with it.
+
+    From the start of a log (offset 0) every producer has to begin with its first record; from
+    anywhere else a producer's numbering is known once one of its records was seen.
+    """
+
+    def __init__(self, place: str, position: int) -> None:
+        self._place = place
+        self._from_start = position == 0
+        self._next_number: dict[bytes, int] = {}
+        self.position = position
+        self.records = 0
+        self.last: Stamp | None = None
+
+    def feed(self, blob: Buffer) -> list[str]:
+        """What is lost, duplicated, reordered or damaged in it; empty when all is well."""
+        try:
+            return [fault for batch in split_batches(blob) for fault in self._batch(batch)]
+        except CorruptBatch as fault:
+            return [f"damaged: {self._place} at offset {self.position}: {fault}"]
+
+    def _batch(self, batch: memoryview) -> Iterator[str]:
+        header = read_header(batch)
+        if header.next_offset <= self.position:
+            yield (
+                f"duplicated: {self._place} offsets {header.base_offset}-"
+                f"{header.next_offset - 1} again, at {self.position}"
+            )
+            return
+        if header.base_offset > self.position:
+            yield (
+                f"lost: {self._place} offsets {self.position}-{header.base_offset - 1} are missing"
+            )
+            self.position = header.base_offset
+        if checksum(batch) != header.crc:
+            yield f"damaged: {self._place} batch at {header.base_offset} has another checksum"
+            self.position = header.next_offset
+            return
+        for record in read_records(batch, DECODED_LIMIT):
+            if record.offset < self.position:
+                continue  # before the offset asked for: fetches return whole batches
+            yield from self._record(record)
+        if self.position != header.next_offset:
+            yield (
+                f"lost: {self._place} offsets {self.position}-{header.next_offset - 1} "
+                "are missing inside a batch"
+            )
+            self.position = header.next_offset
+
+    def _record(self, record: Record) -> Iterator[str]:
+        if record.offset != self.position:
+            yield (
+                f"lost: {self._place} offsets {self.position}-{record.offset - 1} "
+                "are missing inside a batch"
+            )
+        self.position = record.offset + 1
+        self.records += 1
+        stamp = read_stamp(record.value)
+        if stamp is None:
+            yield f"damaged: {self._place} record at {record.offset} fails its checksum"
+            return
+        self.last = stamp
+        expected = self._next_number.get(stamp.producer, 0 if self._from_start else stamp.number)
+        self._next_number[stamp.producer] = max(expected, stamp.number + 1)
+        if stamp.number == expected:
+            return
+        who = f"{self._place} offset {record.offset}, producer {stamp.producer.hex()}"
+        if stamp.number > expected:
+            yield f"lost: {who}: records {expected}-{stamp.number - 1} are missing"
+        else:
+            yield f"duplicated or reordered: {who}: record {stamp.number} after {expected - 1}"

@@ -1,0 +1,188 @@
+"""A minimal client: one blocking connection that comes back by itself, and tells each request.
+
+Versions are agreed with the broker (ApiVersions), at most the ones in VERSIONS: the last that name
+topics by name, in the form every broker of these days speaks. Every request is told to `report`,
+with the time since it was due, the size of the answer, and what was wrong with it.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.wire.apis import APIS, Api
+from broker.wire.frame import LENGTH, read_response, request_frame
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.primitives import MalformedMessage
+from broker.wire.schema import Message
+
+TIMEOUT_S = 70.0  # longer than a rebalance may take
+API_VERSIONS = APIS[18]
+VERSIONS = {
+    "Produce": 9,
+    "Fetch": 12,
+    "ListOffsets": 6,
+    "Metadata": 9,
+    "OffsetCommit": 8,
+    "OffsetFetch": 7,
+    "FindCoordinator": 3,
+    "JoinGroup": 7,
+    "Heartbeat": 4,
+    "LeaveGroup": 4,
+    "SyncGroup": 5,
+    "DescribeGroups": 5,
+    "ListGroups": 4,
+    "CreateTopics": 5,
+    "InitProducerId": 4,
+    "DescribeConfigs": 4,
+    "DescribeCluster": 0,
+}
+
+Address = tuple[str, int]
+# API, seconds since it was due, bytes of the answer, what went wrong
+Report = Callable[[str, float, int, Exception | None], None]
+CodeOf = Callable[[Any], int]
+
+_BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
+
+
+class Refused(RuntimeError):
+    """The broker answered with an error code."""
+
+    def __init__(self, api: str, code: int) -> None:
+        super().__init__(f"{api}: {error_name(code)}")
+        self.code = code
+
+
+def error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def top_level(answer: Any) -> int:
+    code: int = answer.error_code
+    return code
+
+
+class Wire:
+    """One connection, made when it is needed. Raises OSError, MalformedMessage, Refused."""
+
+    def __init__(
+        self, address: Address, client_id: str, report: Report, timeout: float = TIMEOUT_S
+    ) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._report = report
+        self._timeout = timeout
+        self._socket: socket.socket | None = None
+        self._highest: dict[int, int] = {}
+        self._correlation = 0
+
+    def call(
+        self,
+        request: Message,
+        code_of: CodeOf | None = None,
+        *,
+        due: float | None = None,
+        fine: Collection[int] = (),
+    ) -> Any:
+        """The answer. An error code other than those in `fine` is reported, and raised."""
+        api = _BY_REQUEST[type(request)]
+        began = time.perf_counter() if due is None else due
+        size = 0
+        try:
+            size, answer = self._exchange(api, request)
+            code = 0 if code_of is None else code_of(answer)
+            if code and code not in fine:
+                raise Refused(api.name, code)
+        except (OSError, MalformedMessage) as fault:
+            self.close()
+            self._report(api.name, time.perf_counter() - began, size, fault)
+            raise
+        except Refused as fault:
+            self._report(api.name, time.perf_counter() - began, size, fault)
+            raise
+        except BaseException:  # killed while it waits: what comes next on it is another's answer
+            self.close()
+            raise
+        self._report(api.name, time.perf_counter() - began, size, None)
+        return answer
+
+    def send(self, request: Message, *, due: float) -> None:
+        """A request without an answer: Produce with acks=0."""
+        api = _BY_REQUEST[type(request)]
+        try:
+            self._open().sendall(self._frame(api, request))
+        except OSError as fault:
+            self.close()
+            self._report(api.name, time.perf_counter() - due, 0, fault)
+            raise
+        except BaseException:
+            self.close()
+            raise
+        self._report(api.name, time.perf_counter() - due, 0, None)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _exchange(self, api: Api, request: Message) -> tuple[int, Any]:
+        connection = self._open()
+        connection.sendall(self._frame(api, request))
+        return self._answer(connection, api, self._version(api))
+
+    def _frame(self, api: Api, request: Message) -> bytes:
+        self._correlation += 1
+        version = self._version(api)
+        return request_frame(api, version, self._correlation, self._client_id, request)
+
+    def _version(self, api: Api) -> int:
+        known = min(VERSIONS[api.name], self._highest.get(api.key, VERSIONS[api.name]))
+        return known if api is not API_VERSIONS else 0
+
+    def _answer(self, connection: socket.socket, api: Api, version: int) -> tuple[int, Any]:
+        (size,) = LENGTH.unpack(_receive(connection, LENGTH.size))
+        correlation, answer = read_response(api, version, _receive(connection, size))
+        if correlation != self._correlation:
+            raise MalformedMessage(f"reply {correlation} to request {self._correlation}")
+        return size, answer
+
+    def _open(self) -> socket.socket:
+        if self._socket is None:
+            made = socket.create_connection(self.address, self._timeout)
+            try:
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._greet(made)
+            except BaseException:
+                made.close()
+                raise
+            self._socket = made
+        return self._socket
+
+    def _greet(self, connection: socket.socket) -> None:
+        began = time.perf_counter()
+        self._correlation += 1
+        frame = request_frame(
+            API_VERSIONS, 0, self._correlation, self._client_id, ApiVersionsRequest()
+        )
+        connection.sendall(frame)
+        size, answer = self._answer(connection, API_VERSIONS, 0)
+        self._report(API_VERSIONS.name, time.perf_counter() - began, size, None)
+        self._highest = {told.api_key: told.max_version for told in answer.api_keys}
+
+
+def _receive(connection: socket.socket, size: int) -> bytearray:
+    got = bytearray(size)
+    view, at = memoryview(got), 0
+    while at < size:
+        count = connection.recv_into(view[at:])
+        if not count:
+            raise ConnectionError("the broker closed the connection")
+        at += count
+    return got
