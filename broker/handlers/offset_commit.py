@@ -107,7 +107,7 @@ def _acknowledge_native(
         if topic is not None and topic.native:
             log = broker.logs.get(topic, place.partition)
             assert isinstance(log, NativeLog)
-            last = log.numbering.id_at(committed.offset).before
+            last = log.numbering.start_at(committed.offset).first.before
             broker.store.native.acknowledge(log.key, group_id, bytes(last))
 
 

@@ -95,13 +95,16 @@ async def _ask_redis(
         assert isinstance(log, NativeLog)
         try:
             facts = await broker.store.native.group_facts(log.key, group_id)
+            if facts is not None:
+                await log.current()
         except StoreFault:
             answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             continue
         if facts is not None and facts.oldest_pending is not None:
-            answer.committed_offset = log.numbering.natural(parse(facts.oldest_pending))
+            answer.committed_offset = log.numbering.offset_from(parse(facts.oldest_pending))
         elif facts is not None:
-            answer.committed_offset = log.numbering.end_after(parse(facts.last_delivered))
+            last = parse(facts.last_delivered)
+            answer.committed_offset = log.numbering.offset_behind(last) if last != (0, 0) else 0
 
 
 def _partitions(

@@ -24,15 +24,15 @@ TRIM_STEP = 1000
 SURVEY_STEP = 2_000
 
 RawEntries = list[tuple[bytes, list[bytes]]]
-EntriesDone = Callable[[RawEntries | StoreFault], None]
+EntriesDone = Callable[[int | StoreFault, RawEntries | StoreFault], None]
 
 
 class Bounds(NamedTuple):
     length: int
     first: bytes  # id of the first entry; empty when there is none
     last: bytes  # the last id ever
-    added: int  # entries ever; -1 when the store does not know
     marks: int
+    start: int  # nothing below this offset, as far as it was us who removed it
 
 
 class GroupFacts(NamedTuple):
@@ -42,6 +42,12 @@ class GroupFacts(NamedTuple):
     oldest_pending: bytes | None
 
 
+class Expected(NamedTuple):
+    first: bytes | None  # the id of the first entry from the wanted one on
+    marks: int
+
+
+GroupReadDone = Callable[[RawEntries | StoreFault, Expected | StoreFault], None]
 AppendDone = Callable[[tuple[bytes, ...] | StoreFault], None]
 BoundsDone = Callable[[Bounds | StoreFault], None]
 
@@ -75,6 +81,11 @@ class NativeStreams:
             await self._call("FUNCTION", "LOAD", "REPLACE", text)
             self._loaded = True
 
+    def _hinted(self, reply: Any) -> None:
+        """Losing one costs a second delivery, which is allowed."""
+        if isinstance(self._noticed(reply), StoreFault):
+            log.warning("a group's position could not be set: %s", reply)
+
     def _noticed(self, reply: Any) -> Any:
         """A store that was emptied has lost the library: the next one to need it loads it."""
         if _is_unknown_function(reply):
@@ -102,8 +113,12 @@ class NativeStreams:
         await self.ensure_library()
         kind: bytes = await self._call("TYPE", stream)
         if kind == b"none":
-            await self._call("XGROUP", "CREATE", stream, "moldau-create", "$", "MKSTREAM")
-            await self._call("XGROUP", "DESTROY", stream, "moldau-create")
+            try:
+                await self._call("XGROUP", "CREATE", stream, "moldau-create", "$", "MKSTREAM")
+            except StoreRefused as fault:
+                if not is_busy_group(fault):  # somebody else creates it at this moment
+                    raise
+            await self.destroy_group(stream, "moldau-create")
         elif kind != b"stream":
             raise _no_stream(stream, kind)
         await self._call("HSETNX", keys.state(base), "native", 1)
@@ -146,15 +161,23 @@ class NativeStreams:
     def bounds(self, stream: bytes, base: bytes, done: BoundsDone) -> None:
         def finish(reply: Any) -> None:
             self._noticed(reply)
-            done(reply if isinstance(reply, StoreFault) else Bounds(*reply))
+            if isinstance(reply, StoreFault):
+                done(reply)
+            else:
+                length, first, last, marks, start = reply
+                done(Bounds(length, first, last, marks, int(start)))
 
-        words = ("FCALL_RO", "moldau_bounds", 2, stream, keys.marks(base))
+        words = ("FCALL_RO", "moldau_bounds", 3, stream, keys.marks(base), keys.state(base))
         self._reads.send((command(*words),), finish)
 
-    def read(self, stream: bytes, first: bytes, count: int, done: EntriesDone) -> None:
-        def finish(reply: Any) -> None:
-            done(reply if isinstance(reply, StoreFault) else _entries(reply))
+    def read(self, stream: bytes, base: bytes, first: bytes, count: int, done: EntriesDone) -> None:
+        """Entries, and how many marks there are: without all of them `first` may be wrong."""
+        marks: list[Any] = []
 
+        def finish(reply: Any) -> None:
+            done(marks[0], reply if isinstance(reply, StoreFault) else _entries(reply))
+
+        self._reads.send((command("ZCARD", keys.marks(base)),), marks.append)
         self._reads.send((command("XRANGE", stream, first, "+", "COUNT", count),), finish)
 
     async def entries(self, stream: bytes, first: bytes, count: int) -> RawEntries:
@@ -164,6 +187,15 @@ class NativeStreams:
     async def newest(self, stream: bytes, count: int) -> RawEntries:
         words = ("XREVRANGE", stream, "+", "-", "COUNT", count)
         return _entries(await within(CONTROL_TIMEOUT, self._reads.call(*words)))
+
+    async def last_before(self, stream: bytes, entry_id: bytes) -> bytes | None:
+        """The id of the last entry below an id."""
+        words = ("XREVRANGE", stream, b"(" + entry_id, "-", "COUNT", 1)
+        found = _entries(await within(CONTROL_TIMEOUT, self._reads.call(*words)))
+        return found[0][0] if found else None
+
+    async def set_start(self, base: bytes, offset: int) -> None:
+        await self._call("HSET", keys.state(base), "start", offset)
 
     async def memory(self, stream: bytes) -> int:
         """Bytes the stream takes in the store, about."""
@@ -203,30 +235,35 @@ class NativeStreams:
     def read_group(
         self,
         stream: bytes,
+        base: bytes,
         group: str,
         member: str,
         first: bytes,
         count: int,
-        done: Callable[[bytes | StoreFault | None, RawEntries | StoreFault], None],
+        done: GroupReadDone,
     ) -> None:
-        """XREADGROUP, and which entry should have come first if `first` is what is wanted."""
-        expected: list[Any] = []
+        """XREADGROUP, and what should have come first if `first` is what is wanted.
+
+        That is asked afterwards: whoever adds entries in between adds them behind those read.
+        """
+        got: list[Any] = []
 
         def finish(reply: Any) -> None:
-            if isinstance(reply, StoreFault):
-                done(expected[0], reply)
-            else:
-                done(expected[0], _entries(reply[0][1]) if reply else [])
+            self._noticed(reply)
+            read = got[0]
+            if not isinstance(read, StoreFault):
+                read = _entries(read[0][1]) if read else []
+            done(read, reply if isinstance(reply, StoreFault) else Expected(*reply))
 
-        words = ("FCALL_RO", "moldau_first_from", 1, stream, first)
-        self._reads.send((command(*words),), lambda got: expected.append(self._noticed(got)))
-        read = ("XREADGROUP", "GROUP", group, member, "COUNT", count, "STREAMS", stream, ">")
-        self._reads.send((command(*read),), finish)
+        words = ("XREADGROUP", "GROUP", group, member, "COUNT", count, "STREAMS", stream, ">")
+        self._reads.send((command(*words),), got.append)
+        check = ("FCALL_RO", "moldau_first_from", 2, stream, keys.marks(base), first)
+        self._reads.send((command(*check),), finish)
 
     def give_back(self, stream: bytes, group: str, after: bytes, ids: Sequence[bytes]) -> None:
         """Entries that were read and are not delivered after all: as if they had not been."""
-        self._reads.send((command("XGROUP", "SETID", stream, group, after),), _ignore)
-        self._reads.send((command("XACK", stream, group, *ids),), _ignore)
+        packed = command("FCALL", "moldau_give_back", 1, stream, group, after, *ids)
+        self._reads.send((packed,), self._hinted)
 
     def acknowledge(self, stream: bytes, group: str, last: bytes) -> None:
         """Everything pending up to an id; goes out with what else this turn writes for groups."""
@@ -343,8 +380,5 @@ def _no_stream(key: bytes, kind: bytes) -> KafkaError:
 
 
 def _entries(reply: list[Any]) -> RawEntries:
-    return [(entry_id, fields) for entry_id, fields in reply if fields is not None]
-
-
-def _ignore(reply: Any) -> None:
-    """A hint: losing one costs a second delivery, which is allowed."""
+    entries: RawEntries = reply  # pairs, as lists: nobody minds, and a copy would cost
+    return entries

@@ -169,12 +169,13 @@ local function append(keys, args)
     return { 'OK', text(first_ms), text(first_seq) }
 end
 
--- KEYS: stream, marks. {length, first id, last id ever, entries ever added, number of marks}
+-- KEYS: stream, marks, state. {length, first id, last id ever, number of marks, start offset}
 local function bounds(keys)
     local marks = redis.call('ZCARD', keys[2])
+    local start = redis.call('HGET', keys[3], 'start') or '0'
     local info = redis.pcall('XINFO', 'STREAM', keys[1])
     if info.err then
-        return { 0, '', '0-0', 0, marks }
+        return { 0, '', '0-0', marks, start }
     end
     local found = facts(info)
     local first = found['first-entry']
@@ -182,15 +183,34 @@ local function bounds(keys)
         found['length'],
         first and first[1] or '',
         found['last-generated-id'],
-        found['entries-added'] or 0,
         marks,
+        start,
     }
 end
 
--- KEYS: stream. ARGV: id. The id of the first entry there or after it.
+-- KEYS: stream, marks. ARGV: id. {the id of the first entry there or after it, number of marks}
 local function first_from(keys, args)
     local found = redis.call('XRANGE', keys[1], args[1], '+', 'COUNT', 1)
-    return found[1] and found[1][1] or false
+    return { found[1] and found[1][1] or false, redis.call('ZCARD', keys[2]) }
+end
+
+-- KEYS: stream. ARGV: group, the last id that stays delivered, the ids behind it. As if those had
+-- not been read. A position that is set loses how many entries it is behind, so that is set too.
+local function give_back(keys, args)
+    local stream, group, surplus = keys[1], args[1], #args - 2
+    for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+        local found = facts(one)
+        if found['name'] == group then
+            local move = { 'XGROUP', 'SETID', stream, group, args[2] }
+            local read = found['entries-read']
+            if read and read >= surplus then
+                move[6], move[7] = 'ENTRIESREAD', text(read - surplus)
+            end
+            redis.call(unpack(move))
+            return redis.call('XACK', stream, group, unpack(args, 3))
+        end
+    end
+    return 0
 end
 
 -- KEYS: stream. ARGV: group, id. Acknowledge all that is pending up to the id; how many.
@@ -290,6 +310,7 @@ end
 redis.register_function('moldau_append', append)
 redis.register_function{ function_name = 'moldau_bounds', callback = bounds, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'moldau_first_from', callback = first_from, flags = { 'no-writes' } }
+redis.register_function('moldau_give_back', give_back)
 redis.register_function('moldau_acknowledge', acknowledge)
 redis.register_function('moldau_take_over', take_over)
 redis.register_function('moldau_remove_consumers', remove_consumers)

@@ -109,7 +109,7 @@ def from_fields(fields: Sequence[bytes], value_field: bytes | None = None) -> Co
         elif name == KEY:
             key = content
         elif name == TIMESTAMP:
-            timestamp = _milliseconds(content)
+            timestamp = milliseconds(content)
             foreign = foreign or timestamp is None
         elif name.startswith(HEADER):
             headers.append((name[len(HEADER) :].decode("utf-8", "replace"), content))
@@ -125,7 +125,7 @@ def from_fields(fields: Sequence[bytes], value_field: bytes | None = None) -> Co
     return Content(timestamp, key, value, packed)
 
 
-def _milliseconds(content: bytes) -> int | None:
+def milliseconds(content: bytes) -> int | None:
     """Somebody's `timestamp` may be anything."""
     if content.isdigit() and len(content) < 19:
         return int(content)

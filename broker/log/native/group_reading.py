@@ -14,13 +14,18 @@ import logging
 from typing import Any
 
 from broker.errors import StoreFault
-from broker.log.native.batching import numbered
-from broker.log.native.ids import Run, parse
-from broker.log.native.log import NativeLog, fitting, parsed_entries
+from broker.log.native.batching import to_batches
+from broker.log.native.ids import parse
+from broker.log.native.log import NativeLog
 from broker.log.native.members import Owner
 from broker.log.reading import ReadDone
-from broker.store.native import NativeStreams, RawEntries, is_busy_group, is_no_group
-from broker.wire.records import Record
+from broker.store.native import (
+    Expected,
+    NativeStreams,
+    RawEntries,
+    is_busy_group,
+    is_no_group,
+)
 
 log = logging.getLogger("moldau.log")
 
@@ -37,9 +42,8 @@ class GroupReading:
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
         """As the log's own, and marked as read in Redis."""
-        run = self._log.numbering.start_at(offset)
-        if self._busy or run.first != self._log.numbering.id_at(offset):
-            # Two fetches at once, or offsets that are not by id: right all the same, unmarked.
+        if self._busy:
+            # Two fetches at once: right all the same, unmarked.
             self._log.read_store(offset, limit, at_least_one=at_least_one, done=done)
             return
         self._busy = True
@@ -72,7 +76,7 @@ class _Read:
         self._native = native
         self._group, self._member = reading.owner
         self._offset = offset
-        self._first = found.numbering.id_at(offset)
+        self._first = found.numbering.start_at(offset).first
         self._limit = limit
         self._at_least_one = at_least_one
         self._done = done
@@ -137,10 +141,17 @@ class _Read:
 
     def _read(self) -> None:
         count = self._log.count_for(self._limit)
-        first = bytes(self._first)
-        self._native.read_group(self._log.key, self._group, self._member, first, count, self._got)
+        self._native.read_group(
+            self._log.key,
+            self._log.base,
+            self._group,
+            self._member,
+            bytes(self._first),
+            count,
+            self._got,
+        )
 
-    def _got(self, expected: bytes | StoreFault | None, entries: RawEntries | StoreFault) -> None:
+    def _got(self, entries: RawEntries | StoreFault, expected: Expected | StoreFault) -> None:
         if is_no_group(entries) and not self._made:
             self._make_group()
             return
@@ -150,31 +161,35 @@ class _Read:
         if isinstance(expected, StoreFault):
             self._fail(expected)
             return
-        if expected != (entries[0][0] if entries else None):
+        if expected.marks > len(self._log.numbering.noted):
+            self._log.learn_marks(self._marks_learned)
+        elif expected.first != (entries[0][0] if entries else None):
             if self._moved:
                 # Somebody else moves it as well, at this very moment. Deliver, and mark nothing.
                 log.warning("%r: group %s is read by others too", self._log, self._group)
                 self._plain()
             else:
                 self._move()
-            return
-        self._deliver(entries)
+        else:
+            self._deliver(entries)
+
+    def _marks_learned(self, fault: StoreFault | None) -> None:
+        if fault is not None:
+            self._fail(fault)
+        else:
+            self._first = self._log.numbering.start_at(self._offset).first
+            self._move()
 
     def _deliver(self, entries: RawEntries) -> None:
-        numbering = self._log.numbering
-        run = Run(numbering, self._first, self._offset - 1, self._offset, moved=False)
-        records = numbered(parsed_entries(entries), run, self._log.value_field)
-        kept = fitting(records, self._limit, at_least_one=self._at_least_one)
-        if len(kept) < len(records):
-            # As many entries as records: none is before the offset, that was checked.
-            surplus = [raw for raw, _ in entries[len(kept) :]]
-            last = entries[len(kept) - 1][0] if kept else bytes(self._first.before)
+        run = self._log.numbering.start_at(self._offset)
+        field, one = self._log.value_field, self._at_least_one
+        found = to_batches(entries, run, field, self._limit, at_least_one=one)
+        if found.taken < len(entries):
+            surplus = [raw for raw, _ in entries[found.taken :]]
+            last = entries[found.taken - 1][0] if found.taken else bytes(self._first.before)
             self._native.give_back(self._log.key, self._group, last, surplus)
-        self._finish(run, kept)
-
-    def _finish(self, run: Run, records: list[Record]) -> None:
-        self._reading.finished(records[-1].offset + 1 if records else self._offset)
-        self._log.deliver(run, records, self._done)
+        self._reading.finished(found.last_offset + 1 if found.taken else self._offset)
+        self._log.deliver(run, found, self._done)
 
     def _plain(self) -> None:
         self._reading.finished(None)

@@ -1,19 +1,21 @@
 """Stream ids and offsets of native topics: `offset = (ms << bits) | seq`. Pure.
 
 An id whose sequence does not fit the bits (a Redis application wrote many entries in one
-millisecond, or chose its ids itself) is still delivered: it stands at the last offset of its
-millisecond or, where that is taken, right after the entry before it; entries behind it move up as
-long as there is no room. Where that begins and ends is noted beside the stream (`Mark`), so that
-any such offset is found again; a stream whose ids fit has no marks and costs nothing.
+millisecond, or chose its ids itself) is still delivered: it stands where its sequence says, which
+is among the offsets of the milliseconds after it, and entries behind it move up as long as there
+is no room. Such offsets are noted beside the stream (`Mark`), one for each millisecond they are in,
+so that each is found again whatever was removed meanwhile; a stream whose ids fit has no marks and
+costs nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_SEQUENCE = (1 << 64) - 1
-MARK_EVERY = 512  # entries that moved up: so many are read in vain to find an offset among them
+MISFIT_BITS = 6  # by so many more than the bits a sequence may be too large and still say where
 
 
 class Id(NamedTuple):
@@ -41,11 +43,15 @@ def parse(raw: bytes) -> Id:
 
 
 class Mark(NamedTuple):
-    """From this entry on offsets are not what ids say; at an `end`, they are again."""
+    """The offset of an entry, and so of those behind it in its millisecond, where that is not what
+    ids say. At an `end` it is again."""
 
     offset: int
     id: Id
     is_end: bool
+
+    def offset_of(self, entry_id: Id) -> int:
+        return self.offset + entry_id.seq - self.id.seq
 
     def __bytes__(self) -> bytes:
         # Padded, so that the store's lexical order is the order of offsets.
@@ -63,72 +69,140 @@ class Numbering:
     def __init__(self, bits: int) -> None:
         self.bits = bits
         self._mask = (1 << bits) - 1
-        self.marks: list[Mark] = []
+        self._widest = (1 << bits + MISFIT_BITS) - 1
+        self.noted: set[Mark] = set()
+        self.marks: list[Mark] = []  # of those noted the ones that count, by offset and so by id
 
     def fits(self, entry_id: Id) -> bool:
         return entry_id.seq <= self._mask
 
     def natural(self, entry_id: Id) -> int:
-        """The offset an id stands for; of one that does not fit, the last of its millisecond."""
-        return (entry_id.ms << self.bits) + min(entry_id.seq, self._mask)
+        """The offset an id stands for, if the entries before it leave it free."""
+        return (entry_id.ms << self.bits) + min(entry_id.seq, self._widest)
 
     def id_at(self, offset: int) -> Id:
         return Id(offset >> self.bits, offset & self._mask)
+
+    def mark_of(self, entry_id: Id) -> Mark | None:
+        """The mark that says the offset of an entry."""
+        index = bisect_right(self.marks, entry_id, key=lambda mark: mark.id)
+        mark = self.marks[index - 1] if index else None
+        return mark if mark is not None and self.covers(mark, entry_id) else None
+
+    def covers(self, mark: Mark, entry_id: Id) -> bool:
+        """Does a mark at or before an entry say its offset?"""
+        near = mark.id.ms == entry_id.ms and entry_id.seq - mark.id.seq <= self._widest
+        return near and not mark.is_end
+
+    def offset_of(self, entry_id: Id) -> int:
+        """The offset of an entry as far as it is known."""
+        mark = self.mark_of(entry_id)
+        return self.natural(entry_id) if mark is None else mark.offset_of(entry_id)
+
+    def offset_from(self, entry_id: Id) -> int:
+        """An offset from which an entry is read: its own or, where that is not noted, one before
+        it, but of the same millisecond."""
+        if self.fits(entry_id) or self.mark_of(entry_id) is not None:
+            return self.offset_of(entry_id)
+        return (entry_id.ms << self.bits) + self._mask
+
+    def offset_behind(self, entry_id: Id) -> int:
+        """An offset from which everything behind an entry is read."""
+        if self.fits(entry_id) or self.mark_of(entry_id) is not None:
+            return self.offset_of(entry_id) + 1
+        return self.offset_from(entry_id)
 
     def end_after(self, last: Id) -> int:
         """The offset after the stream's last id."""
         if last == (0, 0):
             return 0
-        end = self.natural(last) + 1
+        end = self.offset_of(last) + 1
         if self.marks:
             end = max(end, self.marks[-1].offset + (0 if self.marks[-1].is_end else 1))
         return end
 
-    def note(self, marks: list[Mark]) -> None:
-        self.marks = sorted({*self.marks, *marks})
+    def note(self, marks: Iterable[Mark]) -> None:
+        """Several may have given offsets to the same entries from different starting points, before
+        they knew of each other. What counts is what leads to the earliest entry: nothing is left
+        out, something is perhaps read twice."""
+        self.noted.update(marks)
+        kept: list[Mark] = []
+        for mark in sorted(self.noted, reverse=True):
+            if kept and mark.offset == kept[-1].offset:
+                kept.pop()  # this one's id is smaller
+            if not kept or mark.id < kept[-1].id:
+                kept.append(mark)
+        self.marks = []
+        for mark in reversed(kept):
+            before = self.marks[-1] if self.marks else None
+            if before is None or not (
+                self.covers(before, mark.id) and before.offset_of(mark.id) >= mark.offset
+            ):
+                self.marks.append(mark)
 
     def start_at(self, offset: int) -> Run:
         """Where to read from to get everything at `offset` and above."""
         index = bisect_right(self.marks, offset, key=lambda mark: mark.offset)
-        if index and not self.marks[index - 1].is_end:
-            mark = self.marks[index - 1]
-            return Run(self, mark.id, mark.offset - 1, offset, moved=True)
-        return Run(self, self.id_at(offset), offset - 1, offset, moved=False)
+        mark = self.marks[index - 1] if index and not self.marks[index - 1].is_end else None
+        first = self.id_at(offset)
+        if mark is not None:
+            sequence = mark.id.seq + offset - mark.offset
+            fits = sequence <= MOST_SEQUENCE
+            first = Id(mark.id.ms, sequence) if fits else Id(mark.id.ms + 1, 0)
+        elif first.seq == 0 and first.ms:
+            # Whoever has read up to the last id that fits a millisecond finds those behind it.
+            first = Id(first.ms - 1, self._mask + 1)
+        if index < len(self.marks):
+            first = min(first, self.marks[index].id)  # it stands above the offset, too
+        return Run(self, first, offset, mark)
 
 
 class Run:
     """Gives the entries of a stream their offsets, from a starting point on, in order."""
 
-    def __init__(
-        self, numbering: Numbering, first: Id, last_offset: int, wanted: int, *, moved: bool
-    ) -> None:
+    def __init__(self, numbering: Numbering, first: Id, offset: int, mark: Mark | None) -> None:
         self._numbering = numbering
+        self.bits = numbering.bits
         self.first = first
-        self._last = last_offset
-        self._wanted = wanted
-        self._moved = moved
-        self._since_mark = 0
+        self._last = offset - 1
+        self._mark = mark  # under which the entry before was; None: it stood where its id says
         self.marks: list[Mark] = []  # to be noted before anybody is shown these offsets
         self.misfits = 0
 
-    def offset_of(self, entry_id: Id) -> int | None:
-        """The offset of the next entry; None for one that is before the wanted offset."""
-        numbering = self._numbering
-        natural = numbering.natural(entry_id)
-        offset = natural if natural > self._last else self._last + 1
-        if offset != natural or not numbering.fits(entry_id):
-            self._note_moved(offset, entry_id, numbering.fits(entry_id))
-        elif self._moved:
-            self._moved = False
-            self.marks.append(Mark(offset, entry_id, is_end=True))
-        self._last = offset
-        return offset if offset >= self._wanted else None
+    @property
+    def least_plain(self) -> int:
+        """From here on an id that fits stands where it says; -1: nothing is that simple.
 
-    def _note_moved(self, offset: int, entry_id: Id, fits: bool) -> None:
+        For those who have many: they may go on by themselves, and say so (`go_on`).
+        """
+        return -1 if self._mark is not None or self._numbering.marks else self._last + 1
+
+    def go_on(self, last: int) -> None:
+        self._last = last
+
+    def offset_of(self, entry_id: Id) -> int:
+        """The offset of the next entry."""
+        numbering = self._numbering
+        fits = numbering.fits(entry_id)
         if not fits:
             self.misfits += 1
-        if not self._moved or self._since_mark >= MARK_EVERY:
-            self.marks.append(Mark(offset, entry_id, is_end=False))
-            self._since_mark = 0
-        self._moved = True
-        self._since_mark += 1
+        offset = natural = numbering.natural(entry_id)
+        if fits and self._mark is None and not numbering.marks and natural > self._last:
+            self._last = natural  # as nearly always
+            return natural
+        mark = numbering.mark_of(entry_id)
+        if self._mark is not None and numbering.covers(self._mark, entry_id):
+            mark = max(mark, self._mark, key=lambda one: one.id) if mark else self._mark
+        if mark is not None and mark.offset_of(entry_id) > self._last:
+            offset = mark.offset_of(entry_id)
+        elif natural > self._last and fits:
+            if self._mark is not None:
+                self.marks.append(Mark(natural, entry_id, is_end=True))
+            mark = None
+        else:
+            offset = max(natural, self._last + 1)
+            mark = Mark(offset, entry_id, is_end=False)
+            self.marks.append(mark)
+        self._mark = mark
+        self._last = offset
+        return offset

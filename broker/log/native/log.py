@@ -17,22 +17,23 @@ from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreUnavailable
 from broker.log.flight import Append
 from broker.log.following import topic_gone
-from broker.log.native.batching import RawEntry, numbered, size_of, to_batches
+from broker.log.native.batching import Delivery, RawEntry, to_batches
 from broker.log.native.fields import TooManyWords, to_words
-from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark
+from broker.log.native.ids import Id, Mark, Numbering, Run, parse, parse_mark
 from broker.log.reading import ReadDone
 from broker.log.settling import Settled, settled
 from broker.store.native import MOST_WORDS, Bounds, NativeStreams, RawEntries
 from broker.store.streams import Streams
 from broker.wire.batch import CorruptBatch
-from broker.wire.records import Record, record_spans
+from broker.wire.records import record_spans
 from broker.wire.template import Template
 
 log = logging.getLogger("moldau.log")
 
 DECODED_LIMIT = 1 << 28
 MOST_COUNT = 2_000
-FIRST_GUESS = 512  # bytes of an entry, before any was seen
+FIRST_COUNT = 32  # of entries, before any was seen: they may be large
+FIRST_GUESS = 512  # bytes of one, until then
 
 
 class NativeHost(Protocol):
@@ -81,7 +82,7 @@ class NativeLog:
         self.is_loaded = False
         self.is_gone = False
         self.readings: dict[str, Any] = {}  # by group: GroupReading, of members this worker serves
-        self._average = FIRST_GUESS
+        self._average = 0  # bytes of an entry, of late; 0: none was seen
         self._asking: list[Settled] = []  # told when the answer is here
         self._ask_next: list[Settled] = []  # came later: what is out may miss what they know of
         self.misfits = 0
@@ -129,9 +130,9 @@ class NativeLog:
         try:
             await self._host.native.ensure_library()
             bounds = await self._bounds()
-            if bounds.marks != len(self.numbering.marks):
-                found = await self._host.native.marks(self.base)
-                self.numbering.note([parse_mark(raw) for raw in found])
+            if bounds.marks != len(self.numbering.noted):
+                await self._load_marks()
+            await self._mark_last(parse(bounds.last))
             self._learn(bounds)
         except StoreFault as failure:
             fault = failure
@@ -160,16 +161,27 @@ class NativeLog:
         self._host.native.bounds(self.key, self.base, finish)
         return await future
 
+    async def _load_marks(self) -> None:
+        found = await self._host.native.marks(self.base)
+        self.numbering.note([parse_mark(raw) for raw in found])
+
+    async def _mark_last(self, last: Id) -> None:
+        """Somebody may begin at the end: what comes next is found from there."""
+        numbering = self.numbering
+        if not numbering.fits(last) and numbering.mark_of(last) is None:
+            mark = Mark(numbering.natural(last), last, is_end=False)
+            await self._host.native.add_marks(self.base, [bytes(mark)])
+            numbering.note([mark])
+
     def _learn(self, bounds: Bounds) -> None:
         end_before = self.end
         self.last_id = max(self.last_id, parse(bounds.last))
         self.end = max(self.end, self.numbering.end_after(self.last_id))
-        self.first = self.numbering.natural(parse(bounds.first)) if bounds.first else self.end
-        # Of a stream from which nothing was ever removed any offset below the first is as good.
-        self.start = 0 if bounds.length == bounds.added else self.first
+        self.first = self.numbering.offset_from(parse(bounds.first)) if bounds.first else self.end
+        self.start = bounds.start
         self.is_loaded = True
         if self.end > end_before:
-            self.state.size += self._average
+            self.state.size += self._average or FIRST_GUESS
             self.wake()
 
     def received(self, entries: RawEntries) -> None:
@@ -194,62 +206,83 @@ class NativeLog:
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
         run = self.numbering.start_at(offset)
-        self._read_from(run, run.first, limit, at_least_one, done)
 
-    def _read_from(
-        self, run: Run, first: Id, limit: int, at_least_one: bool, done: ReadDone
-    ) -> None:
-        count = self.count_for(limit)
+        def again(fault: StoreFault | None) -> None:
+            if fault is not None:
+                done(fault)
+            else:
+                self.read_store(offset, limit, at_least_one=at_least_one, done=done)
 
-        def got(entries: RawEntries | StoreFault) -> None:
+        def got(marks: int | StoreFault, entries: RawEntries | StoreFault) -> None:
             if isinstance(entries, StoreFault):
                 done(entries)
-                return
-            parsed = parsed_entries(entries)
-            records = numbered(parsed, run, self.value_field)
-            if not records and len(parsed) == count:
-                # Only such as come before the offset: see ids.py.
-                self._read_from(run, parsed[-1][0].after, limit, at_least_one, done)
-                return
-            self.deliver(run, fitting(records, limit, at_least_one=at_least_one), done)
+            elif isinstance(marks, StoreFault):
+                done(marks)
+            elif marks > len(self.numbering.noted):
+                self.learn_marks(again)
+            else:
+                found = to_batches(entries, run, self.value_field, limit, at_least_one=at_least_one)
+                self.deliver(run, found, done)
 
-        self._host.native.read(self.key, bytes(first), count, got)
+        count = self.count_for(limit)
+        self._host.native.read(self.key, self.base, bytes(run.first), count, got)
+
+    def learn_marks(self, done: Callable[[StoreFault | None], None]) -> None:
+        """Another worker has noted some: what is read without them could leave something out."""
+
+        async def learn() -> None:
+            try:
+                await self._load_marks()
+            except StoreFault as fault:
+                done(fault)
+            else:
+                done(None)
+
+        self._host.spawn(learn())
 
     def count_for(self, limit: int) -> int:
         """How many entries to ask for: about as many as fit."""
-        return max(1, min(limit // self._average + 1, MOST_COUNT))
+        if not self._average:
+            return FIRST_COUNT
+        return max(1, min(limit // self._average, MOST_COUNT))
 
-    def deliver(self, run: Run, records: list[Record], done: ReadDone) -> None:
+    def deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
         """Give records to a reader; what is odd about their offsets is noted first."""
-        if records:
-            size = sum(map(size_of, records))
-            self._average = max((self._average + size // len(records)) // 2, 1)
-            self.end = max(self.end, records[-1].offset + 1)
+        if found.taken:
+            # Rounded up, and larger ones count at once: as little as can be is read in vain.
+            now = -(-found.size // found.taken)
+            self._average = max(now, (self._average + now) // 2)
+            self.end = max(self.end, found.last_offset + 1)
         if run.misfits or run.marks:
-            self._host.spawn(self._note_and_deliver(run, records, done))
+            self._host.spawn(self._note_and_deliver(run, found, done))
         else:
-            done(list(to_batches(records)))
+            done(list(found.batches))
 
-    async def _note_and_deliver(self, run: Run, records: list[Record], done: ReadDone) -> None:
-        fresh = [mark for mark in run.marks if mark not in self.numbering.marks]
-        if fresh:
-            try:
-                await self._host.native.add_marks(self.base, map(bytes, fresh))
-            except StoreFault as fault:
-                done(fault)
-                return
-            self.numbering.note(fresh)
-            self.misfits += run.misfits
+    async def _note_and_deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
+        try:
+            await self.note(run)
+        except StoreFault as fault:
+            done(fault)
+        else:
+            done(list(found.batches))
+
+    async def note(self, run: Run) -> None:
+        """Keep what is odd about offsets, before anybody is shown them."""
+        self.misfits += run.misfits
+        fresh = [mark for mark in run.marks if mark not in self.numbering.noted]
+        if not fresh:
+            return
+        await self._host.native.add_marks(self.base, map(bytes, fresh))
+        self.numbering.note(fresh)
+        if run.misfits:
             log.warning(
-                "%r: %d entries of %s have sequences over %d bits; they are delivered with the "
-                "next free offsets (%d so far)",
+                "%r: entries of %s have sequences over %d bits; they are delivered with offsets "
+                "of later milliseconds (%d so far)",
                 self,
-                run.misfits,
                 self.key.decode("utf-8", "replace"),
                 self.numbering.bits,
                 self.misfits,
             )
-        done(list(to_batches(records)))
 
     # --- appending ---
 
@@ -341,13 +374,3 @@ class NativeLog:
 
 def parsed_entries(entries: RawEntries) -> list[RawEntry]:
     return [(parse(raw), fields) for raw, fields in entries]
-
-
-def fitting(records: list[Record], limit: int, *, at_least_one: bool) -> list[Record]:
-    """The first records that stay within a limit of bytes."""
-    size = 0
-    for index, record in enumerate(records):
-        size += size_of(record)
-        if size > limit and (index or not at_least_one):
-            return records[:index]
-    return records

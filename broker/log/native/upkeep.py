@@ -8,7 +8,7 @@ import time
 from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError
 from broker.log.native.batching import numbered
-from broker.log.native.ids import Id
+from broker.log.native.ids import Id, parse
 from broker.log.native.log import NativeLog, parsed_entries
 from broker.log.times import Found
 from broker.store.native import NativeStreams
@@ -26,7 +26,10 @@ async def enforce(
     removed = 0
     if config.retention_ms != NO_LIMIT:
         oldest = Id(max(now_ms - config.retention_ms, 0), 0)
-        removed += await native.trim_before(found.key, bytes(oldest))
+        last = await native.last_before(found.key, bytes(oldest))
+        if last is not None:
+            removed += await native.trim_before(found.key, bytes(oldest))
+            await raise_start(native, found, found.numbering.offset_behind(parse(last)))
     if config.retention_bytes != NO_LIMIT:
         size = await native.memory(found.key)
         if size > config.retention_bytes:
@@ -38,6 +41,13 @@ async def enforce(
         await native.forget_producers(found.base, silent)
     if removed:
         await found.current()
+
+
+async def raise_start(native: NativeStreams, found: NativeLog, offset: int) -> None:
+    """What Redis applications remove is not known of: of that, offsets stay good."""
+    await found.current()
+    if offset > found.start:
+        await native.set_start(found.base, offset)
 
 
 def used_ms(saved: bytes) -> int:
@@ -52,9 +62,10 @@ async def delete_records(native: NativeStreams, found: NativeLog, offset: int) -
     if not 0 <= offset <= found.end:
         text = f"offset {offset} is not in 0..{found.end}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-    await native.trim_before(found.key, bytes(found.numbering.id_at(offset)))
+    await native.trim_before(found.key, bytes(found.numbering.start_at(offset).first))
+    await raise_start(native, found, offset)
     await found.current()
-    return max(found.first, offset)
+    return found.start
 
 
 async def offset_for_timestamp(
@@ -70,6 +81,7 @@ async def offset_for_timestamp(
         entries = parsed_entries(await native.entries(found.key, bytes(at), PAGE))
         for record in numbered(entries, run, found.value_field):
             if record.timestamp >= timestamp:
+                await found.note(run)
                 return Found(record.offset, record.timestamp)
         if len(entries) < PAGE:
             return None
@@ -81,9 +93,10 @@ async def offset_of_largest_timestamp(native: NativeStreams, found: NativeLog) -
     entries = parsed_entries(await native.newest(found.key, NEWEST_LOOKED_AT))[::-1]
     if not entries:
         return None
-    run = found.numbering.start_at(found.numbering.natural(entries[0][0]))
+    run = found.numbering.start_at(found.numbering.offset_from(entries[0][0]))
     best: Found | None = None
     for record in numbered(entries, run, found.value_field):
         if best is None or record.timestamp > best.timestamp:
             best = Found(record.offset, record.timestamp)
+    await found.note(run)
     return best
