@@ -56,7 +56,8 @@ class GroupFetcher(Replayer):
         self._place = topic, partition
         self._offset = 0
         self._left_records = records
-        self._buffer = bytearray()
+        self._chunks: list[bytes] = []
+        self._missing = 0  # of the reply, as far as that is known
         self.records = 0
         self.most = 0  # records of a reply
 
@@ -79,15 +80,21 @@ class GroupFetcher(Replayer):
         super()._send(1)
 
     def _count(self, data: bytes) -> int:
-        self._buffer += data
-        if len(self._buffer) < LENGTH.size:
+        self._chunks.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
             return 0
-        (size,) = LENGTH.unpack_from(self._buffer)
-        if len(self._buffer) < LENGTH.size + size:
+        reply = b"".join(self._chunks)
+        if len(reply) < LENGTH.size:
             return 0
-        reply = bytes(self._buffer[LENGTH.size :])
-        self._buffer.clear()
-        _, response = read_response(FETCH, FETCH_VERSION, reply)
+        (size,) = LENGTH.unpack_from(reply)
+        self._missing = LENGTH.size + size - len(reply)
+        if self._missing > 0:
+            self._chunks = [reply]
+            return 0
+        self._chunks = []
+        self._missing = 0
+        _, response = read_response(FETCH, FETCH_VERSION, reply[LENGTH.size :])
         answer = cast("FetchResponse", response).responses[0].partitions[0]
         if answer.error_code:
             raise RequestFailed(f"fetch at {self._offset}: error {answer.error_code}")
