@@ -317,7 +317,7 @@ class NativeStreams:
         try:
             await self._call("XGROUP", "DESTROY", stream, group)
         except StoreRefused as fault:
-            if "must exist" not in str(fault) and "no such key" not in str(fault):
+            if "requires the key to exist" not in str(fault):
                 raise
 
     # --- who reads ---

@@ -33,10 +33,10 @@ class RedisServer:
         self.process.wait()
 
 
-def start_redis(directory: Path, *options: str) -> RedisServer:
+def start_redis(directory: Path, *options: str, program: str | None = None) -> RedisServer:
     """Start one and wait until it answers; `options` go on its command line."""
     directory.mkdir(parents=True, exist_ok=True)
-    program = shutil.which("redis-server", path=SEARCH_PATH) or str(server_binary())
+    program = program or shutil.which("redis-server", path=SEARCH_PATH) or str(server_binary())
     for _ in range(5):
         port = free_ports(1)
         words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
