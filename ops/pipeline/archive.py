@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from ops.client import ClientError, Place
 from ops.pipeline.errors import PipelineError, offsets_trimmed
@@ -27,12 +31,12 @@ from ops.pipeline.progress import Meter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("moldau.pipeline")
 
 # Smaller pieces than this are not worth a task of their own.
 LEAST_PIECE = 20_000
+LOOK_EVERY_S = 1
 _OUR_ERROR = re.compile(r"ops\.(?:pipeline\.errors|client)\.\w+: (.+)")
 
 
@@ -76,12 +80,10 @@ class Archiver:
         self._planner = Planner(self._options)
         self._meter = meter or Meter("archive")
         self._fault: ClientError | None = None
-        self._query: StreamingQuery | None = None
+        self._stop_asked = threading.Event()
 
     def run(self, *, continuous: bool) -> None:
         """Archive what is there now, or until `stop`. Raises PipelineError."""
-        from pyspark.errors import PySparkException
-
         reader = self._spark.readStream.format("moldau").options(**self._settings.options())
         writer = (
             reader.load()
@@ -93,16 +95,24 @@ class Archiver:
         else:
             writer = writer.trigger(availableNow=True)
         try:
-            self._query = writer.start()
-            self._query.awaitTermination()
+            query = writer.start()
+            while not query.awaitTermination(LOOK_EVERY_S):
+                if self._stop_asked.is_set():
+                    query.stop()
+                    break
         except PySparkException as error:
             raise self._explained(error) from error
+        except (Py4JError, OSError) as error:
+            raise PipelineError(
+                "Spark's Java process is gone; was it killed, or was there too little memory? "
+                "Run it again, it goes on where the lake ends"
+            ) from error
         finally:
             self._planner.close()
 
     def stop(self) -> None:
-        if self._query is not None:
-            self._query.stop()
+        """End soon: from a signal handler too, where Java must not be called."""
+        self._stop_asked.set()
 
     def _explained(self, error: Exception) -> ClientError:
         """Our own errors come back inside Spark's, wherever they were raised."""

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import signal
 import sys
-from types import FrameType
 
 from ops.client import ClientError
 from ops.command_line import BOOTSTRAP_ENV, DEFAULT_BOOTSTRAP, EXIT_CODES, complain
@@ -135,7 +134,7 @@ def _archive(arguments: argparse.Namespace) -> int:
     from ops.pipeline.lake import Lake, Lock
     from ops.pipeline.options import read_options
     from ops.pipeline.progress import Meter
-    from ops.pipeline.session import check_java, start_session
+    from ops.pipeline.session import check_java, session
 
     settings = Settings(
         arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV) or DEFAULT_BOOTSTRAP,
@@ -153,18 +152,11 @@ def _archive(arguments: argparse.Namespace) -> int:
     lake.create()
     with Lock(lake), Meter("archive") as meter:
         meter.say(f"starting Spark; the lake is {lake.path}")
-        spark = start_session("moldau-archive", arguments.master, plans_only=True)
-        archiver = Archiver(spark, lake, settings, meter)
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            archiver.stop()
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        try:
+        with session("moldau-archive", arguments.master, plans_only=True) as spark:
+            archiver = Archiver(spark, lake, settings, meter)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: archiver.stop())
             archiver.run(continuous=arguments.continuous)
-        finally:
-            spark.stop()
         told = meter.told()
     print(f"archived {told}")
     return 0

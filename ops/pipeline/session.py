@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from ops.pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from ops.pipeline.source import MoldauSource
 
 OLDEST_JAVA = 17
+LOGGING = Path(__file__).with_name("log4j2.properties")
 # A task is tried four times, as on a cluster: `local[*]` alone would give up at the first fault.
 DEFAULT_MASTER = "local[*,4]"
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -58,22 +63,20 @@ def start_session(
         # Workers of the same Python as this one; on a cluster it is the cluster's.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    from ops.pipeline.source import MoldauSource
-
+    java_options = [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
+    if plans_only:
+        java_options.append("-XX:TieredStopAtLevel=1")
     builder = (
         SparkSession.builder.appName(name)
         .master(chosen)
+        .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
     )
     if plans_only:
-        builder = (
-            builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-            .config("spark.sql.codegen.wholeStage", "false")
-            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        builder = builder.config("spark.sql.codegen.wholeStage", "false").config(
+            "spark.sql.codegen.factoryMode", "NO_CODEGEN"
         )
     try:
         session = builder.getOrCreate()
@@ -82,6 +85,26 @@ def start_session(
             f"no Spark session on {chosen}: {error}; is the master's address right "
             "(--master), and is Java able to start here?"
         ) from error
-    session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(MoldauSource)
     return session
+
+
+@contextmanager
+def session(
+    name: str, master: str | None = None, *, plans_only: bool = False
+) -> Iterator[SparkSession]:
+    """A session for the length of a command; what is left of it goes, even if Java is gone."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_py4j)
+    started = start_session(name, master, plans_only=plans_only)
+    try:
+        yield started
+    finally:
+        with suppress(Py4JError, OSError):
+            started.stop()
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """It logs every exception it raises, too."""
+    return "py4j" not in record.pathname

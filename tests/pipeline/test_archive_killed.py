@@ -6,98 +6,26 @@ yet of the other, files that no table knows yet, a commit that the broker was no
 
 import os
 import signal
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from ops.pipeline.lake import BATCHES, RECORDS, Lake
+from tests.support.archiving import PATIENCE_S, Archiving
 from tests.support.lakes import check_lake
-from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
+from tests.support.running import Broker
 from tests.support.spark import CODECS, create_topic, produce
 
 PARTITIONS = 3
-PATIENCE_S = 120.0
-
-
-class Archiving:
-    """`moldau pipeline archive`, as often as it is started again."""
-
-    def __init__(self, broker: Broker, lake: Lake, log: Path) -> None:
-        self._broker = broker
-        self.lake = lake
-        self._log = log
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *more: str) -> None:
-        words = ["pipeline", "archive", "--lake", str(self.lake.path), "--topic", "killed"]
-        words += ["--bootstrap", self._broker.bootstrap, "--master", "local[2,4]", *more]
-        with self._log.open("ab") as log:
-            env = {**clean_environment(), "PYSPARK_SUBMIT_ARGS": SUBMIT}
-            self.process = subprocess.Popen([*MOLDAU, *words], env=env, stdout=log, stderr=log)
-
-    def go_on(self) -> None:
-        self.start("--continuous", "--interval", "0.1", "--max-records", "600")
-
-    def finish(self) -> None:
-        """Archive what is left, to the end."""
-        self.start("--once")
-        assert self.process is not None
-        assert self.process.wait(PATIENCE_S) == 0, self.told()
-
-    def told(self) -> str:
-        return self._log.read_text(errors="replace")[-6000:]
-
-    def children(self, name: str) -> list[psutil.Process]:
-        assert self.process is not None
-        found = []
-        for one in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                if name in one.name():
-                    found.append(one)
-            except psutil.NoSuchProcess:
-                continue
-        return found
-
-    def kill(self) -> None:
-        """The driver, with -9; its Java notices by itself."""
-        assert self.process is not None
-        java = self.children("java")
-        self.process.kill()
-        self.process.wait()
-        psutil.wait_procs(java, timeout=PATIENCE_S)
-
-    def version(self, table: str) -> int:
-        """The last commit of a table."""
-        log = self.lake.table_path(table) / "_delta_log"
-        return max((int(one.stem) for one in log.glob("*.json")), default=-1)
-
-    def wait_commits(self, version: int) -> None:
-        self.wait(lambda: self.version(RECORDS) >= version, f"commit {version}")
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Look often: the moment is short."""
-
-        def holds() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, f"it ended: {self.told()}"
-            return condition()
-
-        wait_until(holds, PATIENCE_S, f"{what}\n{self.told()}")
-
-
-SUBMIT = "--driver-memory 700m pyspark-shell"
 
 
 @pytest.fixture
 def archiving(moldau: Broker, tmp_path: Path) -> Iterator[Archiving]:
-    made = Archiving(moldau, Lake(tmp_path / "lake"), tmp_path / "log")
+    made = Archiving(moldau, "killed", tmp_path)
     yield made
-    if made.process is not None and made.process.poll() is None:
-        made.kill()
+    made.end()
 
 
 class Producing(threading.Thread):
@@ -136,7 +64,7 @@ def test_killed_six_times_and_every_record_once(moldau: Broker, archiving: Archi
     producing = Producing(moldau)
     producing.start()
     try:
-        archiving.go_on()
+        archiving.start("--continuous", "--interval", "0.1", "--max-records", "600")
         archiving.wait_commits(2)
 
         # A worker of Spark, in the middle of its work: the task runs again.
@@ -155,19 +83,27 @@ def test_killed_six_times_and_every_record_once(moldau: Broker, archiving: Archi
         archiving.kill()
 
         # The driver, when tasks have written files and nothing is committed.
-        archiving.go_on()
+        archiving.start("--continuous", "--interval", "0.1", "--max-records", "600")
         archiving.wait_commits(archiving.version(RECORDS) + 1)
         files = count_files(archiving.lake)
         archiving.wait(lambda: count_files(archiving.lake) > files, "a file was written")
         archiving.kill()
 
         # Java itself; the driver then ends with a reason.
-        archiving.go_on()
+        archiving.start("--continuous", "--interval", "0.1", "--max-records", "600")
         archiving.wait_commits(archiving.version(RECORDS) + 1)
         (java,) = archiving.children("java")[:1]
         os.kill(java.pid, signal.SIGKILL)
         assert archiving.process is not None
         assert archiving.process.wait(PATIENCE_S) == 1, archiving.told()
+        assert "moldau: Spark's Java process is gone" in archiving.told()
+
+        # And asked to end, it does, without a word of complaint.
+        archiving.start("--continuous", "--interval", "0.1", "--max-records", "600")
+        archiving.wait_commits(archiving.version(RECORDS) + 1)
+        archiving.process.terminate()
+        assert archiving.process.wait(PATIENCE_S) == 0, archiving.told()
+        assert archiving.told().splitlines()[-1].startswith("archived ")
     finally:
         count = producing.end()
     archiving.finish()

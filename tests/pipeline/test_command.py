@@ -1,0 +1,143 @@
+"""`moldau pipeline`: what it teaches, and what it says before Spark is even started."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ops.pipeline import command, progress, session
+from ops.pipeline.archive import Archiver
+from ops.pipeline.errors import PipelineError
+from ops.pipeline.progress import Meter
+from tests.support.moldau_cli import Cli
+from tests.support.running import Broker, run_moldau
+
+
+def archive(*words: str, **env: str) -> str:
+    """What a refused `archive` writes to standard error: one line that names the remedy."""
+    done = run_moldau("pipeline", "archive", *words, env=env)
+    assert done.returncode == 1, done.stdout
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    return done.stderr
+
+
+def test_help_teaches() -> None:
+    listed = run_moldau("pipeline", "--help").stdout
+    assert "archive" in listed
+    assert 'format("moldau")' in listed
+    told = run_moldau("pipeline", "archive", "--help").stdout
+    for word in ("--lake", "--topic", "--pattern", "--once", "--continuous", "--master",
+                 "remote.storage.enable", "exactly\nonce", "exit code"):  # fmt: skip
+        assert word in told, word
+    assert run_moldau("pipeline").returncode == 2
+    wrong = run_moldau("pipeline", "archive", "--lake", "x", "--topic", "a", "--pattern", "b")
+    assert wrong.returncode == 2
+
+
+def test_no_broker(tmp_path: Path) -> None:
+    told = archive("--lake", str(tmp_path), "--topic", "a", "--bootstrap", "127.0.0.1:1")
+    assert "no broker answers at kafka.bootstrap.servers=127.0.0.1:1" in told
+    assert "moldau serve" in told
+    assert "HOST:PORT" in archive("--lake", str(tmp_path), "--topic", "a", "--bootstrap", "here")
+
+
+def test_no_java_and_an_old_one(tmp_path: Path) -> None:
+    words = ("--lake", str(tmp_path / "lake"), "--topic", "a")
+    told = archive(*words, JAVA_HOME=str(tmp_path))
+    assert "has no bin/java" in told
+    assert "apt install openjdk-17-jre-headless" in told
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    old.chmod(0o755)
+    told = archive(*words, JAVA_HOME=str(tmp_path))
+    assert "is Java 8, Spark needs 17 or newer" in told
+    assert "there is no java on the PATH" in archive(*words, JAVA_HOME="", PATH="/nonexistent")
+
+
+def test_java_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mute = tmp_path / "bin" / "java"
+    mute.parent.mkdir()
+    mute.write_text("#!/bin/sh\n")
+    mute.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(PipelineError, match="does not tell its version"):
+        session.check_java()
+
+
+def test_a_lake_that_cannot_be_written(moldau: Broker, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = Cli(moldau).refused("pipeline", "archive", "--lake", str(tmp_path / "file" / "lake"),
+                               "--topic", "a")  # fmt: skip
+    assert "cannot be written" in told
+    assert "give a directory in which this user may write" in told
+
+
+def test_without_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "NEEDED", ("pyspark", "no_such_package"))
+    import ops.cli
+
+    assert ops.cli.main(["pipeline", "archive", "--lake", "x", "--topic", "a"]) == 1
+    told = capsys.readouterr().err
+    assert "the pipeline needs no_such_package; install it with: pip install" in told
+
+
+def test_the_command_line_does_not_need_the_extra() -> None:
+    """Help and the message above must come without Spark, Arrow and the like."""
+    probe = (
+        "import sys, ops.pipeline.command\n"
+        "print([m for m in ('pyspark', 'pyarrow', 'numpy', 'deltalake') if m in sys.modules])"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_progress_is_lines_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Meter("archive") as meter:
+        meter.advance(1000, 5_000_000, 70)
+        meter.advance(500, 1_000_000, 20)  # too soon for a line of its own
+    first, last = capsys.readouterr().err.strip().splitlines()
+    assert "archive: 1,000 records, 5.0 MB" in first
+    assert first.endswith("70 left")
+    assert "1,500 records, 6.0 MB" in last
+    assert last.endswith("20 left")
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    with Meter("archive") as meter:
+        meter.advance(1, 1, 1)
+        meter.advance(1, 1, 0)
+    assert len(capsys.readouterr().err.strip().splitlines()) == 2
+
+
+def test_progress_is_a_bar_on_a_terminal() -> None:
+    screen = io.StringIO()
+    with Meter("archive", Console(file=screen, force_terminal=True, width=160)) as meter:
+        meter.advance(1000, 5_000_000, 3000)
+    shown = screen.getvalue()
+    assert "1,000 records, 5.0 MB" in shown
+    assert "3,000 left" in shown
+
+
+def test_errors_of_tasks_come_out_as_our_own() -> None:
+    class Explained(Archiver):
+        def __init__(self) -> None:
+            self._fault = None
+
+    inside = Exception(
+        "Job aborted ... Traceback:\n  File x\n"
+        "ops.pipeline.errors.DataLoss: partition a-0: offsets 1 to 2 were to be read\n\tat org..."
+    )
+    assert str(Explained()._explained(inside)) == "partition a-0: offsets 1 to 2 were to be read"
+    other = str(Explained()._explained(Exception("Connection refused\nmore")))
+    assert other.startswith("Spark gave up: Connection refused; run it again")
