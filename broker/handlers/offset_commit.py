@@ -102,13 +102,14 @@ def _acknowledge_native(
     broker: Broker, group_id: str, accepted: dict[TopicPartition, CommittedOffset]
 ) -> None:
     """What a group has read of native topics and commits is not pending any more in Redis."""
+    is_read = bool(broker.readership.members.readers(group_id))
     for place, committed in accepted.items():
         topic = broker.topics.get(place.topic)
         if topic is not None and topic.native:
             log = broker.logs.get(topic, place.partition)
             assert isinstance(log, NativeLog)
             last = log.numbering.start_at(committed.offset).first.before
-            broker.store.native.acknowledge(log.key, group_id, bytes(last))
+            broker.store.native.acknowledge(log.key, group_id, bytes(last), is_read=is_read)
 
 
 def _fail_accepted(answers: list[OffsetCommitResponseTopic], error: ErrorCode) -> None:

@@ -86,7 +86,7 @@ class Logs:
                 else:
                     del self._logs[found.key]
                 found.gone()
-                if self.watcher is not None:
+                if self.watcher is not None and not self._natives.get(found.key):
                     self.watcher.untail(found.key)
 
     # --- hearing of others ---
@@ -94,7 +94,9 @@ class Logs:
     def is_watched(self, found: AnyLog) -> bool:
         """Will we hear of what others append to it?"""
         if isinstance(found, NativeLog):
-            return self.watcher is not None and self.watcher.tails(found.key)
+            # Of a stream that is several topics only those who know of what was before.
+            tailed = self.watcher is not None and self.watcher.tails(found.key)
+            return tailed and found.is_followed
         if self._workers == 1 or self.leads(found.topic, found.partition):
             return True
         return self.watcher is not None and self.watcher.tails(found.key)
@@ -103,6 +105,9 @@ class Logs:
         """Hear of what others append: to a log that this worker does not lead, to any stream."""
         if self.watcher is not None and not self.is_watched(found):
             if isinstance(found, NativeLog):
+                found.is_followed = True
+                if self.watcher.tails(found.key):
+                    return
                 self.watcher.tail_native(found.key, bytes(found.last_id))
             else:
                 self.watcher.tail(found.key, found.end)
@@ -112,10 +117,13 @@ class Logs:
         def untail() -> None:
             if self.watcher is None:
                 return
-            if found.waiters:
+            natives = self._natives.get(found.key, ()) if isinstance(found, NativeLog) else ()
+            if found.waiters or any(native.waiters for native in natives):
                 self._arm_untail(found)
-            else:
-                self.watcher.untail(found.key)
+                return
+            self.watcher.untail(found.key)
+            for native in natives:
+                native.is_followed = False
 
         asyncio.get_running_loop().call_later(TAIL_LINGER, untail)
 

@@ -74,6 +74,11 @@ class NativeStreams:
 
     # --- the library ---
 
+    @property
+    def has_library(self) -> bool:
+        """As far as is known: it is put there by every worker, so that it is of its version."""
+        return self._loaded
+
     async def ensure_library(self) -> None:
         """Put the functions into the store, unless this worker has done so."""
         if not self._loaded:
@@ -265,8 +270,11 @@ class NativeStreams:
         packed = command("FCALL", "moldau_give_back", 1, stream, group, after, *ids)
         self._reads.send((packed,), self._hinted)
 
-    def acknowledge(self, stream: bytes, group: str, last: bytes) -> None:
-        """Everything pending up to an id; goes out with what else this turn writes for groups."""
+    def acknowledge(self, stream: bytes, group: str, last: bytes, *, is_read: bool) -> None:
+        """Everything pending up to an id; goes out with what else this turn writes for groups.
+
+        Of a group that nobody reads with, consumers that have nothing pending then go too.
+        """
 
         def finish(reply: Any) -> None:
             self._noticed(reply)
@@ -274,7 +282,7 @@ class NativeStreams:
                 # The commit stands; what is pending is acknowledged with the next one.
                 log.warning("group %s: acknowledging in %r failed: %s", group, stream, reply)
 
-        words = ("FCALL", "moldau_acknowledge", 1, stream, group, last)
+        words = ("FCALL", "moldau_acknowledge", 1, stream, group, last, int(is_read))
         self._groups.send((command(*words),), finish)
 
     async def remove_consumers(self, stream: bytes, group: str, members: Iterable[str]) -> int:

@@ -213,22 +213,6 @@ local function give_back(keys, args)
     return 0
 end
 
--- KEYS: stream. ARGV: group, id. Acknowledge all that is pending up to the id; how many.
-local function acknowledge(keys, args)
-    local total = 0
-    while true do
-        local pending = redis.pcall('XPENDING', keys[1], args[1], '-', args[2], 500)
-        if pending.err or #pending == 0 then
-            return total
-        end
-        local ids = {}
-        for i, entry in ipairs(pending) do
-            ids[i] = entry[1]
-        end
-        total = total + redis.call('XACK', keys[1], args[1], unpack(ids))
-    end
-end
-
 -- A Kafka member's id ends in a UUID: consumers of Redis applications are not touched.
 local function is_member(name)
     return string.find(name, '%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$') ~= nil
@@ -243,6 +227,31 @@ local function consumers(stream, group)
         end
     end
     return names
+end
+
+-- KEYS: stream. ARGV: group, id, whether anybody reads. Acknowledge all that is pending up to the
+-- id; how many. Where nobody reads, members that have nothing pending are consumers no more.
+local function acknowledge(keys, args)
+    local total = 0
+    while true do
+        local pending = redis.pcall('XPENDING', keys[1], args[1], '-', args[2], 500)
+        if pending.err or #pending == 0 then
+            break
+        end
+        local ids = {}
+        for i, entry in ipairs(pending) do
+            ids[i] = entry[1]
+        end
+        total = total + redis.call('XACK', keys[1], args[1], unpack(ids))
+    end
+    if args[3] == '0' then
+        for _, name in ipairs(consumers(keys[1], args[1])) do
+            if is_member(name) and #redis.call('XPENDING', keys[1], args[1], '-', '+', 1, name) == 0 then
+                redis.call('XGROUP', 'DELCONSUMER', keys[1], args[1], name)
+            end
+        end
+    end
+    return total
 end
 
 -- KEYS: stream. ARGV: group, member. What is pending with other members is this one's now.

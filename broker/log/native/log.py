@@ -81,12 +81,14 @@ class NativeLog:
         self.replies: dict[int, Template] = {}
         self.is_loaded = False
         self.is_gone = False
+        self.is_followed = False  # told of what others add to the stream
         self.readings: dict[str, Any] = {}  # by group: GroupReading, of members this worker serves
         self._average = 0  # bytes of an entry, of late; 0: none was seen
         self._asking: list[Settled] = []  # told when the answer is here
         self._ask_next: list[Settled] = []  # came later: what is out may miss what they know of
         self.misfits = 0
         self._in_flight = 0
+        self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is there
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -308,12 +310,30 @@ class NativeLog:
         most = (1 << self.numbering.bits) - 1
         who = (header.producer_id, header.producer_epoch, max(header.base_sequence, 0))
         self._in_flight += 1
-        self._host.native.append(
-            self.key,
-            self.base,
-            [most, *least, *who, len(spans), layout, *words],
-            lambda outcome: self._appended(append, outcome),
-        )
+        self._send(append, [most, *least, *who, len(spans), layout, *words])
+
+    def _send(self, append: Append, words: list[bytes | int]) -> None:
+        native = self._host.native
+        if self._held or not native.has_library:
+            self._held.append((append, words))
+            if len(self._held) == 1:
+                self._host.spawn(self._send_held())
+            return
+        native.append(self.key, self.base, words, lambda outcome: self._appended(append, outcome))
+
+    async def _send_held(self) -> None:
+        """The store's functions first; then what came meanwhile, in its order."""
+        fault: StoreFault | None = None
+        try:
+            await self._host.native.ensure_library()
+        except StoreFault as failure:
+            fault = failure
+        held, self._held = self._held, []
+        for append, words in held:
+            if fault is None:
+                self._send(append, words)
+            else:
+                self._appended(append, fault)
 
     def _appended(self, append: Append, outcome: tuple[bytes, ...] | StoreFault) -> None:
         self._in_flight -= 1

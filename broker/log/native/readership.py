@@ -37,8 +37,10 @@ class Readership:
 
     async def refresh(self, group: str) -> None:
         data = await self._native.members(group)
-        self.members.update(group, () if data is None else decode_readers(data))
-        self.on_changed(group)
+        readers = () if data is None else decode_readers(data)
+        if readers != self.members.readers(group):  # it may have been us who said so
+            self.members.update(group, readers)
+            self.on_changed(group)
 
     # --- the worker that owns the group ---
 

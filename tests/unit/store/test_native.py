@@ -325,7 +325,7 @@ class TestGroups:
                 client.xadd(STREAM, {"n": number}, id=f"{number}-0")
             client.xgroup_create(STREAM, "g", "0-0")
             await store.read_group(b"1-0", 2000)
-            store.native.acknowledge(STREAM, "g", b"1199-18446744073709551615")
+            store.native.acknowledge(STREAM, "g", b"1199-18446744073709551615", is_read=True)
             await store.native.members("g")  # through another connection
             await _until(lambda: client.xpending(STREAM, "g")["pending"] == 2)
             assert client.xpending(STREAM, "g")["min"] == b"1200-0"
