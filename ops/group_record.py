@@ -1,13 +1,10 @@
 """A group's record in the store: identity and generation, which Kafka's protocol has no field for.
 
-Only where the broker runs on this machine for this user: its control socket says where its store
-is. Elsewhere, or when the store wants a password (which status never tells), nothing is known.
-Read only.
+Only where the store can be asked (local_store.py); elsewhere nothing is known.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,10 +13,7 @@ import redis
 
 from broker.group.record import GroupRecord, UnknownRecordFormat, decode
 from broker.store import keys
-from router.control import NotRunningError, ask_status
-from router.runtime import control_socket, runtime_dir
-
-PATIENCE_S = 5.0
+from ops.local_store import open_store
 
 
 class Records:
@@ -41,28 +35,5 @@ class Records:
 @contextmanager
 def open_records(port: int, cluster_id: str | None) -> Iterator[Records]:
     """The records of the broker with this bootstrap port, if it is this cluster's."""
-    url = _store_url(port)
-    if url is None:
-        yield Records(None)
-        return
-    with redis.Redis.from_url(
-        url, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S
-    ) as store:
-        yield Records(store if _is_of(store, cluster_id) else None)
-
-
-def _store_url(port: int) -> str | None:
-    try:
-        url = ask_status(control_socket(runtime_dir(os.environ), port))["store"]["url"]
-    except NotRunningError:
-        return None
-    return url if isinstance(url, str) and "***" not in url else None
-
-
-def _is_of(store: redis.Redis, cluster_id: str | None) -> bool:
-    """The port alone does not tell: the bootstrap address may be another machine's."""
-    try:
-        stored = store.get(keys.CLUSTER.decode())
-    except redis.RedisError:
-        return False
-    return isinstance(stored, bytes) and stored.decode() == cluster_id
+    with open_store(port, cluster_id) as store:
+        yield Records(store)

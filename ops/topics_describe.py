@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import base64
-from typing import Any
+from typing import Any, cast
+
+import redis
 
 from broker.configs.catalogue import ConfigSource
 from broker.errors import ErrorCode
@@ -13,6 +15,7 @@ from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, Descr
 from broker.wire.messages.metadata import MetadataResponseTopic
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, nodes_of, refusal
 from ops.command_line import complain, print_facts, print_json, print_table, size_text
+from ops.local_store import open_store
 
 TOPIC_RESOURCE = 2
 
@@ -70,6 +73,8 @@ def _describe_one(
     name = topic.name or ""
     configs = topic_configs(cluster, name)
     native = native_facts(configs)
+    if native is not None:
+        native["groups"] = _redis_groups(cluster, native, name, len(topic.partitions))
     nodes = {node.node_id: node for node in nodes_of(cluster.metadata())}
     places = [Place(name, one.partition_index) for one in topic.partitions]
     starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
@@ -137,6 +142,39 @@ def _source_text(source: int) -> str:
     return "topic" if source == ConfigSource.DYNAMIC_TOPIC_CONFIG else "broker"
 
 
+def _redis_groups(
+    cluster: Cluster, native: dict[str, Any], topic: str, partitions: int
+) -> list[dict[str, Any]] | None:
+    """What Redis says of the groups of the streams; None when the store cannot be asked from here.
+
+    Groups of Kafka clients are among them, and those of Redis applications.
+    """
+    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
+        if store is None:
+            return None
+        groups: list[dict[str, Any]] = []
+        for partition in range(partitions):
+            key = native["stream"].replace("{topic}", topic)
+            key = key.replace("{partition}", str(partition))
+            try:
+                told = cast("list[dict[str, Any]]", store.xinfo_groups(key))
+            except redis.RedisError:
+                return None  # somebody removed the stream, say: the rest is worth showing
+            groups += [_redis_group(partition, one) for one in told]
+        return groups
+
+
+def _redis_group(partition: int, told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "group": told["name"].decode("utf-8", "replace"),
+        "consumers": told["consumers"],
+        "pending": told["pending"],
+        "last_delivered": told["last-delivered-id"].decode(),
+        "lag": told.get("lag"),
+    }
+
+
 def _print_described(topic: dict[str, Any]) -> None:
     facts = {
         "topic": topic["name"],
@@ -169,6 +207,13 @@ def _print_described(topic: dict[str, Any]) -> None:
             for one in topic["partitions"]
         ],
     )
+    if native and native["groups"]:
+        print()
+        columns = ("partition", "group", "consumers", "pending", "last_delivered", "lag")
+        rows = [tuple(one[column] for column in columns) for one in native["groups"]]
+        print_table(
+            ("partition", "group in Redis", "consumers", "pending", "last delivered", "lag"), rows
+        )
     if topic["configs"]:
         print()
         rows = [(one["name"], one["value"], one["source"]) for one in topic["configs"]]

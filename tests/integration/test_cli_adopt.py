@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,11 +90,21 @@ def test_a_stream_becomes_a_topic_and_stays_as_it_is(
     assert everything_of(store, key) == before
 
     (told,) = cli.json("topics", "describe", topic)["topics"]
-    assert told["native"] == {"stream": key, "bits": 10, "value": None}
+    group = {
+        "partition": 0,
+        "group": "dashboard",
+        "consumers": 1,
+        "pending": 1,
+        "last_delivered": "1234567890123-5",
+        "lag": 1,
+    }
+    assert told["native"] == {"stream": key, "bits": 10, "value": None, "groups": [group]}
     assert told["records"] is None
     shown = cli("topics", "describe", topic).stdout
     assert "storage     native" in shown
     assert f"stream      {key}" in shown
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["0", "dashboard", "1", "1", "1234567890123-5", "1"] in rows
 
     cli("topics", "delete", topic, "--yes")
     assert everything_of(store, key) == before
@@ -175,12 +186,15 @@ def test_a_topic_of_that_name_is_in_the_way(cli: Cli, store: redis.Redis, name: 
 
 
 def test_a_native_topic_can_be_created_like_any_other(
-    cli: Cli, store: redis.Redis, name: str
+    cli: Cli, store: redis.Redis, name: str, short_tmp_path: Path
 ) -> None:
     cli.json("topics", "create", name, "--partitions", "2", "--config", "moldau.storage=native")
     assert store.type(f"moldau:{name}:1") == b"stream"
     (told,) = cli.json("topics", "describe", name)["topics"]
-    assert told["native"] == {"stream": "moldau:{topic}:{partition}", "bits": 10, "value": None}
+    pattern = "moldau:{topic}:{partition}"
+    assert told["native"] == {"stream": pattern, "bits": 10, "value": None, "groups": []}
+    elsewhere = cli.json("topics", "describe", name, MOLDAU_RUNTIME_DIR=str(short_tmp_path))
+    assert elsewhere["topics"][0]["native"]["groups"] is None, "not this user's broker"
 
 
 def test_old_entries_are_not_trimmed(start_moldau: Callable[..., Broker]) -> None:
