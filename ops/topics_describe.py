@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
-from typing import Any, cast
+from typing import Any
 
 import redis
 
@@ -157,7 +157,7 @@ def _redis_groups(
             key = native["stream"].replace("{topic}", topic)
             key = key.replace("{partition}", str(partition))
             try:
-                told = cast("list[dict[str, Any]]", store.xinfo_groups(key))
+                told = store.xinfo_groups(key)
             except redis.RedisError:
                 return None  # somebody removed the stream, say: the rest is worth showing
             groups += [_redis_group(partition, one) for one in told]
