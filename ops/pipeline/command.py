@@ -52,6 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action=None, action_parser=parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     _add_archive(actions)
+    # Not before: it takes its options from here.
+    from ops.pipeline.lake_commands import add_lake_actions
+
+    add_lake_actions(actions)
 
 
 def _add_archive(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,0 +1,97 @@
+"""Rows of one partition of a lake's topic in the order of their offsets, window by window.
+
+For executors. Files overlap until they are compacted, so each window of offsets is read from every
+file that may have some of it and sorted; statistics of files and row groups leave out the rest.
+Windows are as many offsets as are about so many bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ops.client import Place
+from ops.pipeline.errors import PipelineError
+from ops.pipeline.files import file_schema
+from ops.pipeline.lake import RECORDS, Lake
+
+WINDOW_BYTES = 32 << 20
+_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 20_000, 500, 2_000_000
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+class File(NamedTuple):
+    """A file of `records`, and which partitions and offsets it may have."""
+
+    path: str
+    partitions: tuple[int, int]
+    offsets: tuple[int, int]
+
+
+class Rows(NamedTuple):
+    """What is wanted of a partition: offsets from `first` to `last`, of this time or later."""
+
+    place: Place
+    files: tuple[File, ...]
+    first: int
+    last: int
+    from_time_ms: int | None = None
+
+
+def files_of(lake: Lake, topic: str) -> list[File]:
+    opened = lake.open(RECORDS)
+    actions = pa.table(opened.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return []
+    names = ("min.partition", "max.partition", "min.offset", "max.offset")
+    return [
+        File(str(lake.table_path(RECORDS) / path), (low, high), (first, last))
+        for path, its_topic, low, high, first, last in zip(
+            *(actions.column(name).to_pylist() for name in ("path", "partition.topic", *names)),
+            strict=True,
+        )
+        if its_topic == topic
+    ]
+
+
+def of_partition(files: Sequence[File], partition: int) -> tuple[File, ...]:
+    return tuple(one for one in files if one.partitions[0] <= partition <= one.partitions[1])
+
+
+def read_in_order(rows: Rows, window_bytes: int = WINDOW_BYTES) -> Iterator[Any]:
+    """Arrow tables without the columns topic and date. Raises PipelineError."""
+    at, step = rows.first, _FIRST_STEP
+    while at <= rows.last:
+        end = min(at + step, rows.last + 1)
+        files = [one for one in rows.files if one.offsets[0] < end and one.offsets[1] >= at]
+        if not files:
+            later = [one.offsets[0] for one in rows.files if one.offsets[0] >= end]
+            at = min(later, default=rows.last + 1)
+            continue
+        found = _window(rows, [one.path for one in files], at, end)
+        at = end
+        size = max(found.nbytes, 1)
+        step = min(max(int(step * min(window_bytes / size, 4)), _LEAST_STEP), _MOST_STEP)
+        if found.num_rows:
+            yield found.sort_by("offset")
+
+
+def _window(rows: Rows, paths: list[str], at: int, end: int) -> Any:
+    offset = pc.field("offset")
+    wanted = (pc.field("partition") == rows.place.partition) & (offset >= at) & (offset < end)
+    if rows.from_time_ms is not None:
+        since = pa.scalar(rows.from_time_ms * 1000, pa.int64()).cast(_INSTANT)
+        wanted &= pc.field("timestamp") >= since
+    try:
+        dataset = ds.dataset(paths, schema=file_schema(RECORDS), format="parquet")
+        return dataset.to_table(filter=wanted)
+    except FileNotFoundError as error:
+        raise PipelineError(
+            f"partition {rows.place}: a file of the lake is gone: {Path(str(error)).name}; was the "
+            "lake compacted with a short --retention-hours? Run it again, it goes on where it was"
+        ) from None

@@ -1,0 +1,453 @@
+"""Replay: records of a lake into a topic, keys, headers and timestamps as they were.
+
+A Spark task for each partition reads its records in order and sends them with the idempotent
+producer of sending.py. Nothing is lost and nothing is there twice, whatever is killed when:
+
+- what is to be sent, and the producer id for each partition of it, is on the disk before the first
+  record is sent (replay_job.py);
+- so each record has its sequence number, the same at every try, and the broker appends a sequence
+  once and in order;
+- who comes back reads from the target how far it came, and leaves that out.
+
+A request of a killed process that reaches the broker later carries sequences as well: the broker
+has them already, or it is ours that it has already.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from broker.process import prepare_process
+from broker.wire import codecs
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.records import NO_HEADERS, encode_headers
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.pipeline.errors import PipelineError
+from ops.pipeline.exclusive import only_one
+from ops.pipeline.faults import explained
+from ops.pipeline.fetch import FetchSettings, connect
+from ops.pipeline.in_order import Rows, files_of, of_partition, read_in_order
+from ops.pipeline.lake import RECORDS, Lake
+from ops.pipeline.partitioning import partition_of
+from ops.pipeline.progress import Meter
+from ops.pipeline.query import table_frame
+from ops.pipeline.replay_job import (
+    KEEP,
+    Job,
+    Positions,
+    Source,
+    check_trimmed,
+    find_positions,
+    finish_job,
+    job_name,
+    job_path,
+    load_job,
+    save_job,
+)
+from ops.pipeline.sending import BATCH_BYTES, Producing, Sender
+from ops.topics_describe import topic_configs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("moldau.pipeline")
+
+CODECS = {
+    "none": codecs.NONE,
+    "gzip": codecs.GZIP,
+    "snappy": codecs.SNAPPY,
+    "lz4": codecs.LZ4,
+    "zstd": codecs.ZSTD,
+}
+_LOOK_EVERY_S = 1.0
+
+
+class Wanted(NamedTuple):
+    """What is replayed where."""
+
+    topic: str
+    target: str
+    mode: str = KEEP
+    from_offset: int | None = None
+    from_time_ms: int | None = None
+    codec: str = "none"
+    again: bool = False
+
+
+class Outcome(NamedTuple):
+    rows: int
+    sent: int
+    done_before: str | None = None
+
+
+class Replay:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        settings: FetchSettings,
+        wanted: Wanted,
+        meter: Meter | None = None,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._settings = settings
+        self._wanted = wanted
+        self._meter = meter or Meter("replay")
+
+    def run(self) -> Outcome:
+        """Raises PipelineError."""
+        wanted = self._wanted
+        with connect(self._settings) as cluster:
+            cluster_id = cluster.metadata().cluster_id or ""
+            name = job_name(
+                wanted.topic, wanted.target, cluster_id, wanted.mode, wanted.from_offset,
+                wanted.from_time_ms,
+            )  # fmt: skip
+            path = job_path(self._lake, name)
+            with only_one(path.with_suffix(".lock"), f"this replay of {wanted.topic}"):
+                job = None if wanted.again else load_job(path)
+                if job is not None and job.done_at is not None:
+                    return Outcome(job.rows, 0, job.done_at)
+                target = self._target(cluster)
+                if job is None:
+                    job = self._begin(cluster, cluster_id, target)
+                    save_job(path, job)
+                    positions: Positions = {partition: {} for partition in job.sources}
+                else:
+                    positions = self._resume(cluster, job, target)
+                sent = self._send(job, positions, target.batch_bytes)
+                finish_job(path, job)
+                return Outcome(job.rows, sent)
+
+    # --- what is to be done ---
+
+    def _target(self, cluster: Cluster) -> Target:
+        name = self._wanted.target
+        found = cluster.topics([name]).get(name)
+        if found is None:
+            raise PipelineError(
+                f"there is no topic {name}; make it first, with as many partitions as it is to "
+                f"have: moldau topics create {name} --partitions N"
+            )
+        configs = {one["name"]: one["value"] for one in topic_configs(cluster, name)}
+        if configs.get("moldau.storage") == "native":
+            raise PipelineError(
+                f"topic {name} has moldau.storage=native: its entries do not keep who produced "
+                "them, so that none is there twice could not be told; replay to an ordinary topic"
+            )
+        if configs.get("message.timestamp.type") == "LogAppendTime":
+            raise PipelineError(
+                f"topic {name} would not keep timestamps; change it first: moldau topics alter "
+                f"{name} --config message.timestamp.type=CreateTime"
+            )
+        retention_ms = int(configs.get("retention.ms") or -1)
+        largest = int(configs.get("max.message.bytes") or BATCH_BYTES)
+        return Target(
+            found.topic_id.hex(),
+            len(found.partitions),
+            retention_ms if "delete" in (configs.get("cleanup.policy") or "delete") else -1,
+            max(min(BATCH_BYTES, largest // 2), 1),
+        )
+
+    def _begin(self, cluster: Cluster, cluster_id: str, target: Target) -> Job:
+        wanted = self._wanted
+        self._meter.say(f"looking for the records of {wanted.topic}")
+        found = self._found(self._rows(wanted.from_offset, wanted.from_time_ms))
+        if not found:
+            raise PipelineError(
+                f"the lake {self._lake.path} has no such records of topic {wanted.topic}; what it "
+                'has: moldau pipeline sql --lake … "select topic, min(offset), max(offset), '
+                'min(timestamp), max(timestamp) from records group by topic"'
+            )
+        targets = target.partitions
+        if wanted.mode == KEEP and max(found) >= targets:
+            raise PipelineError(
+                f"the lake has partition {max(found)} of {wanted.topic}, and {wanted.target} has "
+                f"{targets} partitions; give it more (moldau topics alter {wanted.target} "
+                f"--partitions {max(found) + 1}), or let keys decide: --partitions hash"
+            )
+        self._warn_of_retention(target, found)
+        sources = {}
+        for partition, one in found.items():
+            producer_id, epoch = _take_producer(cluster)
+            sources[partition] = Source(producer_id, epoch, one.first, one.last, one.rows)
+        return Job(
+            wanted.topic,
+            wanted.target,
+            target.topic_id,
+            cluster_id,
+            wanted.mode,
+            wanted.from_offset,
+            wanted.from_time_ms,
+            targets,
+            _offsets(cluster, wanted.target, range(targets), LATEST),
+            sources,
+        )
+
+    def _resume(self, cluster: Cluster, job: Job, target: Target) -> Positions:
+        if target.topic_id != job.target_id:
+            raise PipelineError(
+                f"topic {job.target} was deleted and created again since this replay began; begin "
+                "it anew with --again"
+            )
+        found = self._found(self._rows(job.from_offset, job.from_time_ms, job))
+        for partition, source in job.sources.items():
+            rows = found[partition].rows if partition in found else 0
+            if rows != source.rows:
+                raise PipelineError(
+                    f"partition {Place(job.topic, partition)}: the lake had {source.rows:,} "
+                    f"records of it when this replay began and has {rows:,} of them now; if that "
+                    "is right, begin anew with --again"
+                )
+        self._meter.say(f"reading from {job.target} how far it came")
+        ends = _offsets(cluster, job.target, job.begins, LATEST)
+        starts = _offsets(cluster, job.target, job.begins, EARLIEST)
+        positions = find_positions(self._settings, job, ends)
+        check_trimmed(job, positions, starts)
+        return positions
+
+    def _rows(
+        self, from_offset: int | None, from_time_ms: int | None, job: Job | None = None
+    ) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        frame = table_frame(self._spark, self._lake, RECORDS)
+        frame = frame.where(f.col("topic") == self._wanted.topic)
+        if from_offset is not None:
+            frame = frame.where(f.col("offset") >= from_offset)
+        if from_time_ms is not None:
+            frame = frame.where(f.col("timestamp") >= f.timestamp_millis(f.lit(from_time_ms)))
+        if job is not None:
+            # What was archived since it began is not part of it.
+            inside = f.lit(False)
+            for partition, source in job.sources.items():
+                inside = inside | (
+                    (f.col("partition") == partition) & (f.col("offset") <= source.last)
+                )
+            frame = frame.where(inside)
+        return frame
+
+    def _found(self, frame: DataFrame) -> dict[int, Found]:
+        from pyspark.sql import functions as f
+
+        summary = frame.groupBy("partition").agg(
+            f.min("offset"),
+            f.max("offset"),
+            f.count("offset"),
+            f.count_distinct("offset"),
+            f.unix_millis(f.min("timestamp")),
+        )
+        found = {}
+        for partition, first, last, rows, distinct, oldest_ms in summary.collect():
+            if rows != distinct:
+                raise PipelineError(
+                    f"partition {Place(self._wanted.topic, partition)}: the lake has {rows:,} "
+                    f"records under {distinct:,} offsets; the topic was deleted and created again. "
+                    "Say with --from-time since when it is the one you mean"
+                )
+            found[partition] = Found(first, last, rows, oldest_ms)
+        return dict(sorted(found.items()))
+
+    def _warn_of_retention(self, target: Target, found: Mapping[int, Found]) -> None:
+        oldest_ms = min(one.oldest_ms for one in found.values())
+        if target.retention_ms >= 0 and oldest_ms < time.time() * 1000 - target.retention_ms:
+            self._meter.say(
+                f"records older than retention.ms={target.retention_ms} of {self._wanted.target} "
+                "will be deleted again as soon as the broker looks; to keep them: moldau topics "
+                f"alter {self._wanted.target} --config retention.ms=-1"
+            )
+
+    # --- doing it ---
+
+    def _send(self, job: Job, positions: Positions, batch_bytes: int) -> int:
+        from pyspark.errors import PySparkException
+
+        files = files_of(self._lake, job.topic)
+        orders = [
+            Order(
+                self._settings,
+                job,
+                Rows(
+                    Place(job.topic, partition),
+                    of_partition(files, partition),
+                    source.first,
+                    source.last,
+                    job.from_time_ms,
+                ),
+                positions[partition],
+                CODECS[self._wanted.codec],
+                batch_bytes,
+            )
+            for partition, source in job.sources.items()
+        ]
+        tasks = self._spark.sparkContext.parallelize(orders, len(orders))
+        try:
+            with _Watch(self._settings, job, self._meter):
+                told: list[Sent] = tasks.map(send_partition).collect()
+        except PySparkException as error:
+            raise explained(error) from error
+        passed = {one.partition: one.sent + one.skipped for one in told}
+        wanted = {partition: source.rows for partition, source in job.sources.items()}
+        if passed != wanted:
+            raise PipelineError(
+                f"{wanted} records by partition were to be sent and {passed} were read; did "
+                "the lake change? Run it again, it goes on where it was"
+            )
+        return sum(one.sent for one in told)
+
+
+class Found(NamedTuple):
+    """What the lake has of a partition."""
+
+    first: int
+    last: int
+    rows: int
+    oldest_ms: int
+
+
+class Target(NamedTuple):
+    topic_id: str
+    partitions: int
+    retention_ms: int
+    batch_bytes: int
+
+
+def _take_producer(cluster: Cluster) -> tuple[int, int]:
+    answer = cluster.call(InitProducerIdRequest(None, 60_000))
+    if answer.error_code:
+        raise refusal("a producer id", answer.error_code)
+    return answer.producer_id, answer.producer_epoch
+
+
+def _offsets(cluster: Cluster, topic: str, partitions: Iterable[int], at: int) -> dict[int, int]:
+    found = cluster.list_offsets({Place(topic, partition): at for partition in partitions})
+    return {place.partition: offset for place, offset in found.items()}
+
+
+class _Watch:
+    """Shows how far it is by how the target grows: tasks cannot tell before they end."""
+
+    def __init__(self, settings: FetchSettings, job: Job, meter: Meter) -> None:
+        self._settings = settings
+        self._job = job
+        self._meter = meter
+        self._seen = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_LOOK_EVERY_S):
+            try:
+                self._look()
+            except ClientError as fault:
+                log.info("how far it is cannot be told just now: %s", fault)
+
+    def _look(self) -> None:
+        with connect(self._settings) as cluster:
+            ends = _offsets(cluster, self._job.target, self._job.begins, LATEST)
+        grown = sum(end - self._job.begins[at] for at, end in ends.items())
+        done = min(grown, self._job.rows)
+        self._meter.advance(max(done - self._seen, 0), 0, self._job.rows - done)
+        self._seen = max(done, self._seen)
+
+
+# --- on executors ---
+
+
+class Order(NamedTuple):
+    """What a task sends: the records of one partition of the lake."""
+
+    settings: FetchSettings
+    job: Job
+    rows: Rows
+    position: dict[int, int]
+    codec: int
+    batch_bytes: int
+
+
+class Sent(NamedTuple):
+    partition: int
+    sent: int
+    skipped: int
+    size: int
+
+
+def send_partition(order: Order) -> Sent:
+    """Sends what is not there yet, in order."""
+    from pyspark import TaskContext
+
+    prepare_process()
+    job, partition = order.job, order.rows.place.partition
+    position = order.position
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        # Another try of this task came before: how far, only the target knows.
+        with connect(order.settings) as cluster:
+            ends = _offsets(cluster, job.target, job.begins, LATEST)
+        position = find_positions(order.settings, job, ends, partition)[partition]
+    source = job.sources[partition]
+    producing = Producing(
+        order.settings,
+        job.target,
+        source.producer_id,
+        source.producer_epoch,
+        order.codec,
+        order.batch_bytes,
+    )
+    sender = Sender(producing, position)
+    left_out = dict(position)
+    sent = skipped = 0
+    try:
+        for rows in read_in_order(order.rows):
+            for target, stamp, key, value, headers in _records(rows, job, partition):
+                if left_out.get(target, 0):
+                    left_out[target] -= 1
+                    skipped += 1
+                else:
+                    sender.add(target, stamp, key, value, headers)
+                    sent += 1
+        sender.flush()
+    finally:
+        sender.close()
+    return Sent(partition, sent, skipped, sender.bytes)
+
+
+def _records(rows: Any, job: Job, partition: int) -> Iterator[Any]:
+    """Target partition, timestamp, key, value and headers of each."""
+    keys = rows.column("key").to_pylist()
+    headers = rows.column("headers")
+    if job.mode == KEEP:
+        targets: Iterable[int] = repeat(partition, len(keys))
+    else:
+        offsets = rows.column("offset").to_pylist()
+        targets = map(partition_of, keys, offsets, repeat(job.targets))
+    return zip(
+        targets,
+        (rows.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist(),
+        keys,
+        rows.column("value").to_pylist(),
+        _encoded(headers) if headers.null_count < len(headers) else repeat(NO_HEADERS, len(keys)),
+        strict=True,
+    )
+
+
+def _encoded(headers: Any) -> list[bytes]:
+    return [
+        NO_HEADERS if not one else encode_headers((h["key"], h["value"]) for h in one)
+        for one in headers.to_pylist()
+    ]

@@ -1,0 +1,327 @@
+"""Replay from a lake: exact, in order, once, whatever is killed."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from broker.wire.records import encode_headers
+from ops.client import Cluster, Place, parse_address
+from ops.pipeline.errors import PipelineError
+from ops.pipeline.fetch import FetchSettings
+from ops.pipeline.lake import Lake
+from ops.pipeline.partitioning import murmur2, partition_of
+from ops.pipeline.replay import Replay, Wanted
+from ops.pipeline.sending import OutOfStep, Producing, Sender
+from tests.support.lake_rows import Row, add_rows, make_lake, row_of
+from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
+from tests.support.spark import create_topic, produce, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator["SparkSession"]:
+    with spark_session() as session:
+        yield session
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return make_lake(tmp_path / "lake")
+
+
+def settings_of(broker: Broker, **more: Any) -> FetchSettings:
+    return FetchSettings((parse_address(broker.bootstrap),), client_id="tests", **more)
+
+
+def replay(
+    spark: "SparkSession", broker: Broker, lake: Lake, topic: str, target: str, **more: Any
+) -> Any:
+    return Replay(spark, lake, settings_of(broker), Wanted(topic, target, **more)).run()
+
+
+def rows_in(broker: Broker, topic: str) -> list[Row]:
+    """Every record of a topic, by partition and offset."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
+    found = []
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        left = {}
+        for partition in partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            left[partition] = high - low
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        while sum(left.values()):
+            message: Any = consumer.poll(20)
+            assert message is not None, f"{left} records of {topic} do not come"
+            assert message.error() is None
+            kind, stamp = message.timestamp()
+            assert kind == TIMESTAMP_CREATE_TIME
+            left[message.partition()] -= 1
+            found.append(
+                Row(message.partition(), message.offset(), message.key(), message.value(), stamp,
+                    list(message.headers() or []))
+            )  # fmt: skip
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda row: row[:2])
+
+
+def source_rows(partitions: int, end: int, first: int = 0) -> list[Row]:
+    return [row_of(p, i) for p in range(partitions) for i in range(first, end)]
+
+
+def test_everything_is_kept(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
+    add_rows(lake, "a", source_rows(3, 400))
+    add_rows(lake, "a", source_rows(3, 700, first=400))
+    create_topic(moldau.bootstrap, "replay-kept", 4)
+    outcome = replay(spark, moldau, lake, "a", "replay-kept", codec="zstd")
+    assert outcome == (2100, 2100, None)
+    assert rows_in(moldau, "replay-kept") == source_rows(3, 700)
+
+
+def test_done_is_done_until_it_is_told_again(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    add_rows(lake, "a", source_rows(1, 30))
+    create_topic(moldau.bootstrap, "replay-done", 1)
+    replay(spark, moldau, lake, "a", "replay-done")
+    second = replay(spark, moldau, lake, "a", "replay-done")
+    assert (second.sent, bool(second.done_before)) == (0, True)
+    assert len(rows_in(moldau, "replay-done")) == 30
+    replay(spark, moldau, lake, "a", "replay-done", again=True)
+    assert len(rows_in(moldau, "replay-done")) == 60
+
+
+def test_from_an_offset_and_from_a_time(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
+    add_rows(lake, "a", source_rows(2, 50))
+    create_topic(moldau.bootstrap, "replay-since", 2)
+    replay(spark, moldau, lake, "a", "replay-since", from_offset=40)
+    wanted = [row._replace(offset=row.offset - 40) for row in source_rows(2, 50, first=40)]
+    assert rows_in(moldau, "replay-since") == wanted
+    create_topic(moldau.bootstrap, "replay-later", 2)
+    replay(spark, moldau, lake, "a", "replay-later", from_time_ms=row_of(0, 45).timestamp_ms)
+    wanted = [row._replace(offset=row.offset - 45) for row in source_rows(2, 50, first=45)]
+    assert rows_in(moldau, "replay-later") == wanted
+
+
+def test_by_key_into_other_partitions(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
+    add_rows(lake, "a", source_rows(3, 200))
+    create_topic(moldau.bootstrap, "replay-hash", 5)
+    replay(spark, moldau, lake, "a", "replay-hash", mode="hash")
+    found = rows_in(moldau, "replay-hash")
+    assert len(found) == 600
+    for partition in range(3):
+        mine = source_rows(3, 200)[partition * 200 : (partition + 1) * 200]
+        for target in range(5):
+            wanted = [r[2:] for r in mine if partition_of(r.key, r.offset, 5) == target]
+            keys = {(key, stamp) for key, _, stamp, _ in wanted if key}
+            got = [row[2:] for row in found if row.partition == target]
+            # In order; records without a key, of which partitions share the offsets, apart.
+            assert [one for one in got if (one[0], one[2]) in keys] == [w for w in wanted if w[0]]
+
+
+def test_keys_go_where_kafkas_own_producers_send_them() -> None:
+    """The values are of the Java client's own test."""
+    told = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
+            b"a-little-bit-longer-string": -1486304829, b"abc": 479470107,
+            b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971}  # fmt: skip
+    assert {key: murmur2(key) for key in told} == {k: v & 0xFFFFFFFF for k, v in told.items()}
+
+
+def test_it_goes_on_where_it_was(
+    spark: "SparkSession", moldau: Broker, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try sends some and dies; then the lake grows, and others write to the target."""
+    add_rows(lake, "a", source_rows(2, 3000))
+    create_topic(moldau.bootstrap, "replay-on", 3)
+
+    def send_some(self: Replay, job: Any, positions: Any, batch_bytes: int) -> int:
+        for partition, count in ((0, 2500), (1, 700)):
+            source = job.sources[partition]
+            who = Producing(
+                self._settings, job.target, source.producer_id, source.producer_epoch,
+                batch_bytes=9000,
+            )  # fmt: skip
+            sender = Sender(who, {})
+            for offset in range(count):
+                row = row_of(partition, offset)
+                sender.add(partition, row.timestamp_ms, row.key, row.value,
+                           encode_headers(row.headers))  # fmt: skip
+            sender.flush()
+            sender.close()
+        raise PipelineError("killed")
+
+    monkeypatch.setattr(Replay, "_send", send_some)
+    with pytest.raises(PipelineError, match=r"^killed$"):
+        replay(spark, moldau, lake, "a", "replay-on")
+    monkeypatch.undo()
+    add_rows(lake, "a", source_rows(2, 3100, first=3000))
+    produce(moldau.bootstrap, "replay-on", [(2, 0), (2, 1)])
+    outcome = replay(spark, moldau, lake, "a", "replay-on")
+    assert outcome == (6000, 6000 - 3200, None)
+    found = rows_in(moldau, "replay-on")
+    assert [row for row in found if row.partition < 2] == source_rows(2, 3000)
+
+
+def test_a_stranger_with_the_same_producer_is_noticed(moldau: Broker) -> None:
+    create_topic(moldau.bootstrap, "replay-step", 1)
+    who = Producing(settings_of(moldau), "replay-step", 987_654_321, 0)
+    first, second = Sender(who, {}), Sender(who, {})
+    for sender, count in ((first, 10), (second, 7)):
+        for at in range(count):
+            sender.add(0, 1, None, b"%d" % at, b"\0")
+    first.flush()
+    with pytest.raises(OutOfStep, match=r"same replay running elsewhere\? Run it again"):
+        second.flush()
+    first.close()
+    second.close()
+    assert len(rows_in(moldau, "replay-step")) == 10
+
+
+def test_a_sender_outlives_the_workers(start_moldau: Any) -> None:
+    """Each worker is killed while it sends: everything arrives, once and in order."""
+    broker = start_moldau(workers=2)
+    create_topic(broker.bootstrap, "replay-workers", 4)
+    sender = Sender(Producing(settings_of(broker), "replay-workers", 4711, 0, batch_bytes=2000), {})
+    for at in range(6000):
+        if at in (1500, 3000):
+            broker.kill("worker", at // 1500 - 1)
+        sender.add(at % 4, at, b"%d" % at, None, b"\0")
+    sender.flush()
+    sender.close()
+    found = rows_in(broker, "replay-workers")
+    assert [row.timestamp_ms for row in found] == [at for p in range(4) for at in range(p, 6000, 4)]
+
+
+class Running:
+    """`moldau pipeline replay`, as often as it is started again."""
+
+    def __init__(self, broker: Broker, lake: Lake, *words: str) -> None:
+        self._words = ["pipeline", "replay", "--lake", str(lake.path), "--bootstrap",
+                       broker.bootstrap, "--master", "local[2,4]", *words]  # fmt: skip
+        self._log = lake.path.parent / "log"
+        self._env = {
+            **clean_environment(),
+            "PYSPARK_SUBMIT_ARGS": "--driver-memory 700m pyspark-shell",
+        }
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*MOLDAU, *self._words], env=self._env, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log,
+            )  # fmt: skip
+
+    def told(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.kill()
+        self.process.wait()
+        for child in children:
+            if child.is_running() and "python" in child.name():
+                child.kill()
+        psutil.wait_procs(children, timeout=60)
+
+
+def size_of(broker: Broker, topic: str, partitions: int) -> int:
+    with Cluster(*parse_address(broker.bootstrap)) as cluster:
+        ends = cluster.list_offsets({Place(topic, p): -1 for p in range(partitions)})
+    return sum(ends.values())
+
+
+@pytest.mark.parametrize("mode", ["keep", "hash"])
+def test_killed_in_the_middle_three_times(moldau: Broker, lake: Lake, mode: str) -> None:
+    per_partition, topic = 60_000, f"replay-killed-{mode}"
+    rows = [
+        Row(p, i, b"%d" % (i % 500), b"%d/%d" % (p, i) + b"." * 100, 1_750_000_000_000 + i, [])
+        for p in range(3)
+        for i in range(per_partition)
+    ]
+    add_rows(lake, "a", rows)
+    create_topic(moldau.bootstrap, topic, 3)
+    running = Running(moldau, lake, "--topic", "a", "--to", topic, "--partitions", mode)
+    total = len(rows)
+    for kills in range(3):
+        running.start()
+        before = size_of(moldau, topic, 3)
+
+        def has_grown(before: int = before) -> bool:
+            assert running.process.poll() is None, running.told()
+            return size_of(moldau, topic, 3) > before
+
+        wait_until(has_grown, 90, "growth")
+        running.kill()
+        if size_of(moldau, topic, 3) >= total:
+            assert kills, "it was too quick to be killed in the middle"
+            break
+    running.start()
+    assert running.process.wait(120) == 0, running.told()
+    found = rows_in(moldau, topic)
+    values = [row.value for row in found]
+    assert len(values) == total
+    assert len(set(values)) == total
+    if mode == "keep":
+        assert [row[2:] for row in found] == [row[2:] for row in rows]
+    else:
+        for target in range(3):
+            for partition in range(3):
+                mine = [row for row in found if row.partition == target
+                        and (row.value or b"").startswith(b"%d/" % partition)]  # fmt: skip
+                stamps = [row.timestamp_ms for row in mine]
+                assert stamps == sorted(stamps)
+
+
+def test_what_it_says(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
+    add_rows(lake, "a", source_rows(3, 10))
+    with pytest.raises(PipelineError, match=r"no topic replay-none; .*moldau topics create"):
+        replay(spark, moldau, lake, "a", "replay-none")
+    create_topic(moldau.bootstrap, "replay-few", 2)
+    with pytest.raises(PipelineError, match=r"--partitions 3\), or .*--partitions hash"):
+        replay(spark, moldau, lake, "a", "replay-few")
+    with pytest.raises(PipelineError, match=r"no such records of topic b; what it has: moldau"):
+        replay(spark, moldau, lake, "b", "replay-few")
+    create_topic(moldau.bootstrap, "replay-now", 3, message_timestamp_type="LogAppendTime")
+    with pytest.raises(PipelineError, match=r"message.timestamp.type=CreateTime"):
+        replay(spark, moldau, lake, "a", "replay-now")
+    create_topic(moldau.bootstrap, "replay-native", 3, moldau_storage="native")
+    with pytest.raises(PipelineError, match=r"moldau.storage=native"):
+        replay(spark, moldau, lake, "a", "replay-native")
+    create_topic(moldau.bootstrap, "replay-small", 3, max_message_bytes="120")
+    with pytest.raises(PipelineError, match=r"larger than max.message.bytes of the topic; raise"):
+        replay(spark, moldau, lake, "a", "replay-small")
+    add_rows(lake, "a", source_rows(1, 5))
+    create_topic(moldau.bootstrap, "replay-twice", 3)
+    with pytest.raises(PipelineError, match=r"15 records under 10 offsets.*--from-time"):
+        replay(spark, moldau, lake, "a", "replay-twice")
+
+
+def test_a_target_that_is_created_again_is_another_one(
+    spark: "SparkSession", moldau: Broker, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_rows(lake, "a", source_rows(1, 10))
+    create_topic(moldau.bootstrap, "replay-new", 1)
+
+    def die(*_: Any) -> int:
+        raise PipelineError("killed")
+
+    monkeypatch.setattr(Replay, "_send", die)
+    with pytest.raises(PipelineError, match="killed"):
+        replay(spark, moldau, lake, "a", "replay-new")
+    monkeypatch.undo()
+    admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
+    admin.delete_topics(["replay-new"])["replay-new"].result(20)
+    create_topic(moldau.bootstrap, "replay-new", 1)
+    with pytest.raises(PipelineError, match=r"created again .* begin it anew with --again"):
+        replay(spark, moldau, lake, "a", "replay-new")
+    replay(spark, moldau, lake, "a", "replay-new", again=True)
+    assert len(rows_in(moldau, "replay-new")) == 10
