@@ -208,6 +208,8 @@ class RangeReader:
                     raise error
                 log.warning("%s", error)
                 return
+            elif time.monotonic() > deadline:
+                raise self._nothing_read(place, "the broker answers, and gives nothing")
             if position < end:
                 connection.send(self._request(place, position))
             batches = [
@@ -254,14 +256,17 @@ class RangeReader:
 
     def _wait(self, place: Place, cause: str, deadline: float, pause: float) -> float:
         if time.monotonic() + pause > deadline:
-            raise PipelineError(
-                f"partition {place}: nothing could be read for {self._settings.patience_s:g} s: "
-                f"{cause}; `moldau status` shows whether the broker is well, "
-                "kafkaConsumer.pollTimeoutMs is how long to wait"
-            )
+            raise self._nothing_read(place, cause)
         log.info("partition %s: %s; trying again", place, cause)
         time.sleep(pause)
         return min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _nothing_read(self, place: Place, cause: str) -> PipelineError:
+        return PipelineError(
+            f"partition {place}: nothing could be read for {self._settings.patience_s:g} s: "
+            f"{cause}; `moldau status` shows whether the broker is well, "
+            "kafkaConsumer.pollTimeoutMs is how long to wait"
+        )
 
     def _out_of_range(self, wanted: Range, position: int, answer: PartitionData) -> int:
         """Where to go on when that is allowed."""

@@ -95,12 +95,17 @@ def test_a_commit_of_one_table_only_is_made_up_for(
     check_lake(lake, "archive-half", [200, 210])
 
 
-def test_a_range_may_end_inside_a_batch(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
-    """Ten records a commit, and batches of hundreds: each batch is stored once all the same."""
+def test_a_range_may_end_inside_a_batch_and_the_broker_is_told(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    """Twenty records a commit, and larger batches: each batch is stored once all the same."""
     create_topic(moldau.bootstrap, "archive-inside", 1)
     produce(moldau.bootstrap, "archive-inside", [(0, i) for i in range(95)], "lz4")
-    archive(spark, moldau, lake, "archive-inside", max_records=10)
+    archive(spark, moldau, lake, "archive-inside", max_records=20)
     check_lake(lake, "archive-inside", [95])
+    (group,) = Cli(moldau).json("groups", "describe", ARCHIVE_GROUP)["groups"]
+    mine = [one for one in group["partitions"] if one["topic"] == "archive-inside"]
+    assert [(one["committed_offset"], one["lag"]) for one in mine] == [(95, 0)]
 
 
 def test_a_topic_that_is_created_again_is_another_one(
@@ -116,18 +121,6 @@ def test_a_topic_that_is_created_again_is_another_one(
     archive(spark, moldau, lake, "archive-again")
     offsets = rows_of(lake, RECORDS, ["offset"])["offset"].to_pylist()
     assert sorted(offsets) == sorted([*range(30), *range(20)])
-
-
-def test_what_the_lake_has_is_told_to_the_broker(
-    spark: "SparkSession", moldau: Broker, lake: Lake
-) -> None:
-    create_topic(moldau.bootstrap, "archive-told", 2)
-    produce(moldau.bootstrap, "archive-told", [(0, i) for i in range(7)])
-    archive(spark, moldau, lake, "archive-told")
-    told = Cli(moldau).json("groups", "describe", ARCHIVE_GROUP)
-    (group,) = told["groups"]
-    mine = [one for one in group["partitions"] if one["topic"] == "archive-told"]
-    assert [(one["partition"], one["committed_offset"], one["lag"]) for one in mine] == [(0, 7, 0)]
 
 
 def test_records_trimmed_before_they_were_archived(

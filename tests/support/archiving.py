@@ -38,11 +38,6 @@ class Archiving:
                 [*MOLDAU, *words], env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
-    def finish(self) -> None:
-        """Archive what is left, to the end."""
-        self.start("--once")
-        self.wait_done()
-
     def wait_done(self) -> None:
         assert self.process is not None
         assert self.process.wait(PATIENCE_S) == 0, self.told()
