@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from typing import cast
 
-from broker.wire.batch import headers
-from broker.wire.frame import LENGTH, read_response, request_frame
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.wire.batch import HEADER, BatchHeader
+from broker.wire.frame import LENGTH, read_response, request_frame, response_frame
+from broker.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from broker.wire.primitives import read_uvarint
 from loadtest.client import FETCH, RequestFailed
 from loadtest.replay import LineReplayer, Replayer
 
 FETCH_VERSION = 12
 RESPONSE_BYTES = 1 << 20
+ENOUGH = 512  # bytes of a reply, to know what it holds
 LAST_NAME = b"\r\n$9\r\ntimestamp\r\n"  # once in every entry, and the last of its names
 
 
@@ -56,8 +65,9 @@ class GroupFetcher(Replayer):
         self._place = topic, partition
         self._offset = 0
         self._left_records = records
-        self._chunks: list[bytes] = []
-        self._missing = 0  # of the reply, as far as that is known
+        self._records_at = records_at(topic)
+        self._head = b""
+        self._missing = 0  # of a reply whose beginning is known
         self.records = 0
         self.most = 0  # records of a reply
 
@@ -80,31 +90,40 @@ class GroupFetcher(Replayer):
         super()._send(1)
 
     def _count(self, data: bytes) -> int:
-        self._chunks.append(data)
+        if not self._missing:
+            data = self._head + data
+            self._head = data
+            whole = LENGTH.size + LENGTH.unpack_from(data)[0] if len(data) >= LENGTH.size else 0
+            if len(data) < min(whole or ENOUGH, ENOUGH):
+                return 0
+            self._take(data)
+            self._head = b""
+            self._missing = whole
         self._missing -= len(data)
-        if self._missing > 0:
-            return 0
-        reply = b"".join(self._chunks)
-        if len(reply) < LENGTH.size:
-            return 0
-        (size,) = LENGTH.unpack_from(reply)
-        self._missing = LENGTH.size + size - len(reply)
-        if self._missing > 0:
-            self._chunks = [reply]
-            return 0
-        self._chunks = []
-        self._missing = 0
-        _, response = read_response(FETCH, FETCH_VERSION, reply[LENGTH.size :])
-        answer = cast("FetchResponse", response).responses[0].partitions[0]
-        if answer.error_code:
-            raise RequestFailed(f"fetch at {self._offset}: error {answer.error_code}")
-        got = 0
-        for header in headers(cast("bytes", answer.records)):
-            got += header.record_count
-            self._offset = header.next_offset
-        self.records += got
-        self.most = max(self.most, got)
-        return 1
+        return 0 if self._missing else 1
+
+    def _take(self, reply: bytes) -> None:
+        """What the beginning of a reply says: its only batch holds all its records."""
+        size, at = read_uvarint(reply, self._records_at)
+        if size <= 1:
+            _, response = read_response(FETCH, FETCH_VERSION, reply[LENGTH.size :])
+            code = cast("FetchResponse", response).responses[0].partitions[0].error_code
+            raise RequestFailed(f"fetch at {self._offset}: error {code}, no records")
+        header = BatchHeader._make(HEADER.unpack_from(reply, at))
+        if header.size != size - 1:
+            raise RequestFailed(f"fetch at {self._offset}: more than one batch")
+        self._offset = header.next_offset
+        self.records += header.record_count
+        self.most = max(self.most, header.record_count)
+
+
+def records_at(topic: str) -> int:
+    """Where the records begin, with their size, in a reply about one partition of the topic."""
+    mark = b"the records"
+    answer = PartitionData(0, aborted_transactions=None, records=mark)
+    response = FetchResponse(responses=[FetchableTopicResponse(topic, partitions=[answer])])
+    reply = b"".join(response_frame(FETCH, FETCH_VERSION, 1, response))
+    return reply.index(mark) - 1
 
 
 class GroupReader(Replayer):

@@ -31,7 +31,7 @@ from broker.wire.template import Template
 log = logging.getLogger("moldau.log")
 
 DECODED_LIMIT = 1 << 28
-MOST_COUNT = 2_000
+MOST_COUNT = 1_000  # so long a worker does nothing else: some 4 ms
 FIRST_COUNT = 32  # of entries, before any was seen: they may be large
 FIRST_GUESS = 512  # bytes of one, until then
 
@@ -83,6 +83,8 @@ class NativeLog:
         self.is_gone = False
         self.is_followed = False  # told of what others add to the stream
         self.readings: dict[str, Any] = {}  # by group: GroupReading, of members this worker serves
+        # Readers that are no group's member, as the store said: client id and address.
+        self.strangers: set[tuple[str, str]] = set()
         self._average = 0  # bytes of an entry, of late; 0: none was seen
         self._asking: list[Settled] = []  # told when the answer is here
         self._ask_next: list[Settled] = []  # came later: what is out may miss what they know of
