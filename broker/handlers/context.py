@@ -74,6 +74,7 @@ class Broker:
         for log in self.logs.all():
             if isinstance(log, NativeLog):
                 log.readings.pop(group, None)
+                log.strangers.clear()
 
     def _topic_id(self, name: str) -> bytes | None:
         topic = self.topics.get(name)

@@ -136,6 +136,8 @@ class FetchCall:
             log = part.log
             if log is None:
                 continue
+            if isinstance(log, NativeLog):
+                self._find_reader(log)
             watched = logs.is_watched(log)
             if watched and log.is_loaded and part.offset <= log.end:
                 continue
@@ -148,6 +150,19 @@ class FetchCall:
                 # OFFSET_OUT_OF_RANGE makes a consumer begin anew.
                 log.when_current(known)
         self._one_known()
+
+    def _find_reader(self, log: NativeLog) -> None:
+        """Make sure that a member of a group is known as such from its first fetch on."""
+        who = (self.call.header.client_id or "", self.call.peer)
+        readership = self.broker.readership
+        if not readership.knows(log, *who):
+
+            async def find() -> None:
+                await readership.look_for(log, *who)
+                self._one_known()
+
+            self._pending += 1
+            self.broker.logs.spawn(find())
 
     def _known(self, part: Part, fault: BaseException | None) -> None:
         if fault is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from broker.errors import StoreFault
 from broker.group.record import GroupRecord
 from broker.group.subscription import CONSUMER
+from broker.log.native.log import NativeLog
 from broker.log.native.members import Members, Place, Reader, decode_readers, encode_readers
 from broker.log.topics import Topics
 from broker.store.native import NativeStreams
@@ -20,6 +21,8 @@ from broker.store.topics import Change, TopicStore
 from broker.wire.consumer_protocol import assigned_partitions
 
 log = logging.getLogger("moldau.group")
+
+MOST_STRANGERS = 1_000  # of a partition, remembered as members of no group
 
 
 class Readership:
@@ -41,6 +44,24 @@ class Readership:
         if readers != self.members.readers(group):  # it may have been us who said so
             self.members.update(group, readers)
             self.on_changed(group)
+
+    def knows(self, found: NativeLog, client_id: str, host: str) -> bool:
+        """Is it known who this is, or that it is nobody?"""
+        place = (found.topic, found.partition)
+        return (client_id, host) in found.strangers or (
+            self.members.owner(place, client_id, host) is not None
+        )
+
+    async def look_for(self, found: NativeLog, client_id: str, host: str) -> None:
+        """Who reads for the first time may be a member since a moment ago: the store knows."""
+        try:
+            await self.load()
+        except StoreFault as fault:
+            log.warning("%r: who reads it is not known: %s", found, fault)
+            return
+        if len(found.strangers) >= MOST_STRANGERS:
+            found.strangers.clear()
+        found.strangers.add((client_id, host))
 
     # --- the worker that owns the group ---
 
