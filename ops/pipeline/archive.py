@@ -163,7 +163,12 @@ class Archiver:
         }
         publish(self._options.fetch, reached, ids, str(self._lake.path))
         latest = self._planner.latest(self._planner.partitions())
-        lag = sum(max(end - ends.get(place, end), 0) for place, end in latest.items())
+        native = self._planner.native({place.topic for place in latest})
+        lag = sum(
+            max(end - ends.get(place, end), 0)
+            for place, end in latest.items()
+            if place.topic not in native
+        )
         self._meter.advance(
             sum(done.records for done in results), sum(done.bytes for done in results), lag
         )
@@ -173,6 +178,7 @@ class Archiver:
     ) -> list[Work]:
         """From where each table ends, or from the first record there is."""
         earliest = self._planner.earliest(list(ends))
+        native = self._planner.native({place.topic for place in ends})
         made = []
         for place, end in ends.items():
             if place not in earliest:
@@ -184,6 +190,8 @@ class Archiver:
                 if begin < first and begin < end:
                     self._lost(place, begin, first)
                 begins[table] = max(begin, first)
+            if place.topic in native:
+                begins[BATCHES] = end  # it has records only
             start = min(begins.values())
             if start < end:
                 made.append(Work(Range(place, start, end), begins[BATCHES], begins[RECORDS]))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ops.client import ClientError, Cluster, Place
 from ops.pipeline.errors import (
     DataLoss,
@@ -28,6 +29,8 @@ log = logging.getLogger("moldau.pipeline")
 
 T = TypeVar("T")
 _PAUSE_S = 0.5
+TOPIC = 2  # the kind of resource, in DescribeConfigs
+STORAGE = "moldau.storage"
 
 
 class Planner:
@@ -35,6 +38,7 @@ class Planner:
         self._options = options
         self._cluster: Cluster | None = None
         self._has_reached = False
+        self._storages: dict[str, str | None] = {}
 
     def close(self) -> None:
         if self._cluster is not None:
@@ -83,6 +87,22 @@ class Planner:
         """Of those that exist: a topic that was deleted and created again has another."""
         answer = self._ask(lambda cluster: cluster.metadata(sorted(names)))
         return {topic.name or "": topic.topic_id for topic in answer.topics if not topic.error_code}
+
+    def native(self, names: Collection[str]) -> set[str]:
+        """Those whose log is shared with Redis applications (moldau.storage=native).
+
+        Their offsets are not dense, and batches are made up for each answer.
+        """
+        unknown = sorted(set(names) - self._storages.keys())
+        if unknown:
+            asked = [DescribeConfigsResource(TOPIC, name, [STORAGE]) for name in unknown]
+            answer = self._ask(lambda cluster: cluster.call(DescribeConfigsRequest(asked)))
+            for result in answer.results:
+                # It never changes; other brokers do not know this configuration.
+                values = [one.value for one in result.configs if one.name == STORAGE]
+                if not result.error_code:
+                    self._storages[result.resource_name] = values[0] if values else "log"
+        return {name for name in names if self._storages.get(name) == "native"}
 
     def existing(self) -> set[Place]:
         """The same, at the beginning: everything that is named has to be there."""

@@ -18,7 +18,7 @@ from ops.pipeline.lake import BATCHES, RECORDS, TABLES, Lake, Lock
 from tests.support.lakes import check_lake, check_records, rows_of
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker
-from tests.support.spark import create_topic, fill, produce, spark_session
+from tests.support.spark import create_topic, fill, key_of, produce, spark_session, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,6 +121,21 @@ def test_a_topic_that_is_created_again_is_another_one(
     archive(spark, moldau, lake, "archive-again")
     offsets = rows_of(lake, RECORDS, ["offset"])["offset"].to_pylist()
     assert sorted(offsets) == sorted([*range(30), *range(20)])
+
+
+def test_a_native_topic_has_records_and_no_batches(
+    spark: "SparkSession", moldau: Broker, lake: Lake
+) -> None:
+    """Its offsets are times, millions apart: a limit in records must not make steps of them."""
+    create_topic(moldau.bootstrap, "archive-native", 1, moldau_storage="native")
+    for first in (0, 50, 100):
+        produce(moldau.bootstrap, "archive-native", [(0, i) for i in range(first, first + 50)])
+    archive(spark, moldau, lake, "archive-native", max_records=100)
+    rows = rows_of(lake, RECORDS).sort_by("offset").to_pylist()
+    assert [row["key"] for row in rows] == [key_of(0, i) for i in range(150)]
+    assert [row["value"] for row in rows] == [value_of(0, i) for i in range(150)]
+    assert rows_of(lake, BATCHES).num_rows == 0
+    assert lake.open(RECORDS).version() == 1
 
 
 def test_records_trimmed_before_they_were_archived(
