@@ -24,6 +24,7 @@ from broker.group.effects import (
     ArmTimer,
     CancelTimer,
     Effect,
+    MemberChanged,
     Persist,
     Reply,
     StateChanged,
@@ -67,6 +68,9 @@ class Groups:
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         # Told of what was stored, before anybody who waits for it is answered.
         self.on_stored: Callable[[str, GroupRecord | None], Awaitable[None]] | None = None
+        # Told of what happens in groups, by those who keep book of it.
+        self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
+        self.commits: dict[str, int] | None = None  # by group, for those who keep book
         self.core = Coordinator(group_config(config), Minting(), slot_of)
         for slot in self._slots:
             self.core.start_loading(slot)
@@ -96,7 +100,7 @@ class Groups:
             elif kind is Persist:
                 self._spawn(self._persist(cast("Persist", effect)))
             else:
-                _tell(cast("StateChanged", effect))
+                self._tell(cast("StateChanged | MemberChanged", effect))
 
     def _arm(self, effect: ArmTimer) -> None:
         armed = self._timers.get(effect.key)
@@ -129,6 +133,20 @@ class Groups:
             log.exception("group %s could not be stored", effect.group_id)
         self.submit(effect.group_id, Persisted(effect.token, error))
 
+    def _tell(self, changed: StateChanged | MemberChanged) -> None:
+        if self.on_changed is not None:
+            self.on_changed(changed)
+        if isinstance(changed, StateChanged):
+            log.info(
+                "group %s: %s -> %s, generation %d, %d members: %s",
+                changed.group_id,
+                changed.previous,
+                changed.state,
+                changed.generation_id,
+                changed.members,
+                changed.reason,
+            )
+
     # --- offsets ---
 
     async def commit(
@@ -143,6 +161,8 @@ class Groups:
             self.core.commit_failed(group_id, offsets)
             raise
         self._run(self.core.committed(group_id, offsets, self.now_ms()))
+        if self.commits is not None:
+            self.commits[group_id] = self.commits.get(group_id, 0) + 1
 
     async def drop_offsets(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         gone = list(places)
@@ -234,15 +254,3 @@ def _readable(stored: StoredBytes) -> StoredGroup:
         offsets[TopicPartition(topic, int(partition))] = _decode_offset(value)
     record = None if stored.record is None else decode(stored.record)
     return StoredGroup(stored.group_id, record, offsets)
-
-
-def _tell(changed: StateChanged) -> None:
-    log.info(
-        "group %s: %s -> %s, generation %d, %d members: %s",
-        changed.group_id,
-        changed.previous,
-        changed.state,
-        changed.generation_id,
-        changed.members,
-        changed.reason,
-    )

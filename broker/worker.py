@@ -22,6 +22,7 @@ import uvloop
 from broker.config import WorkerSettings
 from broker.configs import BrokerConfig
 from broker.errors import MoldauError, StoreFault
+from broker.group_events import GroupEvents
 from broker.groups import Groups
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
@@ -108,6 +109,11 @@ class Worker:
             asyncio.ensure_future(self._close_idle()),
             asyncio.ensure_future(self._watch_parent()),
         ]
+        self._group_events: GroupEvents | None = None
+        if static.get_bool("moldau.group.events.enable"):
+            events = GroupEvents(self.groups, self.topics, self.logs, settings.index)
+            self._group_events = events
+            self._background.append(asyncio.ensure_future(events.run()))
 
     def _static_config(self) -> dict[str, str]:
         """What the operator set, and what follows from how this worker was started."""
@@ -271,7 +277,11 @@ class Worker:
             task.cancel()
         for parked in list(self.broker.parked):
             parked.finish()
+        if self._group_events is not None:
+            self._group_events.note_commits()
         self.groups.give_up()
+        if self._group_events is not None and not self._parent_gone:
+            await self._group_events.close(DRAIN_SECONDS / 8)
         for connection in list(self._connections):
             connection.drain()
         await self.logs.close(1.0 if self._parent_gone else DRAIN_SECONDS / 2)

@@ -248,6 +248,13 @@ _LOG = (
 
 _GROUPS = (
     _static(
+        "moldau.group.events.enable",
+        BOOLEAN,
+        "true",
+        "Whether rebalances, members that come and go and rates of commits are written into the "
+        "topic __moldau_group_events, for moldau pipeline report.",
+    ),
+    _static(
         "group.initial.rebalance.delay.ms",
         INT,
         "3000",

@@ -14,6 +14,8 @@ from broker.group.effects import (
     CancelTimer,
     Effect,
     JoinAnswer,
+    MemberChange,
+    MemberChanged,
     Persist,
     Reply,
     StateChanged,
@@ -101,7 +103,20 @@ class Core:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
-    def remove(self, member: Member) -> None:
+    def tell(self, change: MemberChange, member: Member) -> None:
+        self.effects.append(
+            MemberChanged(
+                self.group_id,
+                change,
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                len(self.roster),
+            )
+        )
+
+    def remove(self, member: Member, change: MemberChange) -> None:
         """Out of the group: what it has parked is refused with [25], so that it starts anew.
 
         Whoever removes members begins a rebalance afterwards.
@@ -110,6 +125,7 @@ class Core:
         self.answer_parked_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.roster.remove(member)
         self.cancel_member_timers(member)
+        self.tell(change, member)
 
     # Timers
 

@@ -6,6 +6,7 @@ worker never has to hold one back.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -16,6 +17,13 @@ from broker.group.states import GroupState
 from broker.group.timers import TimerKey
 
 NO_GENERATION = -1
+
+
+class MemberChange(StrEnum):
+    JOINED = "joined"
+    LEFT = "left"
+    EXPIRED = "expired"
+    """Its session ended, or it did not join again in time."""
 
 
 class JoinedMember(Struct, frozen=True):
@@ -114,4 +122,17 @@ class StateChanged(Struct, frozen=True):
     reason: str
 
 
-Effect: TypeAlias = Reply | Persist | ArmTimer | CancelTimer | StateChanged
+class MemberChanged(Struct, frozen=True):
+    """Somebody joined or is gone, for those who keep book: nothing needs to be done."""
+
+    group_id: str
+    change: MemberChange
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    members: int
+    """How many there are now."""
+
+
+Effect: TypeAlias = Reply | Persist | ArmTimer | CancelTimer | StateChanged | MemberChanged

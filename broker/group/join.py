@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.group.config import GroupConfig
 from broker.group.core import Core
-from broker.group.effects import JoinAnswer
+from broker.group.effects import JoinAnswer, MemberChange
 from broker.group.events import Join
 from broker.group.faults import coordinator_error
 from broker.group.members import Member
@@ -116,6 +116,7 @@ def _add(group: Core, event: Join, member_id: str) -> None:
     member.is_new = True
     member.join_call = event.call
     group.roster.add(member)
+    group.tell(MemberChange.JOINED, member)
     group.joined_in_window = True
     group.arm(
         TimerKind.NEW_MEMBER, group.now_ms + group.config.new_member_join_timeout_ms, member_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.core import Core
-from broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember
+from broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember, MemberChange
 from broker.group.events import Delete, Leave, LeavingMember
 from broker.group.faults import coordinator_error
 from broker.group.members import Roster
@@ -39,7 +39,7 @@ def _remove(group: Core, leaving: LeavingMember) -> ErrorCode:
         member = roster.by_instance.get(instance) if instance is not None else None
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        group.remove(member)
+        group.remove(member, MemberChange.LEFT)
     elif leaving.member_id in roster.pending:
         roster.pending.remove(leaving.member_id)
         group.cancel(TimerKind.PENDING_MEMBER, leaving.member_id)
@@ -47,7 +47,7 @@ def _remove(group: Core, leaving: LeavingMember) -> ErrorCode:
         error = group.check_member(leaving.member_id, leaving.instance_id)
         if error is not ErrorCode.NONE:
             return error
-        group.remove(roster.by_id[leaving.member_id])
+        group.remove(roster.by_id[leaving.member_id], MemberChange.LEFT)
     return ErrorCode.NONE
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.core import Core
-from broker.group.effects import JoinAnswer, JoinedMember
+from broker.group.effects import JoinAnswer, JoinedMember, MemberChange
 from broker.group.members import Member
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
@@ -93,7 +93,7 @@ def complete(group: Core) -> None:
         if member.join_call is None and member.instance_id is None
     ]
     for member in absent:
-        group.remove(member)
+        group.remove(member, MemberChange.EXPIRED)
     if not len(group.roster):
         become_empty(group)
     elif group.roster.elect_joined_leader():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.core import Core
+from broker.group.effects import MemberChange
 from broker.group.rebalance import complete_if_ready, rebalance
 from broker.group.states import GroupState
 
@@ -34,12 +35,12 @@ def session_timer_fired(group: Core, member_id: str) -> None:
     if member.session_deadline_ms > group.now_ms:
         group.arm_session(member)
         return
-    group.remove(member)
+    group.remove(member, MemberChange.EXPIRED)
     rebalance(group, f"session of member {member_id} expired")
 
 
 def new_member_timer_fired(group: Core, member_id: str) -> None:
-    group.remove(group.roster.by_id[member_id])
+    group.remove(group.roster.by_id[member_id], MemberChange.EXPIRED)
     rebalance(group, f"first join of member {member_id} took too long")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.core import Core
-from broker.group.effects import SyncAnswer
+from broker.group.effects import MemberChange, SyncAnswer
 from broker.group.events import Sync
 from broker.group.faults import coordinator_error
 from broker.group.members import Member
@@ -90,5 +90,5 @@ def sync_timer_fired(group: Core) -> None:
     if not missing:
         return
     for member in missing:
-        group.remove(member)
+        group.remove(member, MemberChange.EXPIRED)
     prepare(group, f"{len(missing)} members did not ask for their assignment")

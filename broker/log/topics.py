@@ -28,7 +28,8 @@ from broker.store.topics import Change, TopicRecord, TopicStore
 MAX_NAME = 249
 LEAST_CHOSEN_BITS, MOST_BITS = 10, 20  # of a native topic's sequences
 MAX_PARTITIONS = 10_000  # per topic: beyond it a mistake is likelier than a wish
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+GROUP_EVENTS = "__moldau_group_events"
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 

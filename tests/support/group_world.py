@@ -13,6 +13,7 @@ from broker.group.effects import (
     ArmTimer,
     CancelTimer,
     Effect,
+    MemberChanged,
     Persist,
     Reply,
     StateChanged,
@@ -65,6 +66,7 @@ class GroupWorld:
         """Writes wait for `write_done`; otherwise they succeed at once."""
         self.write: Persist | None = None
         self.changes: list[StateChanged] = []
+        self.member_changes: list[MemberChanged] = []
         self.calls: list[Call[Any]] = []
         self._minted = 0
         self.coordinator = self._new_coordinator()
@@ -188,6 +190,8 @@ class GroupWorld:
                         assert effect.token > self.record.revision, "an old revision"
                     assert effect.record is None or effect.record.revision == effect.token
                     self.write = begun = effect
+                case MemberChanged():
+                    self.member_changes.append(effect)
                 case StateChanged():
                     self.changes.append(effect)
                 case _:

@@ -139,10 +139,11 @@ def test_topic_keys_are_kafkas_and_ours() -> None:
     assert declared == KAFKA_TOPIC_KEYS
 
 
-def test_broker_keys_are_kafkas() -> None:
+def test_broker_keys_are_kafkas_and_ours() -> None:
     declared = {
         key.name: (key.type.name, key.default, not key.read_only) for key in BROKER_KEYS.values()
     }
+    assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
     assert declared == KAFKA_BROKER_KEYS
 
 

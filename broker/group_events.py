@@ -1,0 +1,232 @@
+"""What happens in groups, written into the topic `__moldau_group_events` for whoever analyses it.
+
+    key    the group's id
+    value  a JSON object: event, group, worker, time_ms, and by the event:
+           rebalance_started    reason, generation, members
+           rebalance_completed  reason (of the start), generation, members, duration_ms
+           group_empty          generation, duration_ms when it was a rebalance that ended so
+           group_deleted        reason
+           member_joined, member_left, member_expired
+                                member, instance, client, host, members
+           commits              count and seconds, since the last one; offsets: for each topic a
+                                list of [partition, committed offset]
+           events_dropped       count: of any kind, because the store was slow or away
+
+Off the path of requests: an event is put into a list, and a task of its own appends what has
+gathered, at most once a second, one append at a time. When the store is slow the list is bounded
+and what does not fit is counted. Nobody waits for any of it, and losing some harms nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from broker.errors import ErrorCode, KafkaError, MoldauError
+from broker.group.effects import MemberChanged, StateChanged
+from broker.group.states import GroupState
+from broker.groups import Groups
+from broker.log.flight import Append
+from broker.log.logs import Logs
+from broker.log.partition import PartitionLog
+from broker.log.topics import GROUP_EVENTS, Topics
+from broker.wire.batch import read_header
+from broker.wire.records import Record, build_batch
+
+log = logging.getLogger("moldau.group")
+
+FLUSH_EVERY_S = 1.0
+COMMITS_EVERY_S = 60.0
+MOST_WAITING = 10_000
+MOST_BATCH_BYTES = 512 << 10
+MOST_OFFSETS = 500  # of one group in one event: the largest groups are told in part
+MOST_CHARACTERS = 500  # of what clients chose themselves
+_CREATED_WITH = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 86_400_000),
+    "retention.bytes": str(64 << 20),
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class GroupEvents:
+    def __init__(
+        self,
+        groups: Groups,
+        topics: Topics,
+        logs: Logs,
+        worker: int,
+        every_s: float = FLUSH_EVERY_S,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._logs = logs
+        self._worker = worker
+        self._every_s = every_s
+        self._waiting: list[Record] = []
+        self._dropped = 0
+        self._started: dict[str, tuple[int, str]] = {}  # rebalances: since when, and why
+        self._something = asyncio.Event()
+        self._commits_since = time.monotonic()
+        self._was_told = False
+        groups.on_changed = self.changed
+        groups.commits = {}
+
+    # --- collecting ---
+
+    def changed(self, change: StateChanged | MemberChanged) -> None:
+        if isinstance(change, MemberChanged):
+            self._note(
+                change.group_id,
+                f"member_{change.change}",
+                member=_short(change.member_id),
+                instance=_short(change.instance_id),
+                client=_short(change.client_id),
+                host=change.client_host,
+                members=change.members,
+            )
+            return
+        group, reason = change.group_id, _short(change.reason)
+        facts = {"generation": change.generation_id, "members": change.members}
+        now_ms = self._groups.now_ms()
+        if change.state is GroupState.PREPARING_REBALANCE:
+            # One that begins anew before it was completed is still the same pause for its members.
+            self._started.setdefault(group, (now_ms, reason or ""))
+            self._note(group, "rebalance_started", reason=reason, **facts)
+        elif change.state is GroupState.STABLE or change.state is GroupState.EMPTY:
+            since_ms, why = self._started.pop(group, (now_ms, ""))
+            is_empty = change.state is GroupState.EMPTY
+            name = "group_empty" if is_empty else "rebalance_completed"
+            self._note(group, name, reason=why, duration_ms=now_ms - since_ms, **facts)
+        elif change.state is GroupState.DEAD:
+            self._started.pop(group, None)
+            if reason == "deleted":
+                self._note(group, "group_deleted", reason=reason)
+
+    def _note(self, group: str, event: str, **facts: Any) -> None:
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped += 1
+            return
+        now_ms = self._groups.now_ms()
+        document = {"event": event, "group": group, "worker": self._worker, "time_ms": now_ms}
+        told = {name: fact for name, fact in facts.items() if fact is not None}
+        self._waiting.append(Record(0, now_ms, group.encode(), _encode(document | told)))
+        self._something.set()
+
+    def note_commits(self) -> None:
+        """How many commits each group made lately, and where it is."""
+        now = time.monotonic()
+        seconds, self._commits_since = now - self._commits_since, now
+        counts, self._groups.commits = self._groups.commits or {}, {}
+        for group, count in counts.items():
+            book = self._groups.core.books.get(group)
+            offsets: dict[str, list[tuple[int, int]]] = {}
+            for taken, (place, committed) in enumerate(book or ()):
+                if taken == MOST_OFFSETS:
+                    break
+                offsets.setdefault(place.topic, []).append((place.partition, committed.offset))
+            self._note(group, "commits", count=count, seconds=round(seconds, 1), offsets=offsets)
+
+    # --- writing ---
+
+    async def run(self) -> None:
+        while True:
+            await self._wait()
+            if time.monotonic() - self._commits_since >= COMMITS_EVERY_S:
+                self.note_commits()
+            if self._waiting:
+                await self.flush()
+                await asyncio.sleep(self._every_s)
+
+    async def _wait(self) -> None:
+        self._something.clear()
+        if self._waiting:
+            return
+        until_commits = self._commits_since + COMMITS_EVERY_S - time.monotonic()
+        try:
+            async with asyncio.timeout(max(until_commits, 0.0)):
+                await self._something.wait()
+        except TimeoutError:
+            pass
+
+    async def flush(self) -> None:
+        """One append of what is waiting. What cannot be written waits on."""
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            log.warning("%d events of groups were dropped: the store is too slow", dropped)
+            facts = {"event": "events_dropped", "worker": self._worker, "count": dropped}
+            now_ms = self._groups.now_ms()
+            self._waiting.append(Record(0, now_ms, None, _encode(facts | {"time_ms": now_ms})))
+        size = count = 0
+        for record in self._waiting:
+            size += len(record.value or b"") + len(record.key or b"") + 20
+            if count and size > MOST_BATCH_BYTES:
+                break
+            count += 1
+        if not count:
+            return
+        try:
+            await self._append(self._waiting[:count])
+        except MoldauError as fault:
+            if not self._was_told:
+                log.warning("events of groups cannot be written just now: %s", fault)
+            self._was_told = True
+        else:
+            del self._waiting[:count]
+            self._was_told = False
+
+    async def _append(self, records: list[Record]) -> None:
+        topic = await self._topics.find(GROUP_EVENTS)
+        if topic is None:
+            try:
+                await self._topics.create(GROUP_EVENTS, 1, _CREATED_WITH)
+            except KafkaError as refusal:
+                if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+            topic = await self._topics.find(GROUP_EVENTS)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{GROUP_EVENTS} is gone")
+        found = self._logs.get(topic, 0)
+        if not isinstance(found, PartitionLog):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{GROUP_EVENTS} must not be moldau.storage=native"
+            )
+        numbered = [Record(at, r.timestamp, r.key, r.value) for at, r in enumerate(records)]
+        batch = build_batch(numbered, base_offset=0, last_offset=len(numbered) - 1)
+        append = _Written(batch, asyncio.get_running_loop().create_future())
+        found.append(append)
+        await append.outcome
+
+    async def close(self, seconds: float) -> None:
+        """Write the last events of a worker that stops."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._waiting and not self._was_told:
+                    await self.flush()
+        except TimeoutError:
+            log.warning("%d events of groups are lost: the store is too slow", len(self._waiting))
+
+
+class _Written(Append):
+    __slots__ = ("outcome",)
+
+    def __init__(self, batch: bytearray, outcome: asyncio.Future[None]) -> None:
+        super().__init__(batch, read_header(batch))
+        self.outcome = outcome
+
+    def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(None)
+        else:
+            self.outcome.set_exception(error)
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else text[:MOST_CHARACTERS]

@@ -1,0 +1,92 @@
+"""Group events when the store is slow: bounded, counted, and nobody waits."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker import group_events
+from broker.errors import ErrorCode, KafkaError
+from broker.group.effects import MemberChange, MemberChanged, StateChanged
+from broker.group.states import GroupState
+from broker.group_events import GroupEvents
+from broker.wire.records import Record
+
+
+class Written(GroupEvents):
+    """Writes into a list; `fault` makes it fail."""
+
+    def __init__(self) -> None:
+        self.groups: Any = type("Groups", (), {"now_ms": lambda _: self.now, "commits": None})()
+        self.now = 1000
+        self.fault: KafkaError | None = None
+        self.appends: list[list[dict[str, Any]]] = []
+        nothing: Any = None
+        super().__init__(self.groups, nothing, nothing, 3, every_s=0.0)
+
+    async def _append(self, records: list[Record]) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.appends.append([msgspec.json.decode(record.value or b"") for record in records])
+
+
+def joined(group: str = "g") -> MemberChanged:
+    return MemberChanged(group, MemberChange.JOINED, "m", None, "client", "/host", 1)
+
+
+def moved(previous: GroupState, state: GroupState, reason: str) -> StateChanged:
+    return StateChanged("g", previous, state, 7, 2, reason)
+
+
+def test_a_pause_lasts_until_members_have_their_assignments() -> None:
+    events = Written()
+    preparing, completing = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
+    events.changed(moved(GroupState.STABLE, preparing, "first"))
+    events.now = 1200
+    events.changed(moved(preparing, completing, "joined"))
+    events.changed(moved(completing, preparing, "second"))
+    events.now = 1500
+    events.changed(moved(preparing, completing, "joined"))
+    events.changed(moved(completing, GroupState.STABLE, "assigned"))
+    asyncio.run(events.flush())
+    (told,) = events.appends
+    assert [one["event"] for one in told] == [
+        "rebalance_started", "rebalance_started", "rebalance_completed",
+    ]  # fmt: skip
+    assert told[2]["duration_ms"] == 500
+    assert told[2]["reason"] == "first"
+    assert all(one["worker"] == 3 for one in told)
+
+
+def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_events, "MOST_WAITING", 5)
+    events = Written()
+    events.fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away")
+    for _ in range(8):
+        events.changed(joined())
+    asyncio.run(events.flush())
+    assert events.appends == []
+    events.fault = None
+    asyncio.run(events.flush())
+    (told,) = events.appends
+    assert [one["event"] for one in told] == ["member_joined"] * 5 + ["events_dropped"]
+    assert told[-1]["count"] == 3
+    asyncio.run(events.flush())
+    assert len(events.appends) == 1  # nothing is written twice
+
+
+def test_an_append_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_events, "MOST_BATCH_BYTES", 1000)
+    events = Written()
+    for _ in range(20):
+        events.changed(joined())
+
+    async def flush_all() -> None:
+        for _ in range(20):
+            await events.flush()
+
+    asyncio.run(flush_all())
+    written = [one for append in events.appends for one in append]
+    assert len(written) == 20
+    assert max(map(len, events.appends)) < 10
