@@ -18,12 +18,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Iterable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from broker.errors import ErrorCode
 from broker.wire.apis import APIS, Api
 from broker.wire.frame import LENGTH, read_response, request_frame
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.join_group import (
     JoinGroupRequest,
@@ -33,11 +33,12 @@ from broker.wire.messages.join_group import (
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from broker.wire.schema import Message
-from loadtest.client import RequestFailed
-from loadtest.measure import CpuMeter, cpu_seconds
+from loadtest.client import Client, RequestFailed
+from loadtest.measure import CpuMeter, cpu_seconds, resident_bytes
 from loadtest.target import Target
 from router.slots import owner_of
 
+FIND_COORDINATOR = APIS[10]
 JOIN, HEARTBEAT, LEAVE, SYNC = APIS[11], APIS[12], APIS[13], APIS[14]
 PROTOCOL = "range"
 SUBSCRIPTION = bytes(60)  # about what a consumer of two topics says
@@ -47,6 +48,12 @@ PATIENCE_S = 120.0
 CONNECTING = 200  # at once
 LEAST_ROUNDS = 3  # of rebalances
 HEARTBEAT_ANSWER = LENGTH.pack(1) + bytes(8)  # correlation id 1, no tags, no delay, no error
+OF_WORKERS = (
+    "form us/member",
+    "of it worker us",
+    "worker us/heartbeat",
+    "heartbeats/s of worker core",
+)
 LEAST_MEMBERS_FOR_MEMORY = 100  # fewer disappear in what the process takes anyway
 
 T = TypeVar("T")
@@ -213,17 +220,19 @@ class GroupsRun:
         word = "group" if self._groups == 1 else "groups"
         return f"{self._groups:,} {word} of {self._members:,}"
 
-    async def measure(self, ports: Sequence[int]) -> dict[str, float]:
-        """`ports` are the workers', by index."""
-        memory = _memory(self._target.worker_pids)
+    async def measure(self, ports: Sequence[int]) -> dict[str, float | None]:
+        """`ports` are the workers', by index; CPU and memory are None when they are not ours."""
+        memory = resident_bytes(self._target.worker_pids)
         teams = await self._connect(ports)
         members = [member for team in teams for member in team]
         try:
-            figures = await self._form(teams, members)
-            grown = _memory(self._target.worker_pids) - memory
+            figures: dict[str, float | None] = {**await self._form(teams, members)}
+            grown = resident_bytes(self._target.worker_pids) - memory
             figures |= await self._rebalance(teams, members)
             figures |= await self._heartbeats(members)
-            if len(members) >= LEAST_MEMBERS_FOR_MEMORY:
+            if not self._target.worker_pids:
+                figures |= dict.fromkeys(OF_WORKERS, None)
+            elif len(members) >= LEAST_MEMBERS_FOR_MEMORY:
                 figures["KB/member"] = grown / len(members) / 1024
             await together(member.leave() for member in members)
         finally:
@@ -234,8 +243,11 @@ class GroupsRun:
     async def _connect(self, ports: Sequence[int]) -> list[list[BenchMember]]:
         names = [f"bench-{secrets.token_hex(6)}" for _ in range(self._groups)]
         wanted = [name for name in names for _ in range(self._members)]
-        where = [ports[owner_of(name, len(ports))] for name in wanted]
-        links = await _connected(self._target.host, where)
+        if self._target.worker_pids:
+            homes = {name: (self._target.host, ports[owner_of(name, len(ports))]) for name in names}
+        else:
+            homes = coordinators(self._target, names)
+        links = await _connected([homes[name] for name in wanted])
         members = [BenchMember(name, link) for name, link in zip(wanted, links, strict=True)]
         size = self._members
         return [members[at : at + size] for at in range(0, len(members), size)]
@@ -303,7 +315,7 @@ class GroupsRun:
         links: list[Link] = []
         try:
             port = int(server.stdout.readline())
-            links = await _connected("127.0.0.1", [port] * connections)
+            links = await _connected([("127.0.0.1", port)] * connections)
             before = cpu_seconds(server.pid)
             for link in links:
                 link.start_repeating(frame, bytes(len(HEARTBEAT_ANSWER)))
@@ -329,16 +341,33 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         return await asyncio.gather(*work)
 
 
-async def _connected(host: str, ports: Sequence[int]) -> list[Link]:
+def coordinators(target: Target, groups: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Where groups are at home, by asking: other brokers have other rules."""
+    homes = {}
+    deadline = time.monotonic() + PATIENCE_S
+    with Client(target.host, target.port) as client:
+        for group in groups:
+            while True:
+                answer = client.call(FIND_COORDINATOR, 3, FindCoordinatorRequest(group))
+                if answer.error_code == 0:
+                    break
+                if time.monotonic() > deadline:
+                    raise RequestFailed(f"FindCoordinator: error {answer.error_code}")
+                time.sleep(0.1)  # Kafka makes its topic of offsets when it is first asked
+            homes[group] = (answer.host, answer.port)
+    return homes
+
+
+async def _connected(addresses: Sequence[tuple[str, int]]) -> list[Link]:
     loop = asyncio.get_running_loop()
     at_once = asyncio.Semaphore(CONNECTING)
 
-    async def connect(port: int) -> Link:
+    async def connect(address: tuple[str, int]) -> Link:
         async with at_once:
-            _, link = await loop.create_connection(Link, host, port)
+            _, link = await loop.create_connection(Link, *address)
         return link
 
-    return await together(connect(port) for port in ports)
+    return await together(connect(address) for address in addresses)
 
 
 async def _join_again(members: list[BenchMember]) -> None:
@@ -361,9 +390,3 @@ def _check(teams: list[list[BenchMember]]) -> None:
 
 def _each(seconds: float, count: int) -> float:
     return seconds / max(count, 1) * 1e6
-
-
-def _memory(pids: Iterable[int]) -> int:
-    """Resident bytes."""
-    page = resource.getpagesize()
-    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in pids)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def kernel_seconds(pid: int) -> float:
     """System time a process has used so far, in ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[12]) / _TICK
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    page = resource.getpagesize()
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in pids)
 
 
 class CpuMeter:
@@ -64,6 +70,12 @@ class Figure:
 
     def to_json(self) -> dict[str, float]:
         return {"median": self.median, "min": min(self.values), "max": max(self.values)}
+
+
+def summary(values: Sequence[float | None]) -> dict[str, float] | None:
+    """A figure as it is reported; None: not known, because the processes are not ours to see."""
+    known = [value for value in values if value is not None]
+    return Figure(known).to_json() if known else None
 
 
 def short(value: float) -> str:

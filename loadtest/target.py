@@ -15,10 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.wire.apis import APIS
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from ops.client import Connection
 from router.control import NotRunningError, ask_status
 from router.runtime import control_socket, runtime_dir, worker_socket
 
 START_PATIENCE_S = 30
+# API key -> the version that the benchmarks any broker can take send: those of Kafka 3.2 and later.
+SENT = {0: 9, 1: 12, 2: 5, 3: 9, 10: 3, 11: 9, 12: 4, 13: 5, 14: 5, 19: 5, 20: 5}
 
 
 class TargetError(RuntimeError):
@@ -57,6 +62,22 @@ def running(bootstrap: str) -> Target:
     except NotRunningError:
         return Target(host, int(port), [], [], None, [], [])
     return _from_status(status, host, int(port), directory)
+
+
+def check_versions(target: Target) -> None:
+    """That a broker speaks what the benchmarks send. Raises TargetError, OSError."""
+    if target.worker_pids:
+        return  # one of ours
+    with Connection(target.host, target.port, client_id="bench") as connection:
+        answer = connection.call(APIS[18], 0, ApiVersionsRequest())
+    highest = {told.api_key: told.max_version for told in answer.api_keys}
+    missing = [
+        f"{APIS[key].name} {version}"
+        for key, version in SENT.items()
+        if highest.get(key, -1) < version
+    ]
+    if missing:
+        raise TargetError(f"this broker does not speak {', '.join(missing)}")
 
 
 def _from_status(status: dict[str, object], host: str, port: int, directory: Path) -> Target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support.running import Broker
 
 def _bench(*words: str) -> Any:
     command = [sys.executable, "-m", "ops.cli", "bench", *words, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -89,9 +90,113 @@ def test_latency_counts_every_record() -> None:
     assert 0 < runs["record"]["p50 ms"]["median"] <= runs["record"]["max ms"]["median"]
 
 
-def test_a_running_broker_is_measured_by_its_bootstrap_address(moldau: Broker) -> None:
-    command = ("produce", "--size", "1024", "--bootstrap", moldau.bootstrap, *SHORT)
-    assert _runs(_bench(*command))["produce"]["requests/s"]["median"] > 0
+def test_connections_are_measured_against_a_bare_server() -> None:
+    rows = _bench("connections", "--count", "3", "--count", "150", *SHORT)["rows"]
+    assert [(row["connections"], row["run"]) for row in rows] == [
+        (count, way) for count in (3, 150) for way in ("bare uvloop", "direct", "routed")
+    ]
+    for row in rows:
+        for name in ("8 active", "all active"):
+            assert row[f"requests/s, {name}"]["median"] > 0
+            assert row[f"worker us/req, {name}"]["median"] > 0
+            if row["run"] == "routed":
+                assert row[f"router us/req, {name}"]["median"] > 0
+        if row["connections"] == 3:
+            assert row["worker KB/connection"] is None  # too few to tell
+        else:
+            assert row["worker KB/connection"]["median"] is not None
+
+
+def test_of_a_broker_that_is_not_ours_the_clients_side_is_measured(moldau: Broker) -> None:
+    """Its processes and its store are unknown here: it has a runtime directory of its own."""
+    where = ("--bootstrap", moldau.bootstrap)
+    small = ("--log-bytes", str(4 << 20))
+    produce = _runs(_bench("produce", "--size", "1024", *where, *SHORT))
+    fetch = _runs(_bench("fetch", "--size", "65536", *where, *small, *SHORT))
+    latency = _runs(_bench("latency", "--rate", "50", *where, *SHORT))
+    assert set(produce) == {"produce"}
+    assert set(fetch) == {"bare uvloop", "tail fetch", "cold fetch"}
+    for row in (produce["produce"], fetch["tail fetch"], fetch["cold fetch"]):
+        assert row["requests/s"]["median"] > 0
+        for unknown in ("worker us/req", "store us/req", "worker MB", "GB/s of worker CPU"):
+            assert row[unknown] is None
+    assert latency["record"]["p50 ms"]["median"] > 0
+    assert latency["record"]["worker us/record"] is None
+
+
+def test_memory_is_told() -> None:
+    row = _runs(_bench("produce", "--size", "1024", *SHORT))["produce"]
+    assert row["worker MB"]["median"] > 1
+    assert row["store MB"]["median"] > 1
+
+
+ALL = ("all", "--seconds", "0.2", "--repeat", "1", "--log-bytes", str(4 << 20))
+
+
+@pytest.mark.slow
+def test_everything_in_small() -> None:
+    """Each of them has a smoke of its own here."""
+    report = _bench(*ALL)
+    assert [part["bench"] for part in report["benches"]] == [
+        *("produce", "fetch", "latency", "groups", "connections", "router", "scaling", "native")
+    ]
+    assert all(part["rows"] for part in report["benches"])
+
+
+def test_everything_that_any_broker_can_show_and_two_such_reports_compared(
+    moldau: Broker, tmp_path: Path
+) -> None:
+    report = _bench(*ALL, "--bootstrap", moldau.bootstrap)
+    names = [part["bench"] for part in report["benches"]]
+    assert names == ["produce", "fetch", "latency", "groups"]
+    assert all(part["rows"] for part in report["benches"])
+
+    file, twice = tmp_path / "one.json", tmp_path / "two.json"
+    file.write_text(json.dumps(report))
+    for part in report["benches"]:
+        for row in part["rows"]:
+            for figure in row.values():
+                if isinstance(figure, dict):
+                    figure["median"] *= 2
+    twice.write_text(json.dumps(report))
+    rows = _bench("--compare", str(file), str(twice))["rows"]
+    assert {row["bench"].split()[0] for row in rows} == set(names)
+    ratios = {row["B / A"] for row in rows if row["figure"] != "of baseline"}
+    assert ratios - {None} == {2.0}
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "ops.cli", "bench", "--compare", str(file), str(twice)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "B / A" in shown.stdout
+    assert "2.00" in shown.stdout
+
+
+def test_what_cannot_be_compared_is_one_clear_line(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    for content in ("no JSON", "{}", "[]"):
+        wrong.write_text(content)
+        command = [sys.executable, "-m", "ops.cli", "bench", "--compare", str(wrong), str(wrong)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert "wrong.json" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_growth_makes_a_table_and_plots(tmp_path: Path) -> None:
+    report = _bench("growth", "--quick", "--seconds", "0.2", "--out", str(tmp_path))
+    points = {(row["what"], row["x"]) for row in report["rows"]}
+    quantities = ("partitions", "connections", "members", "groups", "batch bytes", "log bytes")
+    assert {what for what, _ in points} == set(quantities)
+    for what in quantities:
+        assert len([x for name, x in points if name == what]) > 1
+    assert all(row["us"]["median"] >= 0 for row in report["rows"])
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+    picture = (tmp_path / "growth.svg").read_text()
+    assert all(what in picture for what in quantities)
 
 
 def test_nobody_there_is_one_clear_line() -> None:

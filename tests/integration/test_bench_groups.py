@@ -21,16 +21,18 @@ def moldau() -> Iterator[Broker]:
 
 FIGURES = {
     "form s",
-    "form us/member",
     "rebalance ms",
     "rebalance us/member",
-    "of it worker us",
     "of it client us",
     "joins/s",
     "heartbeats/s",
+    "bare us/request",
+}
+OF_WORKERS = {  # n/a of a broker whose processes cannot be seen, as this one's
+    "form us/member",
+    "of it worker us",
     "worker us/heartbeat",
     "heartbeats/s of worker core",
-    "bare us/request",
 }
 
 
@@ -52,12 +54,12 @@ def test_groups_of_several_sizes(moldau: Broker) -> None:
 
     assert (few["run"], many["run"]) == ("1 group of 3", "1 group of 100")
     for row in (few, many):
-        for name in FIGURES - {"worker us/heartbeat", "heartbeats/s of worker core"}:
+        for name in FIGURES:
             assert row[name]["median"] >= 0, name
+        assert {name: row[name] for name in OF_WORKERS} == dict.fromkeys(OF_WORKERS)
         assert row["heartbeats/s"]["median"] > 0
         assert row["joins/s"]["median"] > 0
-    assert few["KB/member"] is None  # too few to tell
-    assert many.keys() == few.keys() == FIGURES | {"run", "KB/member"}
+    assert many.keys() == few.keys() == FIGURES | OF_WORKERS | {"run", "KB/member"}
 
 
 def test_many_groups(moldau: Broker) -> None:
@@ -65,6 +67,14 @@ def test_many_groups(moldau: Broker) -> None:
 
     assert row["run"] == "20 groups of 2"
     assert row["heartbeats/s"]["median"] > 0
+
+
+def test_what_members_cost_the_worker() -> None:
+    (row,) = _bench(None, "--members", "100")
+
+    for name in FIGURES | OF_WORKERS:
+        assert row[name]["median"] > 0, name
+    assert row["KB/member"]["median"] >= 0
 
 
 @pytest.mark.slow
