@@ -18,8 +18,8 @@ class Written(GroupEvents):
     """Writes into a list; `fault` makes it fail."""
 
     def __init__(self) -> None:
-        self.groups: Any = type("Groups", (), {"now_ms": lambda _: self.now, "commits": None})()
         self.now = 1000
+        self.groups: Any = type("Groups", (), {"now_ms": lambda _: self.now, "commits": None})()
         self.fault: KafkaError | None = None
         self.appends: list[list[dict[str, Any]]] = []
         nothing: Any = None
