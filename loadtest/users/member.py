@@ -124,7 +124,7 @@ class Member:
     def heartbeat(self, due: float | None = None) -> bool:
         """Whether it is still in, and nobody is waiting for it to join again."""
         request = HeartbeatRequest(self.group, self.generation, self.member_id)
-        answer = self._session.coordinator(self.group, "heartbeat").call(
+        answer = self._session.coordinator(self.group, "heartbeat", "heartbeat").call(
             request, top_level, due=due, fine=REBALANCING | OUSTED
         )
         self._note(answer.error_code)

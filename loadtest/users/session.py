@@ -113,10 +113,11 @@ class Session:
             raise Refused("Metadata", ErrorCode.LEADER_NOT_AVAILABLE)
         return self.wire(purpose, self._leaders[topic, partition])
 
-    def coordinator(self, group: str, purpose: str) -> Wire:
+    def coordinator(self, group: str, purpose: str, asking: str = "admin") -> Wire:
+        """`asking` is the connection to find out with: greenlets must not share one."""
         if group not in self._coordinators:
             # Not a fault of the broker: it says "not yet" while a worker comes back.
-            answer = self.wire("admin").call(
+            answer = self.wire(asking).call(
                 FindCoordinatorRequest(group),
                 top_level,
                 fine=(ErrorCode.COORDINATOR_NOT_AVAILABLE,),

@@ -241,6 +241,22 @@ def test_a_record_that_is_not_right_for_one_of_several_processes(
     _assert_failed(locust(moldau.bootstrap, *words, "ColdReader"), "lost")
 
 
+def test_a_killed_worker_costs_requests_and_no_record(
+    start_moldau: Callable[..., Broker], locust: Locust
+) -> None:
+    broker = start_moldau(broker={"group.initial.rebalance.delay.ms": 100})
+    words = (*headless(24, 10), "--rate", "20", "--exit-code-on-error", "0")
+    run = locust(broker.bootstrap, *words)
+    wait_until(lambda: "-group-0: " in broker.log(), 30, "members")
+    for worker in (0, 1):
+        broker.wait_restarted("worker", worker, broker.kill("worker", worker))
+    code, said = run.end()
+    assert code == 0, said
+    assert "Connection" in said  # it was noticed
+    for wrong in ("CHECK FAILED", "Traceback", "Malformed", "Bad file"):
+        assert wrong not in said, said
+
+
 def test_nobody_there_fails_the_run(locust: Locust) -> None:
     run = locust("127.0.0.1:1", *headless(1, 2), "Producer")
     code, said = run.end()
