@@ -6,6 +6,7 @@ Ids go in and out as bytes; the caller never sees how Redis lays out its replies
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
@@ -71,6 +72,7 @@ class NativeStreams:
         self._control = control
         self._groups = groups
         self._loaded = False
+        self._loading: asyncio.Task[None] | None = None  # kept, or nobody would
 
     # --- the library ---
 
@@ -92,10 +94,18 @@ class NativeStreams:
             log.warning("a group's position could not be set: %s", reply)
 
     def _noticed(self, reply: Any) -> Any:
-        """A store that was emptied has lost the library: the next one to need it loads it."""
-        if _is_unknown_function(reply):
+        """Somebody may have removed the functions: what asked for them has failed, what comes next
+        finds them."""
+        if _is_unknown_function(reply) and self._loaded:
             self._loaded = False
+            self._loading = asyncio.get_running_loop().create_task(self._load_again())
         return reply
+
+    async def _load_again(self) -> None:
+        try:
+            await self.ensure_library()
+        except StoreFault as fault:
+            log.warning("the functions of native topics are gone from the store: %s", fault)
 
     async def _call(self, *words: bytes | str | int) -> Any:
         return await within(CONTROL_TIMEOUT, self._control.call(*words))

@@ -47,7 +47,7 @@ def group() -> str:
 
 def steps(monitor: Monitor, topic: Native, group: str) -> list[str]:
     """What was done in the group's name, ids of members left out, repeats once."""
-    told = []
+    told: list[str] = []
     for command in monitor.commands(topic.key()):
         if group in command.split(" ") and not command.startswith("XPENDING"):  # which is ours
             text = re.sub(r"client-\S+", "<member>", command)
