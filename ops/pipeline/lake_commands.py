@@ -1,4 +1,4 @@
-"""`moldau pipeline compact|sql|replay`: their options, and what they tell when they are done."""
+"""`moldau pipeline compact|sql|replay|report`: their options, and what they tell in the end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 from ops.client import ClientError, parse_address
@@ -49,12 +50,22 @@ examples:
   moldau pipeline replay --lake /data/lake --topic orders --to audit --from-time 2026-01-31T12:00:00Z
   moldau pipeline replay --lake /data/lake --topic orders --to wider --partitions hash
 """  # noqa: E501
+REPORT_EXAMPLES = """\
+Volume over time, record sizes, frequent keys, partitions and gaps of each topic; and, if the topic
+__moldau_group_events is in the lake too, rebalances, pauses, lag and commits of consumer groups.
+The page needs nothing else: send it to whom you like.
+
+examples:
+  moldau pipeline archive --lake /data/lake --topic orders --topic __moldau_group_events
+  moldau pipeline report --lake /data/lake --html report.html
+"""
 
 
 def add_lake_actions(actions: Actions) -> None:
     _add_compact(actions)
     _add_sql(actions)
     _add_replay(actions)
+    _add_report(actions)
 
 
 def _add(
@@ -255,4 +266,48 @@ def _replay(arguments: argparse.Namespace) -> int:
             f"{arguments.topic} to {arguments.to}: {outcome.sent:,} records sent"
             + (f", {before:,} were there already" if before else "")
         )
+    return 0
+
+
+# --- report ---
+
+
+def _add_report(actions: Actions) -> None:
+    made = _add(actions, "report", "a page about what is in a lake", REPORT_EXAMPLES, _report)
+    made.add_argument("--html", required=True, metavar="FILE", help="where the page goes")
+    add_master(made)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pyspark.errors import PySparkException
+
+    from ops.pipeline.faults import explained
+    from ops.pipeline.lake import TABLES, Lake
+    from ops.pipeline.progress import Meter
+    from ops.pipeline.report_data import compute
+    from ops.pipeline.report_page import render
+    from ops.pipeline.session import session
+
+    lake = Lake(arguments.lake)
+    for table in TABLES:
+        lake.open(table)
+    file = Path(arguments.html)
+    try:
+        with file.open("a"):  # before the work, which takes its time
+            pass
+    except OSError as error:
+        raise ClientError(
+            f"{file} cannot be written: {error.strerror}; give --html a file in a directory that "
+            "exists and that this user may write"
+        ) from None
+    with Meter("report") as meter, session("moldau-report", arguments.master) as spark:
+        meter.say("reading the lake")
+        try:
+            report = compute(spark, lake)
+        except PySparkException as error:
+            raise explained(error) from error
+    new = file.with_name(file.name + ".new")
+    new.write_text(render(report, time.time()), encoding="utf-8")
+    new.replace(file)
+    print(f"{file}: {len(report.topics):,} topics, {len(report.groups):,} groups")
     return 0
