@@ -38,7 +38,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from loadtest import growth
+from loadtest import growing
 from loadtest.client import RequestFailed
 from loadtest.compare import NotAResult, compare, readable
 from loadtest.grouping import allow_connections
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--longest-log", type=int, default=10**9, help="growth: bytes; as much memory is used"
     )
-    parser.add_argument("--out", default=growth.DIRECTORY, help="growth: where the plots go")
+    parser.add_argument("--out", default=growing.DIRECTORY, help="growth: where the plots go")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
 
 
@@ -193,14 +193,14 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _growth(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap:
         raise TargetError("growth starts a broker of its own, not with --bootstrap")
-    plan = growth.plan(arguments.quick, arguments.longest_log)
+    plan = growing.plan(arguments.quick, arguments.longest_log)
     with _progress(arguments, sum(len(series.values) for series in plan)) as advance:
-        rows = growth.measure(plan, arguments, advance)
-    files = growth.plot(rows, arguments.out)
+        rows = growing.measure(plan, arguments, advance)
+    files = growing.plot(rows, arguments.out)
     if arguments.json:
         print(json.dumps({"bench": "growth", "rows": rows}, indent=2))
     else:
-        show(table("moldau bench growth", [_readable(growth.shown(row)) for row in rows]))
+        show(table("moldau bench growth", [_readable(growing.shown(row)) for row in rows]))
         print("\n".join(files))
     return 0
 

@@ -156,11 +156,11 @@ def measure(
     frame = heartbeat(group)
     runs: dict[tuple[int, str], list[Figures]] = {}
     with _bare_server() as (echo, echo_pid):
-        broker = {"worker": target.worker_pids, "router": target.router_pids}
+        behind = {"worker": target.worker_pids, "router": target.router_pids}
         every: dict[str, tuple[Address, Pids]] = {
             BARE: (echo, {"worker": [echo_pid], "router": []}),
-            DIRECT: (workers[0], broker),
-            ROUTED: ((target.host, target.port), broker),
+            DIRECT: (workers[0], {**behind, "router": []}),
+            ROUTED: ((target.host, target.port), behind),
         }
         before = {
             way: {role: resident_bytes(pids) for role, pids in every[way][1].items()}

@@ -34,7 +34,7 @@ from loadtest.producing import leaders, make_batch, produce_frame
 from loadtest.replay import Connect, Replayer, Totals, run_load
 from loadtest.target import Target, TargetError, own
 
-DIRECTORY = "loadtest/growth"
+DIRECTORY = "loadtest/growth"  # from where the command is given: the root of the tree
 FETCH_VERSION = 12
 SMALL_BATCH = 1000
 LOG_BATCH = 64 << 10
@@ -236,7 +236,8 @@ def _log_bytes(target: Target, size: int, scale: Scale) -> Costs:
             loads[f"Fetch, {name}"] = _loading([reader] * CLIENTS, scale.seconds)
         costs = _repeated(target, loads, scale, ["worker", "store"])
         client.delete_topic(topic)
-    return {name: runs for name, runs in costs.items() if name != "Fetch, end: store"}
+    told = {"Fetch, start: store", *(name for name in costs if name.endswith("worker"))}
+    return {name: runs for name, runs in costs.items() if name in told}
 
 
 def _loading(connected: list[tuple[Connect, Any]], seconds: float) -> Callable[[], Load]:
@@ -266,7 +267,7 @@ def plot(rows: Sequence[dict[str, Any]], directory: str) -> list[str]:
     Path(directory).mkdir(parents=True, exist_ok=True)
     files = [str(Path(directory) / f"growth.{kind}") for kind in ("png", "svg")]
     for file in files:
-        figure.savefig(file, dpi=110)
+        figure.savefig(file, dpi=90)
     pyplot.close(figure)
     return files
 
@@ -283,11 +284,12 @@ def _panel(panel: Any, name: str, rows: list[dict[str, Any]]) -> None:
     if name == "batch bytes":
         panel.set_yscale("log")
     else:
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.4 * max(row["us"]["max"] for row in rows))  # with room for the legend
+    panel.minorticks_off()
     panel.set_title(name)
     panel.set_ylabel("us of CPU")
     panel.grid(alpha=0.3)
-    panel.legend(fontsize=7)
+    panel.legend(fontsize=7, loc="upper left")
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
