@@ -261,6 +261,8 @@ class _File:
         self.flush()
         self._writer.close()
         sync_directory(self._path.parent, self._path.name)
+        for directory in list(self._path.parents)[1:3]:  # of the topic, and of the table
+            sync_directory(directory)
         return NewFile(
             self._table,
             self._name,

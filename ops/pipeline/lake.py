@@ -102,6 +102,8 @@ class Lake:
             (self.path / OWN).mkdir(parents=True, exist_ok=True)
             for table in TABLES:
                 DeltaTable.create(self.table_path(table), SCHEMAS[table], "ignore", PARTITIONED_BY)
+                sync_directory(self.table_path(table))
+            sync_directory(self.path)
         except (OSError, DeltaError) as error:
             raise PipelineError(
                 f"the lake {self.path} cannot be written: {error}; give a directory in which this "
