@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from broker.configs import TopicConfig
-from broker.errors import MoldauError, StoreFault, StoreRefused
+from broker.errors import MoldauError, StoreFault
 from broker.log.compaction import Compaction
 from broker.log.logs import Logs
 from broker.log.native.log import NativeLog
@@ -94,10 +94,10 @@ class Housekeeping:
         try:
             kept_ms = self._logs.producers_kept_ms()
             await enforce(self._logs.native, found, topic.config, kept_ms)
-        except StoreRefused as fault:
+        except StoreFault as fault:
+            if "WRONGTYPE" not in str(fault):
+                raise
             log.warning("%r: %s", found, fault)  # somebody's key is no stream any more
-        except StoreFault:
-            raise
         except MoldauError as fault:
             log.info("%r: %s", found, fault)  # deleted meanwhile
         except Exception:

@@ -237,9 +237,11 @@ class NativeStreams:
         self._reads.send((command(*words),), done)
 
     def move_group(
-        self, stream: bytes, group: str, after: bytes, done: Callable[[Any], None]
+        self, stream: bytes, group: str, first: bytes, before: bytes, done: Callable[[Any], None]
     ) -> None:
-        self._reads.send((command("XGROUP", "SETID", stream, group, after),), done)
+        """Let it go on from an id, unless it would anyway."""
+        words = ("FCALL", "moldau_move", 1, stream, group, first, before)
+        self._reads.send((command(*words),), lambda reply: done(self._noticed(reply)))
 
     def take_over(
         self, stream: bytes, group: str, member: str, done: Callable[[Any], None]
@@ -304,32 +306,16 @@ class NativeStreams:
         """None when the stream has no such group."""
         try:
             found = await self._call("XINFO", "GROUPS", stream)
-        except StoreRefused:
-            return None  # no such stream
+        except StoreRefused as fault:
+            if "no such key" not in str(fault):
+                raise  # who is told that there is none begins anew
+            return None
         for one in found:
             facts = dict(zip(one[::2], one[1::2], strict=True))
             if facts[b"name"] == group.encode():
                 pending = await self._call("XPENDING", stream, group)
                 return GroupFacts(facts[b"last-delivered-id"], pending[1])
         return None
-
-    def group_position(
-        self, stream: bytes, group: str, done: Callable[[bytes | StoreFault | None], None]
-    ) -> None:
-        """The last id delivered to the group."""
-
-        def finish(reply: Any) -> None:
-            if isinstance(reply, StoreFault):
-                done(reply)
-                return
-            for one in reply:
-                facts = dict(zip(one[::2], one[1::2], strict=True))
-                if facts[b"name"] == group.encode():
-                    done(facts[b"last-delivered-id"])
-                    return
-            done(None)
-
-        self._reads.send((command("XINFO", "GROUPS", stream),), finish)
 
     async def destroy_group(self, stream: bytes, group: str) -> None:
         try:

@@ -174,7 +174,9 @@ local function bounds(keys)
     local marks = redis.call('ZCARD', keys[2])
     local start = redis.call('HGET', keys[3], 'start') or '0'
     local info = redis.pcall('XINFO', 'STREAM', keys[1])
-    if info.err then
+    if info.err and string.find(info.err, 'WRONGTYPE', 1, true) then
+        return redis.error_reply(info.err)
+    elseif info.err then
         return { 0, '', '0-0', marks, start }
     end
     local found = facts(info)
@@ -192,6 +194,29 @@ end
 local function first_from(keys, args)
     local found = redis.call('XRANGE', keys[1], args[1], '+', 'COUNT', 1)
     return { found[1] and found[1][1] or false, redis.call('ZCARD', keys[2]) }
+end
+
+local function next_id(stream, from)
+    local found = redis.call('XRANGE', stream, from, '+', 'COUNT', 1)
+    return found[1] and found[1][1] or ''
+end
+
+-- KEYS: stream. ARGV: group, id, the id before it. Let the group go on from an id: 1, or 0 where it
+-- stands there already. A position that is set loses how many entries it is behind.
+local function move(keys, args)
+    local groups = redis.pcall('XINFO', 'GROUPS', keys[1])
+    for _, one in ipairs(groups.err and {} or groups) do
+        local found = facts(one)
+        if found['name'] == args[1] then
+            local after = '(' .. found['last-delivered-id']
+            if next_id(keys[1], after) == next_id(keys[1], args[2]) then
+                return 0
+            end
+            redis.call('XGROUP', 'SETID', keys[1], args[1], args[3])
+            return 1
+        end
+    end
+    return redis.error_reply('NOGROUP ' .. args[1])
 end
 
 -- KEYS: stream. ARGV: group, the last id that stays delivered, the ids behind it. As if those had
@@ -319,6 +344,7 @@ end
 redis.register_function('moldau_append', append)
 redis.register_function{ function_name = 'moldau_bounds', callback = bounds, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'moldau_first_from', callback = first_from, flags = { 'no-writes' } }
+redis.register_function('moldau_move', move)
 redis.register_function('moldau_give_back', give_back)
 redis.register_function('moldau_acknowledge', acknowledge)
 redis.register_function('moldau_take_over', take_over)

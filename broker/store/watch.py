@@ -116,9 +116,10 @@ class Watcher:
                 await self._blocking.wait_up()
                 reply = await self._blocking.call(*self._words())
             except StoreRefused as fault:
-                # Loading after a restart, or no permission: said once a second, tried again.
                 log.warning("watching the store: %s", fault)
-                await asyncio.sleep(1)
+                if not await self._drop_strange():
+                    # Loading after a restart, or no permission: said once a second, tried again.
+                    await asyncio.sleep(1)
             except StoreFault:
                 await self._blocking.wait_up()
                 self._on_reset()
@@ -129,6 +130,19 @@ class Watcher:
                     except Exception:
                         # Whoever is told may fail; watching must not end with it.
                         log.exception("what the store told of %r could not be dealt with", key)
+
+    async def _drop_strange(self) -> bool:
+        """One key of a native topic that is no stream any more would keep all others from us."""
+        found = False
+        for key in list(self._native):
+            try:
+                kind = await self._control.call("TYPE", key)
+            except StoreFault:
+                return False
+            if kind not in (b"stream", b"none"):
+                found = True
+                self.untail(key)
+        return found
 
     def _words(self) -> list[bytes | str | int]:
         tails = list(self._tails.items())

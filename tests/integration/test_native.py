@@ -280,6 +280,41 @@ def test_a_store_that_goes_away_for_a_moment(start_moldau: Start) -> None:
     topic.close()
 
 
+def test_a_key_that_somebody_made_something_else_of(start_moldau: Start) -> None:
+    """That topic is in trouble, and only that one."""
+    broker = start_moldau(workers=1, broker=QUICK)
+    broken, topic = Native(broker), Native(broker)
+    broken.add(1)
+    with broken.member("b") as one, topic.member("g") as other:
+        assert one.read(1) == [b"1"]
+        broken.store.set(broken.key(), "text")
+        for number in range(10):
+            assert one.poll(0.05) == []
+            topic.add(number)
+            assert other.read(1) == [b"%d" % number]
+        third = Native(broker)
+        third.produce(b"v")
+        broken.store.delete(broken.key())
+        broken.add(2)
+        assert one.read(1) == [b"2"]
+        third.close()
+    broken.close()
+    topic.close()
+
+
+def test_a_fetch_that_waits_for_more(topic: Native) -> None:
+    settings = {"fetch_min_bytes": 5_000, "fetch_wait_max_ms": 3_000}
+    with topic.member("waits", **settings) as member:
+        topic.add("x" * 100)
+        assert member.read(1) == [b"x" * 100]  # when it has waited long enough
+        for number in range(100):
+            topic.add(f"{number:0100}")
+        assert member.read(100) == [b"%0100d" % number for number in range(100)]
+        assert topic.pending("waits") == {member.member_id: 101}
+        member.commit()
+        topic.wait_for_pending("waits", 0)
+
+
 @pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
 def test_kcat_and_redis_side_by_side(topic: Native) -> None:
     def kcat(*words: str, given: str = "") -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 from broker.errors import StoreFault
 from broker.log.native.batching import to_batches
-from broker.log.native.ids import parse
 from broker.log.native.log import NativeLog
 from broker.log.native.members import Owner
 from broker.log.reading import ReadDone
@@ -102,32 +101,23 @@ class _Read:
 
     def _group_made(self, reply: Any) -> None:
         if is_busy_group(reply):
-            self._native.group_position(self._log.key, self._group, self._position_known)
+            # What its other members left pending: this one reads the partition now.
+            self._native.take_over(self._log.key, self._group, self._member, self._taken_over)
         elif isinstance(reply, StoreFault):
             self._fail(reply)
         else:
             self._read()
 
-    def _position_known(self, position: bytes | StoreFault | None) -> None:
-        if isinstance(position, StoreFault):
-            self._fail(position)
-            return
-        self._ahead = position is not None and parse(position) >= self._first
-        # What its other members left pending: this one reads the partition now.
-        self._native.take_over(self._log.key, self._group, self._member, self._taken_over)
-
     def _taken_over(self, reply: Any) -> None:
         if isinstance(reply, StoreFault):
             self._fail(reply)
-        elif self._ahead:
-            self._move()
         else:
-            self._read()  # and see whether anything is between
+            self._move()
 
     def _move(self) -> None:
         self._moved = True
-        before = bytes(self._first.before)
-        self._native.move_group(self._log.key, self._group, before, self._group_moved)
+        first, before = bytes(self._first), bytes(self._first.before)
+        self._native.move_group(self._log.key, self._group, first, before, self._group_moved)
 
     def _group_moved(self, reply: Any) -> None:
         if is_no_group(reply) and not self._made:

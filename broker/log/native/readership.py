@@ -68,8 +68,8 @@ class Readership:
     async def stored(self, group: str, record: GroupRecord | None) -> None:
         """A rebalance is over, or a group is gone: tell everybody, if it reads native topics."""
         before = self.members.readers(group)
-        now = tuple(self._readers(record)) if record is not None else ()
         try:
+            now = tuple(await self._readers(record)) if record is not None else ()
             if now != before:
                 await self._native.save_members(group, encode_readers(now) if now else None)
                 self.members.update(group, now)
@@ -82,17 +82,21 @@ class Readership:
             # Reading goes on without it; Redis just does not show who reads.
             log.warning("group %s: who reads native topics is not known to all: %s", group, fault)
 
-    def _readers(self, record: GroupRecord) -> Iterable[Reader]:
+    async def _readers(self, record: GroupRecord) -> list[Reader]:
+        readers: list[Reader] = []
         if record.protocol_type != CONSUMER:
-            return
+            return readers
         for member in record.members:
             assigned = assigned_partitions(member.assignment) or ()
-            places = tuple(place for place in assigned if self._is_native(place))
+            places = tuple([place for place in assigned if await self._is_native(place)])
             if places:
-                yield Reader(member.member_id, member.client_id, member.client_host, places)
+                who = (member.member_id, member.client_id, member.client_host)
+                readers.append(Reader(*who, places))
+        return readers
 
-    def _is_native(self, place: Place) -> bool:
-        topic = self._topics.get(place[0])
+    async def _is_native(self, place: Place) -> bool:
+        # Members may know of a topic before this worker has heard of it.
+        topic = self._topics.get(place[0]) or await self._topics.find(place[0])
         return topic is not None and topic.native
 
     async def _remove_departed(

@@ -319,6 +319,32 @@ class TestGroups:
 
         with_store(server, work)
 
+    def test_a_group_goes_on_from_where_it_is_told_to(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async def work(store: Store) -> None:
+            def move(first: str, before: str) -> Any:
+                words = (STREAM, "g", first.encode(), before.encode())
+                return store.told(store.native.move_group, *words)
+
+            assert str(await move("1-0", "0-1")).startswith("NOGROUP")
+            for number in range(1, 6):
+                client.xadd(STREAM, {"n": number}, id=f"{number}-0")
+            client.xgroup_create(STREAM, "g", "0-0")
+            await store.read_group(b"1-0", 3)
+            assert await move("3-5", "3-4") == 0  # nothing is in between
+            (group,) = client.xinfo_groups(STREAM)
+            assert (group["entries-read"], group["lag"]) == (3, 2)
+            assert await move("2-0", "1-9") == 1
+            assert (await store.read_group(b"2-0", 1))[0] == [b"2-0"]
+            assert await move("5-0", "4-9") == 1
+            assert (await store.read_group(b"5-0", 9))[0] == [b"5-0"]
+            assert await move("9-0", "8-9") == 0
+            client.delete(STREAM)
+            assert str(await move("1-0", "0-1")).startswith("NOGROUP")
+
+        with_store(server, work)
+
     def test_a_commit_acknowledges_what_is_below_it(self, server: RedisServer, client: Any) -> None:
         async def work(store: Store) -> None:
             for number in range(1, 1202):
@@ -412,6 +438,10 @@ class TestTheStream:
             assert await native.last_before(STREAM, b"5-1") is None
             client.delete(STREAM)
             assert (await store.told(native.bounds, STREAM, BASE))[:3] == (0, b"", b"0-0")
+            client.set(STREAM, "text")
+            assert isinstance(await store.told(native.bounds, STREAM, BASE), StoreRefused)
+            with pytest.raises(StoreRefused):
+                await native.group_facts(STREAM, "g")
 
         with_store(server, work)
 

@@ -199,3 +199,34 @@ def test_who_is_told_may_fail(server: RedisServer, caplog: pytest.LogCaptureFixt
 
     uvloop.run(run())
     assert "on purpose" in caplog.text
+
+
+def test_entries_of_native_streams_are_told(server: RedisServer) -> None:
+    async def run() -> None:
+        async with watching(server.url) as heard:
+            key = next(_names)
+            ids = [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(3)]
+            heard.watcher.tail_native(key, ids[0])
+            await until(lambda: heard.native.get(key) == ids[1:])
+            ids += [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(200)]
+            await until(lambda: heard.native.get(key) == ids[1:])
+
+    uvloop.run(run())
+
+
+def test_a_key_that_is_no_stream_any_more_does_not_keep_others_from_us(
+    server: RedisServer,
+) -> None:
+    async def run() -> None:
+        async with watching(server.url) as heard:
+            strange, good = next(_names), next(_names)
+            heard.watcher.tail_native(strange, b"0-0")
+            await heard.control.call("SET", strange, "text")
+            heard.watcher.tail_native(good, b"0-0")
+            entry = await heard.control.call("XADD", good, "*", "a", "b")
+            await until(lambda: heard.native.get(good) == [entry])
+            assert not heard.watcher.tails(strange)
+            await TopicStore(heard.control).announce(Change("topic", "after"))
+            await until(lambda: "after" in heard.changes)
+
+    uvloop.run(run())
