@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -101,6 +101,7 @@ class Replay:
         self._settings = settings
         self._wanted = wanted
         self._meter = meter or Meter("replay")
+        self._bytes = 0
 
     def run(self) -> Outcome:
         """Raises PipelineError."""
@@ -244,16 +245,18 @@ class Replay:
             f.count("offset"),
             f.count_distinct("offset"),
             f.unix_millis(f.min("timestamp")),
+            f.sum(f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))),
         )
         found = {}
-        for partition, first, last, rows, distinct, oldest_ms in summary.collect():
+        for partition, first, last, rows, distinct, oldest_ms, size in summary.collect():
             if rows != distinct:
                 raise PipelineError(
                     f"partition {Place(self._wanted.topic, partition)}: the lake has {rows:,} "
                     f"records under {distinct:,} offsets; the topic was deleted and created again. "
                     "Say with --from-time since when it is the one you mean"
                 )
-            found[partition] = Found(first, last, rows, oldest_ms)
+            found[partition] = Found(first, last, rows, oldest_ms, size)
+        self._bytes = sum(one.bytes for one in found.values())
         return dict(sorted(found.items()))
 
     def _warn_of_retention(self, target: Target, found: Mapping[int, Found]) -> None:
@@ -290,7 +293,7 @@ class Replay:
         ]
         tasks = self._spark.sparkContext.parallelize(orders, len(orders))
         try:
-            with _Watch(self._settings, job, self._meter):
+            with _Watch(self._settings, job, self._meter, self._bytes / job.rows) as watch:
                 told: list[Sent] = tasks.map(send_partition).collect()
         except PySparkException as error:
             raise explained(error) from error
@@ -301,6 +304,7 @@ class Replay:
                 f"{wanted} records by partition were to be sent and {passed} were read; did "
                 "the lake change? Run it again, it goes on where it was"
             )
+        watch.reached(job.rows)
         return sum(one.sent for one in told)
 
 
@@ -311,6 +315,7 @@ class Found(NamedTuple):
     last: int
     rows: int
     oldest_ms: int
+    bytes: int
 
 
 class Target(NamedTuple):
@@ -335,7 +340,8 @@ def _offsets(cluster: Cluster, topic: str, partitions: Iterable[int], at: int) -
 class _Watch:
     """Shows how far it is by how the target grows: tasks cannot tell before they end."""
 
-    def __init__(self, settings: FetchSettings, job: Job, meter: Meter) -> None:
+    def __init__(self, settings: FetchSettings, job: Job, meter: Meter, bytes_each: float) -> None:
+        self._bytes_each = bytes_each
         self._settings = settings
         self._job = job
         self._meter = meter
@@ -343,8 +349,9 @@ class _Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
@@ -361,9 +368,12 @@ class _Watch:
         with connect(self._settings) as cluster:
             ends = _offsets(cluster, self._job.target, self._job.begins, LATEST)
         grown = sum(end - self._job.begins[at] for at, end in ends.items())
-        done = min(grown, self._job.rows)
-        self._meter.advance(max(done - self._seen, 0), 0, self._job.rows - done)
-        self._seen = max(done, self._seen)
+        self.reached(min(grown, self._job.rows))
+
+    def reached(self, done: int) -> None:
+        more = max(done - self._seen, 0)
+        self._seen += more
+        self._meter.advance(more, int(more * self._bytes_each), self._job.rows - self._seen)
 
 
 # --- on executors ---
