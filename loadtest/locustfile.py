@@ -181,7 +181,12 @@ class PartitionReader(KafkaUser):
             max_wait_ms=max_wait_ms,
             due=due,
         )
-        self.tell(self.check.feed(blob_of(answer)))
+        if answer.error_code:
+            place = self.options.topic, self.partition, self.check.position
+            self.tell(self.session.out_of_range(*place)[1])
+            self.check = None  # begins anew
+        else:
+            self.tell(self.check.feed(blob_of(answer)))
         return answer.high_watermark
 
 

@@ -173,6 +173,10 @@ class Member:
             self._topic, partition, check.position, max_bytes=max_bytes, due=due
         )
         before = check.position
+        if answer.error_code:
+            start, faults = self._session.out_of_range(self._topic, partition, before)
+            self.checks[partition] = PartitionCheck(f"{self._topic}-{partition}", start)
+            return faults
         faults = check.feed(blob_of(answer))
         if check.position > before:
             self._to_commit.add(partition)

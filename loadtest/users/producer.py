@@ -147,7 +147,7 @@ class StampedProducer:
 
     def read_back(self) -> list[str]:
         """The last record acknowledged of each partition has to be there, as it was sent."""
-        faults = []
+        faults: list[str] = []
         for partition, expected in self.acknowledged.items():
             answer = self._session.fetch(
                 self._settings.topic,
@@ -156,8 +156,10 @@ class StampedProducer:
                 max_bytes=READ_BACK_BYTES,
                 purpose="read back",
             )
-            if answer.log_start_offset > expected.offset:
-                continue  # retention took it
+            if answer.error_code:
+                place = self._settings.topic, partition, expected.offset + 1
+                faults += self._session.out_of_range(*place)[1]
+                continue
             found = _stamp_at(blob_of(answer), expected.offset)
             if found is None or (found.producer, found.number) != expected[1:]:
                 faults.append(

@@ -161,6 +161,7 @@ class Session:
         purpose: str = "fetch",
         due: float | None = None,
     ) -> PartitionData:
+        """May have the error OFFSET_OUT_OF_RANGE: see `out_of_range`."""
         place = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
@@ -169,9 +170,20 @@ class Session:
             topics=[FetchTopic(topic, partitions=[place])],
         )
         wire = self.leader(topic, partition, purpose)
-        answer = wire.call(request, _fetched, due=due)
+        answer = wire.call(request, _fetched, due=due, fine=(ErrorCode.OFFSET_OUT_OF_RANGE,))
         found: PartitionData = answer.responses[0].partitions[0]
         return found
+
+    def out_of_range(self, topic: str, partition: int, offset: int) -> tuple[int, list[str]]:
+        """Where to read on from when `offset` is not in the log, and what is wrong with that.
+
+        Nothing, when retention has taken it; a log that ends before what was in it has lost it.
+        """
+        start = self.offset(topic, partition, EARLIEST)
+        end = self.offset(topic, partition, LATEST)
+        if offset <= end:
+            return max(start, offset), []
+        return end, [f"lost: {topic}-{partition} ends at {end}, and had offsets up to {offset}"]
 
 
 def blob_of(answer: PartitionData) -> Buffer:

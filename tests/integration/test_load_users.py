@@ -1,0 +1,145 @@
+"""What the users of the load test are made of, against a broker: what they say of its logs."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.wire.apis import APIS
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from loadtest.client import Client
+from loadtest.users.member import Member
+from loadtest.users.producer import ProducerSettings, StampedProducer
+from loadtest.users.session import Session, blob_of
+from loadtest.users.stamped import PartitionCheck
+from tests.support.compat.grouping import quick_broker
+from tests.support.running import Broker
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def moldau() -> Iterator[Broker]:
+    yield from quick_broker()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """The APIs that were reported, with what went wrong."""
+    return []
+
+
+@pytest.fixture
+def session(moldau: Broker, told: list[str]) -> Iterator[Session]:
+    def report(api: str, seconds: float, size: int, fault: Exception | None) -> None:
+        told.append(api if fault is None else f"{api}: {fault}")
+
+    made = Session(("127.0.0.1", moldau.port), "load", report)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(session: Session) -> str:
+    name = f"load-{secrets.token_hex(4)}"
+    session.create_topic(name, 2, {})
+    session.create_topic(name, 2, {})  # is fine with one that is there
+    assert session.partitions(name) == [0, 1]
+    return name
+
+
+def produce(session: Session, topic: str, batches: int) -> StampedProducer:
+    producer = StampedProducer(session, ProducerSettings(topic, 100, 300))
+    for _ in range(batches):
+        assert producer.produce(0, time.perf_counter()) == []
+    return producer
+
+
+def delete_until(broker: Broker, topic: str, offset: int) -> None:
+    places = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])]
+    with Client("127.0.0.1", broker.port) as client:
+        answer = client.call(APIS[21], 2, DeleteRecordsRequest(places, 30_000))
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_what_is_produced_is_read(session: Session, topic: str, told: list[str]) -> None:
+    producer = produce(session, topic, 4)
+    assert producer.acknowledged[0].offset == 11
+    assert producer.read_back() == []
+    check = PartitionCheck(f"{topic}-0", 0)
+    answer = session.fetch(topic, 0, 0, max_bytes=MEGABYTE)
+    assert check.feed(blob_of(answer)) == []
+    assert (check.position, check.records) == (12, 12)
+    assert {"Metadata", "InitProducerId", "Produce", "Fetch", "ApiVersions"} <= set(told)
+    assert not [line for line in told if ":" in line]
+
+
+def test_what_was_acknowledged_and_is_gone_is_told(
+    moldau: Broker, session: Session, topic: str
+) -> None:
+    producer = produce(session, topic, 2)
+    last = producer.acknowledged[0]
+    producer.acknowledged[0] = last._replace(number=last.number + 1)
+    (fault,) = producer.read_back()
+    assert fault.startswith(f"lost: {topic}-0 offset 5 was acknowledged")
+    producer.acknowledged[0] = last._replace(offset=100)
+    assert producer.read_back() == [f"lost: {topic}-0 ends at 6, and had offsets up to 101"]
+    producer.acknowledged[0] = last
+    delete_until(moldau, topic, 6)
+    assert producer.read_back() == []  # taken on purpose
+
+
+def test_an_offset_given_twice_is_told(session: Session, topic: str) -> None:
+    producer = produce(session, topic, 1)
+    producer.acknowledged[0] = producer.acknowledged[0]._replace(offset=50)
+    (fault,) = producer.produce(0, time.perf_counter())
+    assert fault == f"lost: {topic}-0 offset 3 was given again, after 50"
+
+
+def test_a_log_may_begin_later_and_not_end_earlier(
+    moldau: Broker, session: Session, topic: str
+) -> None:
+    produce(session, topic, 2)
+    delete_until(moldau, topic, 3)
+    for offset in (0, 7):
+        answer = session.fetch(topic, 0, offset, max_bytes=MEGABYTE)
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert session.out_of_range(topic, 0, 0) == (3, [])
+    assert session.out_of_range(topic, 0, 7) == (
+        6,
+        [f"lost: {topic}-0 ends at 6, and had offsets up to 7"],
+    )
+
+
+def test_a_member_reads_commits_and_misses_a_lost_commit(session: Session, topic: str) -> None:
+    produce(session, topic, 2)
+    member = Member(session, f"group-{topic}", topic, [0, 1], 10_000)
+    assert member.enter() == []
+    assert sorted(member.checks) == [0, 1]
+    assert member.fetch(0, MEGABYTE, time.perf_counter()) == []
+    assert member.checks[0].position == 6
+    member.commit()
+    assert member.heartbeat()
+    member.leave()
+
+    again = Member(session, member.group, topic, [0, 1], 10_000)
+    assert again.enter() == []
+    assert again.checks[0].position == 6  # from what was committed
+    again.checks[0].position = 3  # as if the coordinator had forgotten
+    again._to_commit.add(0)
+    again.commit()
+    again.leave()
+    third = Member(session, member.group, topic, [0, 1], 10_000)
+    (fault,) = third.enter()
+    assert fault == (
+        f"lost: group {member.group} {topic}-0: 6 was committed, and 3 is what it starts from"
+    )
+    third.leave()
