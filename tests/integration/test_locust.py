@@ -89,6 +89,12 @@ def headless(users: int, seconds: int) -> tuple[str, ...]:
     return "--headless", "-u", str(users), "-r", str(users), "-t", f"{seconds}s", "--only-summary"
 
 
+def two_processes() -> tuple[str, ...]:
+    """And where they find each other: not where those of other runs on this machine do."""
+    port = str(free_ports(1))
+    return "--processes", "2", "--master-bind-port", port, "--master-port", port
+
+
 def succeeded(run: Run) -> Counts:
     """Requests by type (the user's class) and API, of a run in which none of them failed."""
     code, said = run.end()
@@ -136,7 +142,7 @@ def test_every_user_class_and_api_is_in_the_statistics(moldau: Broker, locust: L
 
 def test_several_processes_and_a_report(moldau: Broker, locust: Locust, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    words = ("--processes", "2", "--html", str(report))
+    words = (*two_processes(), "--html", str(report))
     counts = succeeded(locust(moldau.bootstrap, *headless(20, 4), *words))
     assert {kind for kind, _ in counts} == EVERYBODY
     assert counts["Producer", "Produce"] > 0
@@ -237,7 +243,7 @@ def test_a_record_that_is_not_right_for_one_of_several_processes(
     moldau: Broker, locust: Locust
 ) -> None:
     topic = ("--topic", _broken_topic(moldau, BROKEN["lost"][0]))
-    words = (*headless(2, 5), *IGNORING_ERRORS, *topic, "--processes", "2")
+    words = (*headless(2, 5), *IGNORING_ERRORS, *topic, *two_processes())
     _assert_failed(locust(moldau.bootstrap, *words, "ColdReader"), "lost")
 
 
