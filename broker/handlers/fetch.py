@@ -198,8 +198,10 @@ class FetchCall:
                 self._mark(part, log)
                 continue
             reading = self._reading_of(log) if isinstance(log, NativeLog) else None
-            # The first fetch of a group's member makes the group in Redis, at the end too.
-            at_end = part.offset == log.end and (reading is None or reading.stands_at == log.end)
+            at_end = part.offset == log.end
+            if isinstance(log, NativeLog) and at_end:
+                # The first fetch of a group's member makes the group in Redis, at the end too.
+                at_end = log.is_plain and (reading is None or reading.stands_at == log.end)
             if at_end or (left <= 0 and not first):
                 self._mark(part, log)
                 continue

@@ -19,7 +19,7 @@ from broker.log.flight import Append
 from broker.log.following import topic_gone
 from broker.log.native.batching import Delivery, RawEntry, to_batches
 from broker.log.native.fields import TooManyWords, to_words
-from broker.log.native.ids import Id, Mark, Numbering, Run, parse, parse_mark
+from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark
 from broker.log.reading import ReadDone
 from broker.log.settling import Settled, settled
 from broker.store.native import MOST_WORDS, Bounds, NativeStreams, RawEntries
@@ -99,6 +99,11 @@ class NativeLog:
     def value_field(self) -> bytes | None:
         return self._config().native_value.encode() or None
 
+    @property
+    def is_plain(self) -> bool:
+        """Does the last id say where the log ends? Not when offsets have moved up (see ids.py)."""
+        return not self.numbering.noted and self.numbering.fits(self.last_id)
+
     # --- where it begins and ends ---
 
     def when_loaded(self, done: Settled) -> None:
@@ -170,12 +175,26 @@ class NativeLog:
         self.numbering.note([parse_mark(raw) for raw in found])
 
     async def _mark_last(self, last: Id) -> None:
-        """Somebody may begin at the end: what comes next is found from there."""
-        numbering = self.numbering
-        if not numbering.fits(last) and numbering.mark_of(last) is None:
-            mark = Mark(numbering.natural(last), last, is_end=False)
-            await self._host.native.add_marks(self.base, [bytes(mark)])
-            numbering.note([mark])
+        """Somebody may begin at the end: what comes next is found from there.
+
+        Where the last entry stands follows from those before it, so these are given their offsets
+        first: as every reader will see them who comes along.
+        """
+        numbering, native = self.numbering, self._host.native
+        if numbering.fits(last) or numbering.mark_of(last) is not None:
+            return
+        offset = numbering.marks[-1].offset if numbering.marks else 0
+        run = numbering.start_at(offset)
+        at = run.first
+        while at <= last:
+            entries = await native.entries(self.key, bytes(at), MOST_COUNT)
+            for raw, _ in entries:
+                if (entry_id := parse(raw)) <= last:
+                    run.offset_of(entry_id)
+            if len(entries) < MOST_COUNT:
+                break
+            at = parse(entries[-1][0]).after
+        await self.note(run)
 
     def _learn(self, bounds: Bounds) -> None:
         end_before = self.end
