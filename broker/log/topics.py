@@ -20,6 +20,7 @@ from broker.configs import (
     validate_topic,
 )
 from broker.errors import ErrorCode, KafkaError
+from broker.log.native.ids import parse, too_large
 from broker.store import keys
 from broker.store.native import NativeStreams
 from broker.store.streams import Streams
@@ -228,10 +229,13 @@ class Topics:
         if config.native_key and partitions > 1 and "{partition}" not in config.native_key:
             text = f"{partitions} partitions: moldau.native.key needs {{partition}} in it"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        keys_used = [native_key(config.native_key, name, number) for number in range(partitions)]
+        if config.native_key and any(key.startswith(keys.OWN) for key in keys_used):
+            text = f"keys under {keys.OWN.decode()} are Moldau's own: {config.native_key}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
         if config.native_bits == 0:
             largest = 0
-            for partition in range(partitions):
-                key = native_key(config.native_key, name, partition)
+            for key in keys_used:
                 found = await self._native.survey(key)
                 if found is None:
                     text = f"there is no stream {key.decode('utf-8', 'replace')} to look at"
@@ -239,6 +243,13 @@ class Topics:
                 largest = max(largest, found)
             bits = min(max(largest.bit_length(), LEAST_CHOSEN_BITS), MOST_BITS)
             chosen["moldau.native.sequence.bits"] = str(bits)
+        bits = int(chosen.get("moldau.native.sequence.bits", config.native_bits))
+        for key in keys_used:
+            last = parse(await self._native.last_id(key))
+            if too_large(last, bits):
+                where = key.decode("utf-8", "replace")
+                text = f"{where}: id {last.ms}-{last.seq} is too large for an offset of {bits} bits"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
     async def _create_streams(self, record: TopicRecord, partitions: Iterable[int]) -> None:
         topic = Topic(record, topic_config(record.configs, self.broker))

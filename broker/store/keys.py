@@ -28,6 +28,7 @@ worker that slept through the deletion then appends to a key that is gone, never
 
 from __future__ import annotations
 
+OWN = b"moldau:"  # what every key of ours begins with
 CLUSTER = b"moldau:cluster"
 PRODUCER_IDS = b"moldau:producer-ids"
 TOPICS = b"moldau:topics"

@@ -157,6 +157,14 @@ class NativeStreams:
             largest = max(largest, int(found))
         return largest
 
+    async def last_id(self, stream: bytes) -> bytes:
+        """The last id ever; 0-0 of a key that is not there or no stream."""
+        if await self._call("TYPE", stream) != b"stream":
+            return b"0-0"
+        beside = [stream, keys.marks(stream), keys.state(stream)]
+        found: bytes = (await self._function("moldau_bounds", beside))[2]
+        return found
+
     # --- appending ---
 
     def append(

@@ -45,6 +45,7 @@ end
 
 -- A producer is kept as `epoch used;first,last,ms,seq;...`: its last five batches.
 local REMEMBERED = 5
+local LARGEST_OFFSET = 4611686018427387904 -- half of what a client can read: ids may still grow
 local MODULUS = 2147483648
 
 local function producer_of(saved)
@@ -136,6 +137,10 @@ local function append(keys, args)
         ms, seq = later(ms, seq, last_ms, last_seq)
     end
     local write, call = WRITERS[args[8]], redis.call
+    local limit = LARGEST_OFFSET / (most + 1)
+    if ms >= limit then
+        return { 'RANGE' }
+    end
     local id = text(ms) .. '-' .. text(seq)
     local added, at = write(redis.pcall, stream, id, args, 9)
     if added.err then
@@ -146,6 +151,9 @@ local function append(keys, args)
         local other_ms, other_seq = last_id(stream)
         other_ms, other_seq = following(other_ms, other_seq, most)
         ms, seq = later(ms, seq, other_ms, other_seq)
+        if ms >= limit then
+            return { 'RANGE' }
+        end
         id = text(ms) .. '-' .. text(seq)
         added, at = write(call, stream, id, args, 9)
     end

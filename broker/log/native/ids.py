@@ -42,6 +42,14 @@ def parse(raw: bytes) -> Id:
     return Id(int(ms), int(seq))
 
 
+LARGEST_OFFSET = 1 << 62  # half of what a client can read: ids may still grow
+
+
+def too_large(entry_id: Id, bits: int) -> bool:
+    """Ids are milliseconds, or may be anything: is this one beyond every offset?"""
+    return entry_id.ms >= LARGEST_OFFSET >> bits
+
+
 class Mark(NamedTuple):
     """The offset of an entry, and so of those behind it in its millisecond, where that is not what
     ids say. At an `end` it is again."""

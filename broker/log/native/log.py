@@ -14,12 +14,19 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from broker.configs import TopicConfig
-from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreUnavailable
+from broker.errors import (
+    ErrorCode,
+    KafkaError,
+    StoreFault,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
 from broker.log.flight import Append
 from broker.log.following import topic_gone
 from broker.log.native.batching import Delivery, RawEntry, to_batches
 from broker.log.native.fields import TooManyWords, to_words
-from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark
+from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
 from broker.log.reading import ReadDone
 from broker.log.settling import Settled, settled
 from broker.store.native import MOST_WORDS, Bounds, NativeStreams, RawEntries
@@ -139,6 +146,7 @@ class NativeLog:
         try:
             await self._host.native.ensure_library()
             bounds = await self._bounds()
+            self._check_range(parse(bounds.last))
             if bounds.marks != len(self.numbering.noted):
                 await self._load_marks()
             await self._mark_last(parse(bounds.last))
@@ -155,6 +163,14 @@ class NativeLog:
             self._host.spawn(self._ask())
         for done in asking:
             done(topic_gone() if self.is_gone else fault)
+
+    def _check_range(self, last: Id) -> None:
+        if too_large(last, self.numbering.bits):
+            where = self.key.decode("utf-8", "replace")
+            bits = self.numbering.bits
+            text = f"{where}: id {last.ms}-{last.seq} is too large for an offset with {bits} bits"
+            log.error("%r cannot be read: %s", self, text)
+            raise StoreRefused(text)
 
     async def _bounds(self) -> Bounds:
         future: asyncio.Future[Bounds] = asyncio.get_running_loop().create_future()
@@ -210,6 +226,10 @@ class NativeLog:
     def received(self, entries: RawEntries) -> None:
         """Entries the watcher brought."""
         newest = parse(entries[-1][0])
+        if too_large(newest, self.numbering.bits):
+            self.is_loaded = False  # whoever asks next is told why
+            self.wake()
+            return
         self.state.size += sum(sum(map(len, fields)) for _, fields in entries)
         if newest > self.last_id:
             self.last_id = newest
@@ -244,7 +264,15 @@ class NativeLog:
             elif marks > len(self.numbering.noted):
                 self.learn_marks(again)
             else:
-                found = to_batches(entries, run, self.value_field, limit, at_least_one=at_least_one)
+                try:
+                    found = to_batches(
+                        entries, run, self.value_field, limit, at_least_one=at_least_one
+                    )
+                except Exception as fault:
+                    # A fault of ours, or entries nobody thought of: said, not waited for.
+                    log.exception("%r: what is at %d cannot be delivered", self, offset)
+                    done(StoreRefused(str(fault)))
+                    return
                 self.deliver(run, found, done)
 
         count = self.count_for(limit)
@@ -377,6 +405,9 @@ class NativeLog:
         elif outcome[0] == b"GONE":
             self.gone()
             append.done(topic_gone(), -1, -1)
+        elif outcome[0] == b"RANGE":
+            text = "the stream's last id is too large for an offset"
+            append.done(KafkaError(ErrorCode.POLICY_VIOLATION, text), -1, -1)
         elif outcome[0] == b"EPOCH":
             text = f"producer {header.producer_id} has epoch {outcome[1].decode()}"
             append.done(KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text), -1, -1)

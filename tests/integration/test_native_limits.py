@@ -1,0 +1,92 @@
+"""What native topics refuse: Moldau's own keys, and ids that no offset can stand for."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+import redis as redis_py
+
+from broker.errors import ErrorCode
+from broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tests.support.hammer import worker_ports
+from tests.support.raw_calls import create_topic
+from tests.support.raw_client import RawClient, make_batch, records_in
+from tests.support.running import Broker
+
+_names = (f"limits-{number}" for number in count())
+NANOSECONDS = "1794810894019000000-0"
+
+
+@pytest.fixture
+def client(moldau: Broker) -> Iterator[RawClient]:
+    with RawClient(worker_ports(moldau)[0]) as made:
+        yield made
+
+
+@pytest.fixture
+def store(moldau: Broker) -> Iterator[redis_py.Redis]:
+    with redis_py.from_url(moldau.store_url) as made:
+        yield made
+
+
+def refusal(client: RawClient, key: str, bits: int = 10) -> tuple[int, str]:
+    """What creating a native topic over a stream is answered."""
+    configs = {
+        "moldau.storage": "native",
+        "moldau.native.key": key,
+        "moldau.native.sequence.bits": str(bits),
+    }
+    chosen = [CreatableTopicConfig(name, value) for name, value in configs.items()]
+    topic = CreatableTopic(next(_names), 1, 1, configs=chosen)
+    (answer,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+    return answer.error_code, answer.error_message or ""
+
+
+def test_keys_of_our_own_are_no_topics_streams(client: RawClient) -> None:
+    victim = next(_names)
+    create_topic(client, victim)
+    assert client.produce(victim, make_batch([(None, b"safe", 1)])).error_code == 0
+    for key in (f"moldau:{victim}:0", "moldau:changes", "moldau:{topic}:x"):
+        code, message = refusal(client, key)
+        assert code == ErrorCode.INVALID_CONFIG
+        assert "Moldau's own" in message
+    assert [record.value for record in records_in(client.fetch(victim, 0))] == [b"safe"]
+
+
+def test_a_stream_whose_ids_are_no_milliseconds_is_refused(
+    client: RawClient, store: redis_py.Redis
+) -> None:
+    key = f"{next(_names)}:nanoseconds"
+    store.xadd(key, {"v": "x"}, id=NANOSECONDS)
+    for bits in (0, 10):
+        code, message = refusal(client, key, bits)
+        assert code == ErrorCode.INVALID_CONFIG
+        assert "too large for an offset" in message
+    store.delete(key)
+
+
+def test_an_id_too_large_for_an_offset_is_said_and_hurts_nobody_else(
+    client: RawClient, moldau: Broker, store: redis_py.Redis
+) -> None:
+    topic, other = next(_names), next(_names)
+    create_topic(client, topic, {"moldau.storage": "native"})
+    create_topic(client, other)
+    assert client.produce(topic, make_batch([(None, b"good", 1)])).error_code == 0
+    store.xadd(f"moldau:{topic}:0", {"v": "x"}, id=NANOSECONDS)
+    length = store.xlen(f"moldau:{topic}:0")
+    for _ in range(60):  # as often as a budget that leaked would take
+        answer = client.fetch(topic, 0, max_bytes=50 << 20)
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    refused = client.produce(topic, make_batch([(None, b"late", 1)]))
+    assert refused.error_code == ErrorCode.POLICY_VIOLATION
+    assert store.xlen(f"moldau:{topic}:0") == length
+    big = [(None, b"x" * 1_000, 1)] * 900
+    for _ in range(5):
+        assert client.produce(other, make_batch(big)).error_code == 0
+    answer = client.fetch(other, 0, max_bytes=50 << 20)
+    assert len(records_in(answer)) == 5 * 900
+    assert "too large for an offset" in moldau.log()
