@@ -18,24 +18,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-import pyarrow as pa
-
-from broker.process import prepare_process
 from broker.wire import codecs
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.records import NO_HEADERS, encode_headers
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.exclusive import only_one
 from ops.pipeline.faults import explained
 from ops.pipeline.fetch import FetchSettings, connect
-from ops.pipeline.in_order import Rows, files_of, of_partition, read_in_order
+from ops.pipeline.in_order import Rows, files_of, of_partition
 from ops.pipeline.lake import RECORDS, Lake
-from ops.pipeline.partitioning import partition_of
 from ops.pipeline.progress import Meter
 from ops.pipeline.query import table_frame
 from ops.pipeline.replay_job import (
@@ -51,7 +45,8 @@ from ops.pipeline.replay_job import (
     load_job,
     save_job,
 )
-from ops.pipeline.sending import BATCH_BYTES, Producing, Sender
+from ops.pipeline.replay_task import Order, Sent, send_partition, target_offsets
+from ops.pipeline.sending import BATCH_BYTES
 from ops.topics_describe import topic_configs
 
 if TYPE_CHECKING:
@@ -189,7 +184,7 @@ class Replay:
             wanted.from_offset,
             wanted.from_time_ms,
             targets,
-            _offsets(cluster, wanted.target, range(targets), LATEST),
+            target_offsets(cluster, wanted.target, range(targets), LATEST),
             sources,
         )
 
@@ -209,8 +204,8 @@ class Replay:
                     "is right, begin anew with --again"
                 )
         self._meter.say(f"reading from {job.target} how far it came")
-        ends = _offsets(cluster, job.target, job.begins, LATEST)
-        starts = _offsets(cluster, job.target, job.begins, EARLIEST)
+        ends = target_offsets(cluster, job.target, job.begins, LATEST)
+        starts = target_offsets(cluster, job.target, job.begins, EARLIEST)
         positions = find_positions(self._settings, job, ends)
         check_trimmed(job, positions, starts)
         return positions
@@ -332,11 +327,6 @@ def _take_producer(cluster: Cluster) -> tuple[int, int]:
     return answer.producer_id, answer.producer_epoch
 
 
-def _offsets(cluster: Cluster, topic: str, partitions: Iterable[int], at: int) -> dict[int, int]:
-    found = cluster.list_offsets({Place(topic, partition): at for partition in partitions})
-    return {place.partition: offset for place, offset in found.items()}
-
-
 class _Watch:
     """Shows how far it is by how the target grows: tasks cannot tell before they end."""
 
@@ -366,7 +356,7 @@ class _Watch:
 
     def _look(self) -> None:
         with connect(self._settings) as cluster:
-            ends = _offsets(cluster, self._job.target, self._job.begins, LATEST)
+            ends = target_offsets(cluster, self._job.target, self._job.begins, LATEST)
         grown = sum(end - self._job.begins[at] for at, end in ends.items())
         self.reached(min(grown, self._job.rows))
 
@@ -374,90 +364,3 @@ class _Watch:
         more = max(done - self._seen, 0)
         self._seen += more
         self._meter.advance(more, int(more * self._bytes_each), self._job.rows - self._seen)
-
-
-# --- on executors ---
-
-
-class Order(NamedTuple):
-    """What a task sends: the records of one partition of the lake."""
-
-    settings: FetchSettings
-    job: Job
-    rows: Rows
-    position: dict[int, int]
-    codec: int
-    batch_bytes: int
-
-
-class Sent(NamedTuple):
-    partition: int
-    sent: int
-    skipped: int
-    size: int
-
-
-def send_partition(order: Order) -> Sent:
-    """Sends what is not there yet, in order."""
-    from pyspark import TaskContext
-
-    prepare_process()
-    job, partition = order.job, order.rows.place.partition
-    position = order.position
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber():
-        # Another try of this task came before: how far, only the target knows.
-        with connect(order.settings) as cluster:
-            ends = _offsets(cluster, job.target, job.begins, LATEST)
-        position = find_positions(order.settings, job, ends, partition)[partition]
-    source = job.sources[partition]
-    producing = Producing(
-        order.settings,
-        job.target,
-        source.producer_id,
-        source.producer_epoch,
-        order.codec,
-        order.batch_bytes,
-    )
-    sender = Sender(producing, position)
-    left_out = dict(position)
-    sent = skipped = 0
-    try:
-        for rows in read_in_order(order.rows):
-            for target, stamp, key, value, headers in _records(rows, job, partition):
-                if left_out.get(target, 0):
-                    left_out[target] -= 1
-                    skipped += 1
-                else:
-                    sender.add(target, stamp, key, value, headers)
-                    sent += 1
-        sender.flush()
-    finally:
-        sender.close()
-    return Sent(partition, sent, skipped, sender.bytes)
-
-
-def _records(rows: Any, job: Job, partition: int) -> Iterator[Any]:
-    """Target partition, timestamp, key, value and headers of each."""
-    keys = rows.column("key").to_pylist()
-    headers = rows.column("headers")
-    if job.mode == KEEP:
-        targets: Iterable[int] = repeat(partition, len(keys))
-    else:
-        offsets = rows.column("offset").to_pylist()
-        targets = map(partition_of, keys, offsets, repeat(job.targets))
-    return zip(
-        targets,
-        (rows.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist(),
-        keys,
-        rows.column("value").to_pylist(),
-        _encoded(headers) if headers.null_count < len(headers) else repeat(NO_HEADERS, len(keys)),
-        strict=True,
-    )
-
-
-def _encoded(headers: Any) -> list[bytes]:
-    return [
-        NO_HEADERS if not one else encode_headers((h["key"], h["value"]) for h in one)
-        for one in headers.to_pylist()
-    ]
