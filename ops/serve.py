@@ -4,6 +4,8 @@ Nothing is started before what can be checked has been: settings, ports, the dat
 store. Whatever is wrong then ends `serve` with one message and exit code 3.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import logging
@@ -11,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,6 +37,9 @@ from router.runtime import (
 )
 from router.slots import slots_of
 from router.supervisor import BootError, Stages, Supervisor
+
+if TYPE_CHECKING:
+    from ops.claim import Claim
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -137,6 +142,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
 
     stages: list[list[ChildSpec]] = []
     background: Sequence[Any] = ()
+    claim: Claim | None = None
     if settings.redis is None:
         store = embedded.prepare(settings, runtime_dir)
         url, background = store.url, store.background
@@ -151,6 +157,8 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     else:
         url = settings.redis
         facts = _external_store(url)
+        claim = _claim(url, settings.port)
+        background = (claim.keep,)
 
     def serving() -> list[ChildSpec]:
         # One stage: a router is ready when the workers are, and both are told to stop at once, so
@@ -179,6 +187,8 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     try:
         asyncio.run(supervise())
     finally:
+        if claim is not None:
+            claim.give_back()
         for path in (*sockets, *pinged):
             path.unlink(missing_ok=True)
 
@@ -261,6 +271,16 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
         ) from None
     patience_s = PREDECESSOR_PATIENCE_S if control.exists() else 0.0
     check_ports(settings.host, settings.ports(), patience_s=patience_s)
+
+
+def _claim(url: str, port: int) -> Claim:
+    """The database for ourselves. Raises BootError."""
+    # Imported here, as below.
+    from ops.claim import Claim
+
+    claim = Claim(url, port)
+    claim.take()
+    return claim
 
 
 def _external_store(url: str) -> dict[str, Any]:

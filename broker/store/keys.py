@@ -5,6 +5,7 @@
     moldau:topics                         hash    topic name -> its record (topics.py)
     moldau:incarnations                   hash    topic name -> how often it was deleted
     moldau:config                         hash    "" or a node id -> dynamic broker configuration
+    moldau:serving                        string  who serves this database, with expiry
     moldau:barrier                        string  written before a WAIT for replicas
     moldau:changes                        stream  what changed, for every worker to read
     moldau:wake:<worker>                  stream  partitions of this leader others appended to
