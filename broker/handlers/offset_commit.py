@@ -70,11 +70,14 @@ async def _topic(
     topic: Topic | None = None
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not refused:
-        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            topic = await broker.topics.find_id(item.topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = await broker.topics.find(item.name)
+        try:
+            if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                topic = await broker.topics.find_id(item.topic_id)
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                topic = await broker.topics.find(item.name)
+        except StoreFault:
+            refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     groups = broker.groups
     most = groups.core.config.offset_metadata_max_size
     answers = []
