@@ -15,13 +15,15 @@ NEEDED = ("pyspark", "deltalake", "pyarrow", "numpy")
 INSTALL = "pip install 'moldau[pipeline]'"
 
 DESCRIPTION = """\
-Archive topics to a lake of Delta tables with Spark. Needs Java 17 or newer and the extra packages
-of `pip install 'moldau[pipeline]'`.
+Archive topics to a lake of Delta tables with Spark; keep the lake tidy, ask it, look at it, send it
+back to a topic. Needs Java 17 or newer and the extra packages of `pip install 'moldau[pipeline]'`.
 """
 EXAMPLES = """\
 examples:
   moldau pipeline archive --lake /data/lake --topic orders --once
   moldau pipeline archive --lake /data/lake --pattern 'orders\\..*' --continuous
+  moldau pipeline sql --lake /data/lake "select topic, count(*) from records group by topic"
+  moldau pipeline replay --lake /data/lake --topic orders --to orders-again
 
 the source by itself, in PySpark (options and columns of Spark's own Kafka source):
   from ops.pipeline.source import MoldauSource
