@@ -213,6 +213,10 @@ class Groups:
                     log.warning("slot %d: waiting for the store: %s", slot, fault)
                     await asyncio.sleep(LOAD_RETRY_S)
             found = [_readable(one) for one in stored]
+            for one in found:
+                # Whoever ran before us may have died between storing it and telling of it.
+                if self.on_stored is not None and one.record is not None:
+                    await self.on_stored(one.group_id, one.record)
             self._run(self.core.finish_loading(slot, found, self.now_ms()))
 
     def give_up(self) -> None:

@@ -411,3 +411,18 @@ class TestDelivery:
             facts = topic.group(group)
             assert facts is not None
             assert facts["lag"] == 0
+
+
+def test_who_reads_is_told_again_by_a_worker_that_loads_the_group(
+    topic: Native, group: str
+) -> None:
+    """Its predecessor may have died between storing the group and telling who reads."""
+    topic.add(1)
+    with topic.member(group) as member:
+        assert member.read(1) == [b"1"]
+        assert topic.store.hexists("moldau:members", group)
+        owner = coordinator_port(topic.broker, group) - topic.broker.port - 1
+        topic.store.hdel("moldau:members", group)
+        old = topic.broker.kill("worker", owner)
+        topic.broker.wait_restarted("worker", owner, old)
+        wait_until(lambda: topic.store.hexists("moldau:members", group), 20, "who reads is told")

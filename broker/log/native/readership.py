@@ -14,7 +14,7 @@ from broker.errors import StoreFault
 from broker.group.record import GroupRecord
 from broker.group.subscription import CONSUMER
 from broker.log.native.log import NativeLog
-from broker.log.native.members import Members, Place, Reader, decode_readers, encode_readers
+from broker.log.native.members import Members, Reader, decode_readers, encode_readers
 from broker.log.topics import Topics
 from broker.store.native import NativeStreams
 from broker.store.topics import Change, TopicStore
@@ -83,20 +83,22 @@ class Readership:
             log.warning("group %s: who reads native topics is not known to all: %s", group, fault)
 
     async def _readers(self, record: GroupRecord) -> list[Reader]:
-        readers: list[Reader] = []
         if record.protocol_type != CONSUMER:
-            return readers
-        for member in record.members:
-            assigned = assigned_partitions(member.assignment) or ()
-            places = tuple([place for place in assigned if await self._is_native(place)])
-            if places:
+            return []
+        assigned = [assigned_partitions(member.assignment) or () for member in record.members]
+        names = {topic for places in assigned for topic, _ in places}
+        native = {name for name in names if await self._is_native(name)}
+        readers = []
+        for member, places in zip(record.members, assigned, strict=True) if native else ():
+            mine = tuple(place for place in places if place[0] in native)
+            if mine:
                 who = (member.member_id, member.client_id, member.client_host)
-                readers.append(Reader(*who, places))
+                readers.append(Reader(*who, mine))
         return readers
 
-    async def _is_native(self, place: Place) -> bool:
+    async def _is_native(self, name: str) -> bool:
         # Members may know of a topic before this worker has heard of it.
-        topic = self._topics.get(place[0]) or await self._topics.find(place[0])
+        topic = await self._topics.find(name)
         return topic is not None and topic.native
 
     async def _remove_departed(
