@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -231,18 +232,19 @@ def test_transactions_are_refused(topic: Native) -> None:
 
 
 def test_two_topics_of_one_stream(moldau: Broker) -> None:
-    one = Native(moldau)
-    two = Native(moldau, moldau_native_key=one.key(), moldau_native_value="note")
-    one.store.xadd(one.key(), {"value": "v", "note": "n"})
+    shared = f"shared-{uuid.uuid4().hex[:10]}"
+    one = Native(moldau, moldau_native_key=shared)
+    two = Native(moldau, moldau_native_key=shared, moldau_native_value="note")
+    one.store.xadd(shared, {"value": "v", "note": "n"})
 
     with one.member("g1") as first, two.member("g2") as second:
         assert first.read(1) == [b'{"value":"v","note":"n"}']
         assert second.read(1) == [b"n"]
-        one.store.xadd(one.key(), {"note": "m"})
+        one.store.xadd(shared, {"note": "m"})
         assert second.read(1) == [b"m"]
         assert first.read(1) == [b'{"note":"m"}']
     two.admin.delete_topics([two.name])[two.name].result()
-    one.add("still there")
+    one.store.xadd(shared, {"value": "still there"})
     with one.member("g3") as third:
         assert len(third.read(3)) == 3
     one.close()
