@@ -15,10 +15,12 @@ from tests.support.running import Broker, remove_dir, short_temp_dir  # noqa: E4
 def moldau() -> Iterator[Broker]:
     """A broker with two workers and default settings, shared by the tests of one process.
 
-    Tests leave it running and name their topics and groups uniquely.
+    Tests leave it running and name their topics and groups uniquely. Retention is not looked at:
+    it would remove, every five minutes, what they produce with timestamps of long ago.
     """
     directory = short_temp_dir()
-    broker = Broker.start(directory, workers=2)
+    never = {"log.retention.check.interval.ms": 86_400_000}
+    broker = Broker.start(directory, workers=2, broker=never)
     try:
         yield broker
     finally:
