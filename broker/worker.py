@@ -9,10 +9,7 @@ says why.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import logging
-import os
 import signal
 import sys
 
@@ -31,7 +28,15 @@ from broker.log.housekeeping import Housekeeping
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
 from broker.logs_format import set_up_logging
-from broker.process import fail, prepare_process, say_ready, watch_parent
+from broker.process import (
+    BootFailure,
+    collect_seldom,
+    fail,
+    listen,
+    prepare_process,
+    say_ready,
+    watch_parent,
+)
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.store.store import Store
@@ -43,11 +48,6 @@ log = logging.getLogger("moldau.worker")
 DRAIN_SECONDS = 8.0
 IDLE_CHECK_SECONDS = 60.0
 OFFSETS_CHECK_SECONDS = 600.0
-BACKLOG = 4096
-
-
-class BootFailure(Exception):
-    """The worker cannot start; the text names cause and remedy."""
 
 
 class Worker:
@@ -152,25 +152,9 @@ class Worker:
 
     async def _listen(self) -> None:
         settings = self.settings
-        loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(
-                self._connection, settings.host, settings.port, backlog=BACKLOG
-            )
-        except OSError as fault:
-            text = f"cannot listen on {settings.host}:{settings.port}: {fault.strerror or fault}"
-            raise BootFailure(f"{text}; choose another --host or --port") from None
-        self._servers.append(server)
-        # For the routers: what a predecessor left behind is in the way.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(settings.unix_socket)
-        try:
-            local = await loop.create_unix_server(
-                self._connection, settings.unix_socket, backlog=BACKLOG
-            )
-        except OSError as fault:
-            raise BootFailure(f"cannot listen on {settings.unix_socket}: {fault}") from None
-        self._servers.append(local)
+        self._servers = await listen(
+            self._connection, settings.host, settings.port, settings.unix_socket, shared=False
+        )
 
     # --- hearing of changes ---
 
@@ -219,10 +203,7 @@ class Worker:
             loop.add_signal_handler(number, self._stop.set)
         say_ready()
         log.info("worker %d serves on port %d", self.settings.index, self.settings.port)
-        # What lives now lives on, and requests leave no cycles behind: look seldom.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(100_000, 50, 20)
+        collect_seldom()
         await self._stop.wait()
 
     async def _watch_parent(self) -> None:

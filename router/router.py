@@ -11,10 +11,7 @@ Several routers share the port by SO_REUSEPORT: the kernel spreads connections o
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import logging
-import os
 import signal
 import sys
 
@@ -23,22 +20,25 @@ import uvloop
 
 from broker.config import RouterSettings
 from broker.logs_format import set_up_logging
-from broker.process import fail, prepare_process, say_ready, watch_parent
+from broker.process import (
+    BootFailure,
+    collect_seldom,
+    fail,
+    listen,
+    prepare_process,
+    say_ready,
+    watch_parent,
+)
 from router.client import Client
 from router.hub import Hub
 from router.link import Workers
 
 log = logging.getLogger("moldau.router")
 
-BACKLOG = 4096
 DRAIN_SECONDS = 6.0
 IDLE_CHECK_SECONDS = 60.0
 # At the first start all workers come; at a later one some may be away for longer.
 WORKERS_PATIENCE_S = 2.0
-
-
-class BootFailure(Exception):
-    """The router cannot start; the text names cause and remedy."""
 
 
 class Router:
@@ -76,23 +76,9 @@ class Router:
 
     async def _listen(self) -> None:
         settings = self.settings
-        loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(
-                self._client, settings.host, settings.port, backlog=BACKLOG, reuse_port=True
-            )
-        except OSError as fault:
-            text = f"cannot listen on {settings.host}:{settings.port}: {fault.strerror or fault}"
-            raise BootFailure(f"{text}; choose another --host or --port") from None
-        self._servers.append(server)
-        # For the supervisor's pings, as the port is shared; a predecessor's is in the way.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(settings.unix_socket)
-        try:
-            local = await loop.create_unix_server(self._client, settings.unix_socket)
-        except OSError as fault:
-            raise BootFailure(f"cannot listen on {settings.unix_socket}: {fault}") from None
-        self._servers.append(local)
+        self._servers = await listen(
+            self._client, settings.host, settings.port, settings.unix_socket, shared=True
+        )
 
     def _lost_parent(self) -> None:
         log.error("the supervisor is gone, leaving")
@@ -104,10 +90,7 @@ class Router:
             return
         say_ready()
         log.info("router %d serves on port %d", self.settings.index, self.settings.port)
-        # What lives now lives on, and requests leave no cycles behind: look seldom.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(100_000, 50, 20)
+        collect_seldom()
         await self._stop.wait()
 
     async def _close_idle(self) -> None:
