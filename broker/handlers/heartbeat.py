@@ -18,25 +18,48 @@ HEARTBEAT = APIS[12]
 LONGEST_KNOWN = 126  # bytes of a group id whose length a flexible version writes in one byte
 _CORRELATION_AT = LENGTH.size
 _BODY_AT = _CORRELATION_AT + LENGTH.size
-_answers: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+# By version and error: the frame before and after its correlation id.
+_answers: dict[int, dict[int, tuple[bytes, bytes]]] = {}
 
 
 def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> Beats | None:
-    _answer(broker.groups, request, request.generation_id, call)
+    error = _heard(broker.groups, request, request.generation_id)
+    call.reply(HeartbeatResponse(error_code=error))
     if len(request.group_id.encode()) > LONGEST_KNOWN:
         return None
     return Beats(broker.groups, call.header, request)
 
 
+def _heard(groups: Groups, request: HeartbeatRequest, generation_id: int) -> int:
+    return groups.core.heartbeat(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        generation_id,
+        groups.now_ms(),
+    )
+
+
 class Beats:
     """What one member says, but for the correlation id and the generation (a `server.Repeat`)."""
 
-    __slots__ = ("_at", "_groups", "_header", "_request", "_rest", "_size", "head", "kind")
+    __slots__ = (
+        "_answers",
+        "_at",
+        "_groups",
+        "_header",
+        "_request",
+        "_rest",
+        "_size",
+        "head",
+        "kind",
+    )
 
     def __init__(self, groups: Groups, header: RequestHeader, request: HeartbeatRequest) -> None:
         self._groups = groups
         self._header = header
         self._request = request
+        self._answers = _answers.setdefault(header.api_version, {})
         canonical = request_frame(HEARTBEAT, header.api_version, 0, header.client_id, request)[4:]
         length = 1 if header.api_version >= HEARTBEAT.flexible_from else 2
         self._at = header.body_at + length + len(request.group_id.encode())
@@ -57,31 +80,26 @@ class Beats:
             12, known.api_version, correlation_id, known.client_id, HEARTBEAT, known.body_at
         )
 
-    def serve(self, call: Call, frame: bytearray) -> bool:
-        if not self._matches(frame):
-            return False
+    def answer(self, frame: bytearray) -> bytes | None:
+        if len(frame) != self._size or not frame.endswith(self._rest):
+            return None
         (generation_id,) = LENGTH.unpack_from(frame, self._at)
-        _answer(self._groups, self._request, generation_id, call)
+        error = _heard(self._groups, self._request, generation_id)
+        answer = self._answers.get(error)
+        if answer is None:
+            answer = self._answers[error] = _encoded(self._header.api_version, error)
+        length, body = answer
+        return length + frame[4:8] + body
+
+    def serve(self, call: Call, frame: bytearray) -> bool:
+        answer = self.answer(frame)
+        if answer is None:
+            return False
+        call.reply_with([answer])
         return True
 
     def _matches(self, frame: bytearray) -> bool:
         return len(frame) == self._size and frame.endswith(self._rest)
-
-
-def _answer(groups: Groups, request: HeartbeatRequest, generation_id: int, call: Call) -> None:
-    error = groups.core.heartbeat(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        generation_id,
-        groups.now_ms(),
-    )
-    header = call.header
-    answer = _answers.get((header.api_version, error))
-    if answer is None:
-        answer = _answers[header.api_version, error] = _encoded(header.api_version, error)
-    length, body = answer
-    call.reply_with([length + LENGTH.pack(header.correlation_id) + body])
 
 
 def _encoded(version: int, error: int) -> tuple[bytes, bytes]:

@@ -36,8 +36,9 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         # Looking for topics may have taken a while: a member that was fenced meanwhile is refused.
         error = _check(broker, request, version)
         if not error:
-            # In the same write as the commit, behind it.
-            broker.loop.call_soon(_acknowledge_native, broker, request.group_id, accepted)
+            if any(_is_native(broker, place) for place in accepted):
+                # In the same write as the commit, behind it.
+                broker.loop.call_soon(_acknowledge_native, broker, request.group_id, accepted)
             try:
                 await broker.groups.commit(request.group_id, accepted)
             except StoreFault:
@@ -99,6 +100,11 @@ async def _topic(
             )
         answers.append(OffsetCommitResponsePartition(partition.partition_index, error))
     return OffsetCommitResponseTopic(item.name, item.topic_id, answers)
+
+
+def _is_native(broker: Broker, place: TopicPartition) -> bool:
+    topic = broker.topics.get(place.topic)
+    return topic is not None and topic.native
 
 
 def _acknowledge_native(

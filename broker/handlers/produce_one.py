@@ -87,6 +87,9 @@ class OnePlace:
         self.head = canonical[12:-4]
         return frame.startswith(self.head, 8)
 
+    def answer(self, frame: bytearray) -> None:
+        """Not before it is in the store."""
+
     def header_of(self, frame: bytearray) -> RequestHeader:
         (correlation_id,) = LENGTH.unpack_from(frame, 4)
         header = self.header

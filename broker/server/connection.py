@@ -1,9 +1,6 @@
-"""A client's connection: frames in, replies out in the order of their requests.
+"""A client's connection: frames in (receiving.py), replies out in the order of their requests.
 
-Bytes are received into one buffer that all connections of the worker share (it is only ever in
-use within one call); a frame is copied out of it once, or, when it is larger than the buffer, the
-rest is received straight into the frame's own memory. Replies that are finished in one turn of
-the event loop go out in one write.
+Replies that are finished in one turn of the event loop go out in one write.
 
 Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
 read its replies, is not read from until that has eased; the worker as a whole has a budget too.
@@ -21,10 +18,10 @@ from typing import cast
 import msgspec
 
 from broker.server.budget import Budget
+from broker.server.receiving import Receiving
 from broker.server.repeats import Repeats
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
-    LENGTH,
     PEER_ADDRESS,
     RequestHeader,
     read_request_header,
@@ -36,14 +33,9 @@ from broker.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
 
-RECEIVE_BUFFER = 256 * 1024
-FIRST_FRAME_MEMORY = 1 << 16
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received behind one that holds the connection
 WRITE_HIGH_WATER = 1 << 20
-
-_receive_buffer = bytearray(RECEIVE_BUFFER)
-_receive_view = memoryview(_receive_buffer)
 
 
 class Call(msgspec.Struct, eq=False):
@@ -86,27 +78,22 @@ class Call(msgspec.Struct, eq=False):
 Dispatch = Callable[[Call, bytearray], None]
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Receiving):
     def __init__(
         self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
     ) -> None:
+        super().__init__(max_frame)
         self._dispatch = dispatch
         self._budget = budget
         self._connections = connections
-        self._max_frame = max_frame
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._head = bytearray()  # of a frame whose length has not come whole yet
-        self._frame: bytearray | None = None  # one that is being received
-        self._have = 0
-        self._wanted = 0
         self._backlog: deque[bytearray] = deque()  # received whole, not begun for back-pressure
         self._calls: deque[Call] = deque()
         self._unanswered_bytes = 0
         self._out: list[Buffer] = []
         self._unsent = 0  # bytes of replies that wait for a client that does not read
         self._flush_scheduled = False
-        self._receiving = False  # what is answered meanwhile goes out when that is over
         self._write_paused = False
         self._read_paused = False
         self._held = False
@@ -129,75 +116,26 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self._connections.add(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        frame = self._frame
-        if frame is not None and len(frame) - self._have > RECEIVE_BUFFER:
-            return memoryview(frame)[self._have :]
-        return _receive_view
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._receiving = True
-        frame = self._frame
-        if frame is not None:
-            self._frame_updated(frame, nbytes)
-        elif self._head:
-            self._head += _receive_view[:nbytes]
-            pending, self._head = self._head, bytearray()
-            self._split(pending, None)
-        else:
-            self._split_receive_buffer(nbytes)
-        self._receiving = False
-        if self._out and not self._flush_scheduled:
-            self._flush()  # what was answered at once
-
-    def _split_receive_buffer(self, nbytes: int) -> None:
-        """The usual case: whole frames, one after the other, in the shared buffer."""
-        frames = []
-        at = 0
-        while nbytes - at >= 4:
-            (size,) = LENGTH.unpack_from(_receive_buffer, at)
-            if not 8 <= size <= self._max_frame and not self._acceptable(size):
-                return
-            at += 4
-            end = at + size
-            if end > nbytes:
-                self._start_frame(size, _receive_view[at:nbytes])
-                at = nbytes
-                break
-            frames.append(_receive_buffer[at:end])
-            at = end
-        if at < nbytes:
-            self._head += _receive_view[at:nbytes]
-        # Only now: serving a request may let other connections receive into the shared buffer.
-        for frame in frames:
-            if self._read_paused or self._held or self._backlog or self.closing:
-                self._begin(frame)
-            else:
-                self._serve(frame)
-
-    def _split(self, data: bytes | bytearray, first: bytearray | None) -> None:
-        frames = [] if first is None else [first]
-        at, have = 0, len(data)
-        while have - at >= 4:
-            (size,) = LENGTH.unpack_from(data, at)
-            if not self._acceptable(size):
-                return
-            at += 4
-            end = at + size
-            if end > have:
-                self._start_frame(size, memoryview(data)[at:])
-                at = have
-                break
-            frames.append(bytearray(data[at:end]))
-            at = end
-        if at < have:
-            self._head += data[at:]
+    def _begin_all(self, frames: list[bytearray]) -> None:
         for frame in frames:
             self._begin(frame)
 
-    def _acceptable(self, size: int) -> bool:
-        if 8 <= size <= self._max_frame:
-            return True
+    def _begin(self, frame: bytearray) -> None:
+        if not (self._backlog or self._read_paused or self._held or self.closing):
+            self._serve(frame)
+        elif not self.closing:
+            self._backlog.append(frame)
+            if len(self._backlog) >= MAX_BACKLOG:
+                self._pause()
+
+    def _more_came(self) -> None:
+        self.last_active = self._loop.time()  # slow is not idle
+
+    def _received(self) -> None:
+        if self._out and not self._flush_scheduled:
+            self._flush()  # what was answered at once
+
+    def _refuse_size(self, size: int) -> None:
         log.warning(
             "closing %s: a frame of %d bytes (at most %d; is it a Kafka client?)",
             self.peer,
@@ -205,52 +143,16 @@ class Connection(asyncio.BufferedProtocol):
             self._max_frame,
         )
         self.abort()
-        return False
-
-    def _start_frame(self, size: int, begun: memoryview) -> None:
-        # A length is only a claim: memory is given as bytes come.
-        self._wanted = size
-        self._have = len(begun)
-        self._frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 4 * self._have)))
-        self._frame[: self._have] = begun
-
-    def _frame_updated(self, frame: bytearray, nbytes: int) -> None:
-        """More of a frame has come: in its own memory if `get_buffer` gave that."""
-        have = self._have
-        if len(frame) - have > RECEIVE_BUFFER:
-            taken = nbytes
-        else:
-            taken = min(self._wanted - have, nbytes)
-            if have + taken > len(frame):
-                frame = self._more_memory(frame, have + taken)
-            frame[have : have + taken] = _receive_view[:taken]
-        self._have = have + taken
-        self.last_active = self._loop.time()  # slow is not idle
-        if self._have == self._wanted:
-            self._frame = None
-            self._split(_receive_buffer[taken:nbytes], frame)
-        elif self._have == len(frame):
-            self._more_memory(frame, self._have)
-
-    def _more_memory(self, frame: bytearray, at_least: int) -> bytearray:
-        larger = bytearray(min(self._wanted, max(2 * len(frame), at_least)))
-        larger[: self._have] = memoryview(frame)[: self._have]
-        self._frame = larger
-        return larger
-
-    def _begin(self, frame: bytearray) -> None:
-        if self.closing:
-            return
-        if self._backlog or self._read_paused or self._held:
-            self._backlog.append(frame)
-            if len(self._backlog) >= MAX_BACKLOG:
-                self._pause()
-            return
-        self._serve(frame)
 
     def _serve(self, frame: bytearray) -> None:
         repeat = self.repeats.find(frame)
         if repeat is not None:
+            if not self._calls:
+                answer = repeat.answer(frame)
+                if answer is not None:
+                    self._out.append(answer)
+                    self._flush_soon()
+                    return
             header = repeat.header_of(frame)
         else:
             try:
@@ -298,6 +200,9 @@ class Connection(asyncio.BufferedProtocol):
             parts = calls[0].parts if calls else None
         self._unanswered_bytes -= freed
         self._budget.give_back(freed)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._flush_scheduled and not self._receiving:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)

@@ -26,6 +26,11 @@ class Repeat(Protocol):
     head: bytes  # what follows the correlation id
 
     def describes(self, frame: bytearray) -> bool: ...
+
+    def answer(self, frame: bytearray) -> bytes | None:
+        """The whole reply, when it can be given at once and without a `Call`; else None."""
+        ...
+
     def header_of(self, frame: bytearray) -> RequestHeader: ...
 
     def serve(self, call: Call, frame: bytearray) -> bool:
@@ -36,16 +41,25 @@ class Repeat(Protocol):
 class Repeats:
     """What one connection is known to repeat."""
 
-    __slots__ = ("_by_head", "_ends")
+    __slots__ = ("_by_head", "_ends", "_last")
 
     def __init__(self) -> None:
+        self._last: Repeat | None = None
         self._by_head: dict[bytes, Repeat] = {}
         self._ends: list[int] = []  # where in a frame their heads end
 
     def find(self, frame: bytearray) -> Repeat | None:
+        last = self._last
+        if (
+            last is not None
+            and frame.startswith(last.head, AFTER_CORRELATION_ID)
+            and frame.startswith(last.kind)
+        ):
+            return last
         for end in self._ends:
             repeat = self._by_head.get(bytes(frame[AFTER_CORRELATION_ID:end]))
             if repeat is not None and frame.startswith(repeat.kind):
+                self._last = repeat
                 return repeat
         return None
 

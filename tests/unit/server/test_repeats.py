@@ -1,0 +1,167 @@
+"""Requests a connection repeats, which are answered without a call of their own: in their turn."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import cast
+
+import uvloop
+
+from broker.server.budget import Budget
+from broker.server.connection import Call, Connection
+from broker.wire.frame import RequestHeader, read_request_header
+
+KIND = struct.pack(">hh", 18, 0)
+
+
+def request(correlation_id: int, body: bytes) -> bytes:
+    frame = KIND + struct.pack(">ih", correlation_id, -1) + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def reply(correlation_id: int, note: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(note), correlation_id) + note
+
+
+class Known:
+    """Answers requests whose body begins with a word at once, unless they end in `?`."""
+
+    def __init__(self, word: bytes) -> None:
+        self.kind = KIND
+        self.head = struct.pack(">h", -1) + word
+        self._word = word
+
+    def describes(self, frame: bytearray) -> bool:
+        return frame.startswith(self.head, 8)
+
+    def header_of(self, frame: bytearray) -> RequestHeader:
+        return read_request_header(frame)
+
+    def answer(self, frame: bytearray) -> bytes | None:
+        if frame.endswith(b"?"):
+            return None
+        return reply(struct.unpack_from(">i", frame, 4)[0], b"at once " + self._word)
+
+    def serve(self, call: Call, frame: bytearray) -> bool:
+        answer = self.answer(frame)
+        if answer is None:
+            return False
+        call.reply_with([answer])
+        return True
+
+
+class Transport:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("192.0.2.1", 1)
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.written += b"".join(parts)
+
+
+class Served:
+    """A connection that knows some words; what it does not answer by them waits for the test."""
+
+    def __init__(self, *words: bytes) -> None:
+        self.calls: list[Call] = []
+        self.transport = Transport()
+        self.budget = Budget(1 << 20, 1 << 20)
+        self.connection = Connection(self._keep, self.budget, set(), 1 << 20)
+        self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
+        for word in words:
+            self.connection.repeats.remember(Known(word))
+
+    def _keep(self, call: Call, frame: bytearray) -> None:
+        self.calls.append(call)
+
+    def receive(self, *requests: bytes) -> None:
+        data = b"".join(requests)
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    async def wrote(self, *replies: bytes) -> bool:
+        await asyncio.sleep(0)  # what is answered later goes out at the end of its turn
+        await asyncio.sleep(0)
+        return self.transport.written == b"".join(replies)
+
+
+def run(test: Callable[[], object]) -> None:
+    async def inside() -> None:
+        await cast("asyncio.Future[None]", test())
+
+    uvloop.run(inside())
+
+
+def test_it_is_answered_in_the_turn_it_came_in() -> None:
+    async def test() -> None:
+        served = Served(b"ping")
+        served.receive(request(1, b"ping"), request(2, b"ping"))
+        assert served.transport.written == reply(1, b"at once ping") + reply(2, b"at once ping")
+        assert not served.calls
+        assert served.budget.used == 0
+
+    run(test)
+
+
+def test_it_does_not_overtake_a_request_before_it() -> None:
+    async def test() -> None:
+        served = Served(b"ping")
+        served.receive(request(1, b"slow"))
+        served.receive(request(2, b"ping"))
+        assert await served.wrote()
+        served.calls[0].reply_with([reply(1, b"slow")])
+        assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
+        served.receive(request(3, b"ping"))
+        assert served.transport.written.endswith(reply(3, b"at once ping"))
+        assert served.budget.used == 0
+
+    run(test)
+
+
+def test_it_waits_while_the_connection_is_held() -> None:
+    async def test() -> None:
+        served = Served(b"ping")
+        served.receive(request(1, b"slow"))
+        served.connection.hold()
+        served.receive(request(2, b"ping"))
+        served.calls[0].reply_with([reply(1, b"slow")])
+        assert await served.wrote(reply(1, b"slow"))
+        served.connection.go_on()
+        assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
+
+    run(test)
+
+
+def test_one_that_goes_on_differently_is_served_as_any_other() -> None:
+    async def test() -> None:
+        served = Served(b"ping")
+        served.receive(request(1, b"ping"), request(2, b"ping, or not?"), request(3, b"ping"))
+        assert await served.wrote(reply(1, b"at once ping"))
+        assert [call.header.correlation_id for call in served.calls] == [2]
+        served.calls[0].reply_with([reply(2, b"")])
+        assert await served.wrote(
+            reply(1, b"at once ping"), reply(2, b""), reply(3, b"at once ping")
+        )
+
+    run(test)
+
+
+def test_several_kinds_on_one_connection_are_told_apart() -> None:
+    async def test() -> None:
+        served = Served(b"ping", b"pong", b"other word")
+        words = [b"ping", b"pong", b"pong", b"other word", b"ping", b"other word"]
+        served.receive(*(request(number, word) for number, word in enumerate(words)))
+        assert served.transport.written == b"".join(
+            reply(number, b"at once " + word) for number, word in enumerate(words)
+        )
+
+    run(test)
