@@ -4,6 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 # Before anything imports them: what they assert is shown as a test's own would be.
 pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
