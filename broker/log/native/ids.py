@@ -148,9 +148,23 @@ class Numbering:
             ):
                 self.marks.append(mark)
 
+    def contradicting(self, offset: int, entry_id: Id) -> Mark | None:
+        """A mark at an offset or before it, but of an entry behind the one that is there."""
+        index = bisect_right(self.marks, offset, key=lambda mark: mark.offset)
+        mark = self.marks[index - 1] if index else None
+        return mark if mark is not None and mark.id > entry_id else None
+
     def start_at(self, offset: int) -> Run:
         """Where to read from to get everything at `offset` and above."""
         index = bisect_right(self.marks, offset, key=lambda mark: mark.offset)
+        if (
+            index > 1
+            and self.marks[index - 1].offset == offset
+            and not self.marks[index - 2].is_end
+        ):
+            # It was given by somebody who began behind entries that we have not numbered yet, and
+            # that have no room before it: read on from the mark before.
+            index -= 1
         mark = self.marks[index - 1] if index and not self.marks[index - 1].is_end else None
         first = self.id_at(offset)
         if mark is not None:
@@ -175,6 +189,7 @@ class Run:
         self._last = offset - 1
         self._mark = mark  # under which the entry before was; None: it stood where its id says
         self.marks: list[Mark] = []  # to be noted before anybody is shown these offsets
+        self._overruled: Mark | None = None
         self.misfits = 0
 
     @property
@@ -203,8 +218,10 @@ class Run:
             mark = max(mark, self._mark, key=lambda one: one.id) if mark else self._mark
         if mark is not None and mark.offset_of(entry_id) > self._last:
             offset = mark.offset_of(entry_id)
+            if self._overrules(offset, entry_id):
+                self.marks.append(Mark(offset, entry_id, is_end=False))
         elif natural > self._last and fits:
-            if self._mark is not None:
+            if self._mark is not None or self._overrules(natural, entry_id):
                 self.marks.append(Mark(natural, entry_id, is_end=True))
             mark = None
         else:
@@ -214,3 +231,11 @@ class Run:
         self._mark = mark
         self._last = offset
         return offset
+
+    def _overrules(self, offset: int, entry_id: Id) -> bool:
+        """Is something else noted here that has to be overruled by a mark (see `note`)?"""
+        other = self._numbering.contradicting(offset, entry_id)
+        if other is None or other == self._overruled:
+            return False
+        self._overruled = other
+        return True

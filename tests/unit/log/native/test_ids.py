@@ -143,6 +143,16 @@ def test_a_reader_goes_on_where_it_was_when_more_comes(
     assert [entry for _, entry in after] == reader.stream[len(stream) :]
 
 
+def test_an_entry_between_two_that_left_it_no_room_is_not_left_out() -> None:
+    late = Reader([Id(100, 255), Id(101, 0), Id(123, 164)])
+    assert late.read(405, [1]) == [(656, Id(123, 164))]  # right behind the first one's offset
+
+    early = Reader(late.stream, late.numbering).read(0, [1])
+
+    assert [entry for _, entry in early] == late.stream
+    assert [offset for offset, _ in early] == [655, 656, 657]
+
+
 @settings(max_examples=300)
 @given(bursts, pages, pages, st.data())
 def test_readers_who_begin_anywhere_leave_nothing_out(
