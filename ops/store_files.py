@@ -1,0 +1,91 @@
+"""The embedded store's append-only file: to disk every second, and written anew when worth it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import redis.asyncio
+
+logger = logging.getLogger("moldau.store")
+
+SYNC_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 10.0
+AFTER_FAILURE_S = 300.0
+LEAST_REWRITTEN = 256 << 20  # bytes: less is read again in a second or two
+
+
+async def sync_every_second(directory: Path) -> None:
+    """Force what was appended to disk once a second, until cancelled."""
+    synced: dict[str, int] = {}
+    while True:
+        await asyncio.sleep(SYNC_INTERVAL_S)
+        try:
+            sizes = _sizes(directory)
+            grown = [name for name, size in sizes.items() if synced.get(name) != size]
+            if grown:
+                await asyncio.to_thread(_sync, directory, grown)
+                synced = sizes
+        except OSError:
+            # The server goes on; what it acknowledged may not be on disk. Said every second.
+            logger.exception("the append-only file cannot be forced to disk")
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    """The append-only files that are being written, with their sizes."""
+    sizes = {}
+    for path in directory.glob("*.incr.aof"):
+        with contextlib.suppress(FileNotFoundError):  # just replaced by a rewrite
+            sizes[path.name] = path.stat().st_size
+    return sizes
+
+
+def _sync(directory: Path, names: list[str]) -> None:
+    for name in names:
+        try:
+            descriptor = os.open(directory / name, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # rewritten meanwhile: the server forced the new one to disk first
+        try:
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(descriptor)
+            else:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+async def rewrite_when_worth_it(socket: str) -> None:
+    """Have the file written anew whenever most of it is of no use any more, until cancelled.
+
+    The server would do it whenever the file has doubled. A log that only grows would then be
+    copied again and again for nothing, by a fork that costs its writers their latency meanwhile.
+    """
+    store = redis.asyncio.Redis(unix_socket_path=socket, socket_timeout=5)
+    try:
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            try:
+                found = {**await store.info("persistence"), **await store.info("memory")}
+                if not is_worth_rewriting(found):
+                    continue
+                if found["aof_last_bgrewrite_status"] != "ok":
+                    await asyncio.sleep(AFTER_FAILURE_S)  # a full disk, say: its log tells
+                logger.info("the store's append-only file is written anew, to take less space")
+                await store.bgrewriteaof()
+            except redis.RedisError:
+                pass  # it is being started again, or is busy: the next look will tell
+    finally:
+        await store.aclose()
+
+
+def is_worth_rewriting(found: Mapping[str, Any]) -> bool:
+    """Is more than half of the file about what is not in memory any more (by `INFO`)?"""
+    size = int(found.get("aof_current_size", 0))
+    busy = found.get("aof_rewrite_in_progress") or found.get("loading")
+    return not busy and size >= LEAST_REWRITTEN and size > 2 * int(found["used_memory"])

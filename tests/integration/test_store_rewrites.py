@@ -1,0 +1,38 @@
+"""The embedded store's file on a running broker."""
+
+import asyncio
+import os
+
+import pytest
+import redis
+
+from ops import store_files
+from tests.support.running import Broker
+
+MIB = 1 << 20
+
+
+def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
+    moldau: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = redis.Redis.from_url(moldau.status()["store"]["url"])
+    socket = store.connection_pool.connection_kwargs["path"]
+    key, rewrites = "moldau-tests:large", store.info("persistence")["aof_rewrites"]
+    monkeypatch.setattr(store_files, "LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(store_files, "LEAST_REWRITTEN", MIB)
+
+    async def run() -> None:
+        task = asyncio.ensure_future(store_files.rewrite_when_worth_it(socket))
+        async with asyncio.timeout(60):
+            while store.info("persistence")["aof_rewrites"] == rewrites:
+                # Written over again and again: the file grows, what is in memory does not.
+                store.set(key, os.urandom(4 * MIB))
+                await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    try:
+        asyncio.run(run())
+    finally:
+        store.delete(key)
+        store.close()

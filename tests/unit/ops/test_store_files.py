@@ -1,0 +1,120 @@
+"""The embedded store's file: to disk once a second when it grew, and anew when that is worth it."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops import store_files
+
+MIB = 1 << 20
+
+
+class Rounds:
+    """Counts how often the files were looked at, so that tests wait for that and not for time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._count = 0
+        self._real = store_files._sizes
+        monkeypatch.setattr(store_files, "_sizes", self._counted)
+        monkeypatch.setattr(store_files, "SYNC_INTERVAL_S", 0.01)
+
+    def _counted(self, directory: Path) -> dict[str, int]:
+        self._count += 1
+        return self._real(directory)
+
+    async def more(self, count: int) -> None:
+        wanted = self._count + count
+        async with asyncio.timeout(30):
+            while self._count < wanted:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    return Rounds(monkeypatch)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The inodes of the files forced to disk, in order."""
+    inodes: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: inodes.append(os.fstat(fd).st_ino))
+    return inodes
+
+
+def test_what_grew_is_forced_to_disk_once(
+    tmp_path: Path, synced: list[int], rounds: Rounds
+) -> None:
+    first, second = tmp_path / "a.1.incr.aof", tmp_path / "a.2.incr.aof"
+    (tmp_path / "a.1.base.rdb").write_bytes(b"the server's own business")
+    first.write_bytes(b"one")
+
+    async def run() -> None:
+        task = asyncio.ensure_future(store_files.sync_every_second(tmp_path))
+        one = first.stat().st_ino
+        await rounds.more(4)
+        assert synced == [one]
+        with first.open("ab") as file:
+            file.write(b"two")
+        second.write_bytes(b"three")
+        await rounds.more(4)
+        assert sorted(synced) == sorted([one, one, second.stat().st_ino])
+        first.unlink()  # as after a rewrite
+        await rounds.more(3)
+        assert len(synced) == 3
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_failing_disk_is_said_and_tried_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    rounds: Rounds,
+) -> None:
+    (tmp_path / "a.1.incr.aof").write_bytes(b"one")
+    attempts = 0
+
+    def fdatasync(_: int) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+
+    async def run() -> None:
+        task = asyncio.ensure_future(store_files.sync_every_second(tmp_path))
+        await rounds.more(5)
+        task.cancel()
+
+    asyncio.run(run())
+    assert attempts == 2
+    assert "cannot be forced to disk" in caplog.text
+
+
+def info(**changed: Any) -> dict[str, Any]:
+    usual = {"aof_current_size": 1000 * MIB, "used_memory": 400 * MIB, "loading": 0}
+    return {**usual, "aof_rewrite_in_progress": 0, **changed}
+
+
+def test_a_file_is_written_anew_when_most_of_it_is_of_no_use() -> None:
+    assert store_files.is_worth_rewriting(info())
+    assert store_files.is_worth_rewriting(info(aof_current_size=300 * MIB, used_memory=MIB))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        info(used_memory=500 * MIB),  # a log that only grows
+        info(aof_current_size=100 * MIB, used_memory=MIB),  # not worth a fork
+        info(aof_rewrite_in_progress=1),
+        info(loading=1),
+    ],
+)
+def test_otherwise_it_is_left_alone(found: dict[str, Any]) -> None:
+    assert not store_files.is_worth_rewriting(found)
