@@ -153,6 +153,15 @@ def test_an_entry_between_two_that_left_it_no_room_is_not_left_out() -> None:
     assert [offset for offset, _ in early] == [655, 656, 657]
 
 
+def test_who_comes_later_moves_what_is_behind_it_up_for_everybody() -> None:
+    late = Reader([Id(134, 4), Id(135, 0), Id(135, 4)])
+    assert late.read(541, [1]) == [(544, Id(135, 4))]
+
+    early = Reader(late.stream, late.numbering).read(0, [3])
+
+    assert early == [(540, Id(134, 4)), (541, Id(135, 0)), (545, Id(135, 4))]
+
+
 @settings(max_examples=300)
 @given(bursts, pages, pages, st.data())
 def test_readers_who_begin_anywhere_leave_nothing_out(
