@@ -48,6 +48,7 @@ from broker.wire.template import Template
 log = logging.getLogger("moldau.log")
 
 ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
+WORTH_SENDING = 1 << 16  # bytes: the store can begin with them while we go on receiving
 INDEX_EVERY = 1 << 20
 RESOLVE_AGAIN_S = 0.25  # a store that answers, but not this: it is loading its file, say
 
@@ -63,6 +64,7 @@ class PartitionLog(Following):
         self._prefix = append_prefix(key)
         self._wake_leader = wake  # the command that tells the leader; None when we are it
         self._queue: deque[Append] = deque()
+        self._gathered_bytes = 0
         self._flight: Flight | None = None
         self._looked_for: Append | None = None  # seemed out of order: we looked before we said so
         self.replies: dict[int, Template] = {}  # a handler's: answers that hardly differ
@@ -70,11 +72,10 @@ class PartitionLog(Following):
     def append(self, append: Append) -> None:
         queue, phase = self._queue, self.phase
         queue.append(append)
-        if phase is Phase.GATHERING or phase is Phase.APPENDING:
+        if phase is Phase.APPENDING:
             return
-        if phase is Phase.IDLE:
-            self.phase = Phase.GATHERING
-            self._loop.call_soon(self._gathered)
+        if phase is Phase.GATHERING or phase is Phase.IDLE:
+            self._gather(phase, len(append.batch))
         elif phase is Phase.RESOLVING:
             # This can last: let go of what clients stopped waiting for, and are sending again.
             while queue[0].given_up and len(queue) > 1:
@@ -83,6 +84,15 @@ class PartitionLog(Following):
             self._load()
         elif phase is Phase.GONE:
             self._fail_queue(topic_gone())
+
+    def _gather(self, phase: Phase, size: int) -> None:
+        if phase is Phase.IDLE:
+            self.phase = Phase.GATHERING
+            self._gathered_bytes = 0
+            self._loop.call_soon(self._gathered)
+        self._gathered_bytes += size
+        if self._gathered_bytes >= WORTH_SENDING:
+            self._go_on()
 
     def _gathered(self) -> None:
         """The turn of the event loop is over: what it brought goes out as one entry."""

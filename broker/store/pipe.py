@@ -35,6 +35,7 @@ Done = Callable[[Any], None]
 
 FIRST_RETRY, LAST_RETRY = 0.05, 1.0
 GREETING_PATIENCE = 10.0
+WORTH_WRITING = 1 << 16  # bytes: not kept until the end of the turn
 
 
 def reply_error(text: str) -> StoreFault:
@@ -53,6 +54,7 @@ class Pipe(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._waiting: deque[Done] = deque()
         self._out: list[Buffer] = []
+        self._out_size = 0
         self._flush_scheduled = False
         self._reader = hiredis.Reader(replyError=reply_error)
         self._up = asyncio.Event()
@@ -147,13 +149,20 @@ class Pipe(asyncio.Protocol):
 
     # --- commands ---
 
-    def send(self, parts: Sequence[Buffer], done: Done) -> None:
-        """Send one command, encoded; `done` gets its reply or a StoreFault, in order of sending."""
+    def send(self, parts: Sequence[Buffer], done: Done, size: int = 0) -> None:
+        """Send one command, encoded; `done` gets its reply or a StoreFault, in order of sending.
+
+        Of a large one the size should be told: the store begins with it at once then.
+        """
         if not self._is_up:
             fault = StoreDown(f"{self._target.label}: not connected")
             self._loop.call_soon(done, fault)
             return
         self._enqueue(parts, done)
+        if size:
+            self._out_size += size
+            if self._out_size >= WORTH_WRITING:
+                self._flush()
 
     def _enqueue(self, parts: Sequence[Buffer], done: Done) -> None:
         self._out.extend(parts)
@@ -173,6 +182,7 @@ class Pipe(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
+        self._out_size = 0
         out, self._out = self._out, []
         if not out or self._transport is None:
             return
@@ -187,6 +197,8 @@ class Pipe(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.WriteTransport", transport)
+        # uvloop writes what exceeds this at once, the rest at the end of the turn.
+        self._transport.set_write_buffer_limits(high=WORTH_WRITING - 1)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader

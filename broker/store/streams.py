@@ -103,7 +103,7 @@ class Streams:
         done: Done,
     ) -> None:
         """Compare-and-append: `done` gets the id, None (no such log) or a StoreFault."""
-        self._bulk.send(resp.append(prefix, offset, parts, size, nonce), done)
+        self._bulk.send(resp.append(prefix, offset, parts, size, nonce), done, size)
         if wake is not None:
             # In the same write, so that the leader's readers hear of it whatever happens to us.
             self._bulk.send((wake,), _ignore)
