@@ -215,10 +215,13 @@ class Run:
             return natural
         mark = numbering.mark_of(entry_id)
         ours = self._mark
-        if ours is not None and numbering.covers(ours, entry_id):
+        if (
+            ours is not None
+            and numbering.covers(ours, entry_id)
             # As `note` decides when it knows of both.
-            if mark is None or mark.id <= ours.id or ours.offset_of(mark.id) >= mark.offset:
-                mark = ours
+            and (mark is None or mark.id <= ours.id or ours.offset_of(mark.id) >= mark.offset)
+        ):
+            mark = ours
         if mark is not None and mark.offset_of(entry_id) > self._last:
             offset = mark.offset_of(entry_id)
             if self._overrules(offset, entry_id):
