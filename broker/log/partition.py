@@ -48,7 +48,7 @@ from broker.wire.template import Template
 log = logging.getLogger("moldau.log")
 
 ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
-WORTH_SENDING = 1 << 16  # bytes: the store can begin with them while we go on receiving
+WORTH_SENDING = 1 << 18  # bytes: the store can begin with them while we go on receiving
 INDEX_EVERY = 1 << 20
 RESOLVE_AGAIN_S = 0.25  # a store that answers, but not this: it is loading its file, say
 
