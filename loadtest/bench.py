@@ -22,9 +22,10 @@ growth   how cost grows with partitions, connections, members, groups, batch siz
          a table and plots
 
 Every run is repeated, baseline and broker in turn, so that what else the machine does hits both;
-reported are medians and ranges. CPU is that of the processes, by their own clocks. With
---bootstrap the client's side is measured of any broker that speaks Kafka's protocol; what cannot be
-seen of one that is not Moldau on this machine is n/a.
+reported are medians and ranges. CPU is that of the processes, by their own clocks; "broker" is all
+of a broker's processes together. With --bootstrap any broker that speaks Kafka's protocol is
+measured, and with --pid its CPU and memory; what cannot be seen of one that is not Moldau on this
+machine is n/a.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from typing import Any
 
 from rich.progress import Progress
 
+from broker.wire.primitives import MalformedMessage
 from loadtest import growing
 from loadtest.client import RequestFailed
 from loadtest.compare import NotAResult, compare, readable
@@ -60,14 +62,15 @@ examples:
   moldau bench connections --count 5000         5,000 connections
   moldau bench native --size 100                records of 100 bytes, shared with Redis
   moldau bench all --json > here.json           everything in small
-  moldau bench all --bootstrap kafka:9092 --json > there.json
+  moldau bench all --bootstrap 127.0.0.1:29092 --pid 4711 --json > there.json
   moldau bench --compare there.json here.json   the ratios
   moldau bench growth --quick                   a table, loadtest/growth/growth.png and .svg
 """
 
 # What `all` does with a broker of its own, and with one of others.
 EVERYTHING = ["produce", "fetch", "latency", "groups", "connections", "router", "scaling", "native"]
-ANYBODYS = ["produce", "fetch", "latency", "groups"]
+ANYBODYS = ["produce", "fetch", "latency", "groups", "connections"]
+UNKNOWN = "n/a"
 SMALL: dict[str, dict[str, Any]] = {
     "produce": {"size": [1024, 65536]},
     "fetch": {"size": [65536]},
@@ -84,6 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=choices, help="see above")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two files of --json")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a broker that runs")
+    parser.add_argument(
+        "--pid",
+        type=int,
+        action="append",
+        help="with --bootstrap: the broker's process, whose CPU and memory to show, with those "
+        "of its children; may be repeated",
+    )
     parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
     parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
     parser.add_argument(
@@ -116,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _target(arguments: argparse.Namespace) -> Iterator[Target]:
     allow_connections()
     if arguments.bootstrap:
-        target = running(arguments.bootstrap)
+        target = running(arguments.bootstrap, arguments.pid or ())
         check_versions(target)
         yield target
         return
@@ -128,19 +138,22 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.compare:
             return _compare(arguments)
+        if arguments.pid and not arguments.bootstrap:
+            raise TargetError("--pid is for a broker that runs already: say where, --bootstrap")
         if arguments.what is None:
             print("moldau bench: what? `moldau bench --help` lists it", file=sys.stderr)
             return 2
         if arguments.what == "growth":
             return _growth(arguments)
         reports = _reports(arguments)
-    except (TargetError, RequestFailed, NotAResult, OSError) as fault:
+    except (TargetError, RequestFailed, NotAResult, MalformedMessage, OSError) as fault:
         where = f" ({arguments.bootstrap})" if arguments.bootstrap else ""
-        print(f"moldau bench: {fault}{where}", file=sys.stderr)
+        told = str(fault) or type(fault).__name__  # a TimeoutError says no more
+        print(f"moldau bench: {told}{where}", file=sys.stderr)
         return 1
     if not arguments.json:
         for report in reports:
-            rows = [_readable(row) for row in report["rows"]]
+            rows = _without_unknown([_readable(row) for row in report["rows"]])
             show(table(f"moldau bench {report['bench']}", rows))
     elif arguments.what == "all":
         print(json.dumps({"bench": "all", "benches": reports}, indent=2))
@@ -205,6 +218,12 @@ def _growth(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _without_unknown(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Without the columns that have no figure at all, such as the workers of another's broker."""
+    known = [name for name in rows[0] if any(row[name] != UNKNOWN for row in rows)]
+    return [{name: row[name] for name in known} for row in rows]
+
+
 def _readable(row: dict[str, Any]) -> dict[str, str]:
     readable = {}
     for name, value in row.items():
@@ -215,5 +234,5 @@ def _readable(row: dict[str, Any]) -> dict[str, str]:
         elif isinstance(value, float):
             readable[name] = f"{value:.2f}"
         else:
-            readable[name] = "n/a" if value is None else str(value)
+            readable[name] = UNKNOWN if value is None else str(value)
     return readable

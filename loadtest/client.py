@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+
+from broker.errors import ErrorCode
 from broker.wire.apis import APIS
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -17,8 +21,26 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA = APIS[0], APIS[1], APIS[2], APIS[3]
 CREATE_TOPICS, DELETE_TOPICS = APIS[19], APIS[20]
 
 
+Address = tuple[str, int]
+
+SETTLING_S = 30.0
+# What a broker says of a partition that it will know in a moment: in Kafka a topic that was created
+# reaches the leaders of its partitions later than the answer reaches the client.
+_NOT_YET = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+
+
 class RequestFailed(RuntimeError):
     """The broker answered with an error code."""
+
+
+class NotYet(RequestFailed):
+    """The broker does not know that yet, and may in a moment."""
 
 
 class Client(Connection):
@@ -29,14 +51,35 @@ class Client(Connection):
 
     def metadata(self, topic: str | None = None) -> MetadataResponse:
         topics = [] if topic is None else [MetadataRequestTopic(name=topic)]
-        answer: MetadataResponse = self.call(METADATA, 9, MetadataRequest(topics))
+        request = MetadataRequest(topics, allow_auto_topic_creation=False)
+        answer: MetadataResponse = self.call(METADATA, 9, request)
         return answer
 
     def create_topic(self, name: str, partitions: int) -> None:
+        """And wait until the leaders of its partitions serve it."""
         topic = CreatableTopic(name, partitions, 1)
         answer = self.call(CREATE_TOPICS, 5, CreateTopicsRequest([topic]))
         if answer.topics[0].error_code:
-            raise RequestFailed(f"{name}: {answer.topics[0].error_message}")
+            told = answer.topics[0].error_message or f"error {answer.topics[0].error_code}"
+            raise RequestFailed(f"{name}: {told}")
+        self.await_topic(name, partitions)
+
+    def await_topic(self, name: str, partitions: int) -> None:
+        """Until the leaders of so many of its partitions serve them."""
+        deadline = time.monotonic() + SETTLING_S
+        while True:
+            try:
+                self._check_settled(name, partitions)
+                return
+            except NotYet:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
+
+    def _check_settled(self, topic: str, partitions: int) -> None:
+        there = len(self.end_offsets(topic))
+        if there < partitions:
+            raise NotYet(f"{topic} has {there} of {partitions} partitions")
 
     def delete_topic(self, name: str) -> None:
         answer = self.call(
@@ -45,12 +88,39 @@ class Client(Connection):
         if answer.responses[0].error_code:
             raise RequestFailed(f"{name}: error {answer.responses[0].error_code}")
 
-    def end_offset(self, topic: str, partition: int) -> int:
-        request = ListOffsetsRequest(
-            -1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, -1, -1)])]
-        )
-        answer = self.call(LIST_OFFSETS, 5, request).topics[0].partitions[0]
-        if answer.error_code:
-            raise RequestFailed(f"{topic}-{partition}: error {answer.error_code}")
-        end: int = answer.offset
-        return end
+    def leaders(self, topic: str) -> dict[int, Address]:
+        """Partition -> address of its leader."""
+        answer = self.metadata(topic)
+        nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
+        _check(topic, answer.topics[0].error_code)
+        found = {}
+        for partition in answer.topics[0].partitions:
+            if partition.leader_id not in nodes:
+                raise NotYet(f"{topic}-{partition.partition_index} has no leader")
+            found[partition.partition_index] = nodes[partition.leader_id]
+        return found
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Partition -> end of its log, as its leader says."""
+        by_leader: dict[Address, list[int]] = {}
+        for partition, address in self.leaders(topic).items():
+            by_leader.setdefault(address, []).append(partition)
+        ends: dict[int, int] = {}
+        for address, partitions in by_leader.items():
+            with Client(*address) as leader:
+                ends |= leader._own_end_offsets(topic, partitions)
+        return ends
+
+    def _own_end_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        wanted = [ListOffsetsPartition(partition, -1, -1) for partition in partitions]
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
+        answer = self.call(LIST_OFFSETS, 5, request).topics[0].partitions
+        for told in answer:
+            _check(f"{topic}-{told.partition_index}", told.error_code)
+        return {told.partition_index: told.offset for told in answer}
+
+
+def _check(what: str, error_code: int) -> None:
+    if error_code:
+        kind = NotYet if error_code in _NOT_YET else RequestFailed
+        raise kind(f"{what}: error {error_code}")

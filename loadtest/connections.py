@@ -2,8 +2,9 @@
 
 Each of `count` connections has asked once. Then a few of them heartbeat in a closed loop while the
 others wait, then all do: a server whose work grows with the number of connections shows it in the
-CPU of a request. Directly to a worker, through the router, and, as the baseline, to a bare uvloop
-server. Memory is what the processes grew by since before the first connection of the benchmark.
+CPU of a request. Directly to a worker, through the router (a broker of others is asked directly
+only), and, as the baseline, to a bare uvloop server. Memory is what the processes grew by since
+before the first connection of the benchmark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from typing import Any
 import uvloop
 
 from loadtest.client import Client
-from loadtest.coordinating import groups_of, heartbeat, workers_of
+from loadtest.coordinating import (
+    await_coordinator,
+    coordinators,
+    groups_of,
+    heartbeat,
+    workers_of,
+)
 from loadtest.measure import CpuMeter, resident_bytes, summary
 from loadtest.replay import Replayer
 from loadtest.target import Target
@@ -142,6 +149,20 @@ def _bare_server() -> Iterator[tuple[Address, int]]:
         server.stdout.close()
 
 
+def _group_at_home(target: Target) -> tuple[str, Address]:
+    """A new group's id, and who coordinates it: the first worker, if there are workers."""
+    if target.is_ours:
+        with Client(target.host, target.port) as client:
+            workers = workers_of(client)
+        (group,) = groups_of(len(workers), 1)
+        return group, workers[0]
+    (group,) = groups_of(1, 1)
+    home = coordinators(target, [group])[group]
+    with Client(*home) as client:
+        await_coordinator(client, group)
+    return group, home
+
+
 def measure(
     target: Target,
     counts: list[int],
@@ -150,16 +171,16 @@ def measure(
     advance: Callable[[], None],
     ways: tuple[str, ...] = (BARE, DIRECT, ROUTED),
 ) -> list[dict[str, Any]]:
-    with Client(target.host, target.port) as client:
-        workers = workers_of(client)
-    (group,) = groups_of(len(workers), 1)  # of the first worker
+    group, home = _group_at_home(target)
     frame = heartbeat(group)
+    if not target.router_pids:
+        ways = tuple(way for way in ways if way != ROUTED)  # there is one way in
     runs: dict[tuple[int, str], list[Figures]] = {}
     with _bare_server() as (echo, echo_pid):
-        behind = {"worker": target.worker_pids, "router": target.router_pids}
+        behind = {role: target.pids[role] for role in ("broker", "worker", "router")}
         every: dict[str, tuple[Address, Pids]] = {
-            BARE: (echo, {"worker": [echo_pid], "router": []}),
-            DIRECT: (workers[0], {**behind, "router": []}),
+            BARE: (echo, {"broker": [echo_pid], "worker": [echo_pid], "router": []}),
+            DIRECT: (home, {**behind, "router": []}),
             ROUTED: ((target.host, target.port), behind),
         }
         before = {

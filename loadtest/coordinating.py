@@ -8,9 +8,12 @@ find       who coordinates a group: answered by whoever is asked, the router inc
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
+from broker.errors import ErrorCode
 from broker.wire.apis import APIS, Api
 from broker.wire.frame import request_frame
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -21,15 +24,26 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.schema import Message
-from loadtest.client import Client, RequestFailed
+from loadtest.client import Address, Client, RequestFailed
 from loadtest.producing import Load
 from loadtest.replay import Replayer, run_load
+from loadtest.target import Target
 from router.slots import owner_of
 
 COMMIT, FIND_COORDINATOR, HEARTBEAT = APIS[8], APIS[10], APIS[12]
 COMMIT_VERSION, FIND_VERSION, HEARTBEAT_VERSION = 8, 3, 4
 
-Address = tuple[str, int]
+# The group's coordinator has not taken it over yet: Kafka makes the topic of offsets when it is
+# first asked for a coordinator, and loads it.
+NOT_YET = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+PATIENCE_S = 120.0
+
 Connection = tuple[bytes, Address]  # what is sent again and again, and where
 
 
@@ -50,9 +64,12 @@ def _frame(api: Api, version: int, request: Message) -> bytes:
     return bytes(request_frame(api, version, 1, "bench", request))
 
 
+def _unknown_member(group: str) -> HeartbeatRequest:
+    return HeartbeatRequest(group, 1, f"{group}-{secrets.token_hex(16)}")
+
+
 def heartbeat(group: str) -> bytes:
-    request = HeartbeatRequest(group, 1, f"{group}-{secrets.token_hex(16)}")
-    return _frame(HEARTBEAT, HEARTBEAT_VERSION, request)
+    return _frame(HEARTBEAT, HEARTBEAT_VERSION, _unknown_member(group))
 
 
 def find(group: str) -> bytes:
@@ -82,6 +99,35 @@ def workers_of(client: Client) -> list[Address]:
     """The addresses clients are told, by worker."""
     nodes = sorted(client.metadata().brokers, key=lambda node: node.node_id)
     return [(node.host, node.port) for node in nodes]
+
+
+def coordinators(target: Target, groups: Sequence[str]) -> dict[str, Address]:
+    """Where groups are at home, by asking: other brokers have other rules."""
+    homes = {}
+    with Client(target.host, target.port) as client:
+        for group in groups:
+            request = FindCoordinatorRequest(group)
+            answer = _until_it_serves(client, FIND_COORDINATOR, FIND_VERSION, request)
+            if answer.error_code:
+                raise RequestFailed(f"FindCoordinator: error {answer.error_code}")
+            homes[group] = (answer.host, answer.port)
+    return homes
+
+
+def await_coordinator(client: Client, group: str) -> None:
+    """Until it looks for a group's members: before that it refuses heartbeats unseen."""
+    _until_it_serves(client, HEARTBEAT, HEARTBEAT_VERSION, _unknown_member(group))
+
+
+def _until_it_serves(client: Client, api: Api, version: int, request: Message) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        answer = client.call(api, version, request)
+        if answer.error_code not in NOT_YET:
+            return answer
+        if time.monotonic() > deadline:
+            raise RequestFailed(f"{api.name}: error {answer.error_code}")
+        time.sleep(0.1)
 
 
 def load_of(connections: Sequence[Connection], in_flight: int, seconds: float) -> Load:

@@ -17,7 +17,7 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from loadtest.client import FETCH, PRODUCE, Client, RequestFailed
 from loadtest.producing import VERSION as PRODUCE_VERSION
-from loadtest.producing import leaders, make_batch, store_address
+from loadtest.producing import make_batch, store_address
 from loadtest.replay import BulkReplayer, Replayer, Totals, run_load
 from loadtest.target import Target
 
@@ -32,7 +32,7 @@ class FetchBench:
     """One batch size. A log is written first, then read."""
 
     baselines = {TAIL: ECHO, COLD: RAW}  # noqa: RUF012
-    roles = ("worker", "store", "client")
+    roles = ("broker", "worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
         self._target = target
@@ -44,7 +44,7 @@ class FetchBench:
         batch = bytes(make_batch(self.size))
         with Client(self._target.host, self._target.port) as client:
             client.create_topic(self._topic, 1)
-            self._address = leaders(client, self._topic)[0]
+            self._address = client.leaders(self._topic)[0]
         data = TopicProduceData(self._topic, partition_data=[PartitionProduceData(0, batch)])
         request = ProduceRequest(None, -1, 30_000, [data])
         with Client(*self._address) as client:
@@ -52,7 +52,7 @@ class FetchBench:
                 answer = client.call(PRODUCE, PRODUCE_VERSION, request)
                 if answer.responses[0].partition_responses[0].error_code:
                     raise RequestFailed("the log could not be written")
-            self._end = client.end_offset(self._topic, 0)
+            self._end = client.end_offsets(self._topic)[0]
             entries = max(RESPONSE_BYTES // len(batch), 1)
             per_batch = self._end // (self._arguments.log_bytes // len(batch))
             self._tail_at = self._end - entries * per_batch

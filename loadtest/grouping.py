@@ -18,194 +18,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, Api
-from broker.wire.frame import LENGTH, read_response, request_frame
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from broker.wire.schema import Message
-from loadtest.client import Client, RequestFailed
+from broker.wire.frame import LENGTH
+from loadtest.client import RequestFailed
+from loadtest.coordinating import coordinators
 from loadtest.measure import CpuMeter, cpu_seconds, resident_bytes
+from loadtest.members import BenchMember, Link
 from loadtest.target import Target
 from router.slots import owner_of
 
-FIND_COORDINATOR = APIS[10]
-JOIN, HEARTBEAT, LEAVE, SYNC = APIS[11], APIS[12], APIS[13], APIS[14]
-PROTOCOL = "range"
-SUBSCRIPTION = bytes(60)  # about what a consumer of two topics says
-ASSIGNMENT = bytes(60)
-SESSION_MS = 60_000
 PATIENCE_S = 120.0
 CONNECTING = 200  # at once
 LEAST_ROUNDS = 3  # of rebalances
 HEARTBEAT_ANSWER = LENGTH.pack(1) + bytes(8)  # correlation id 1, no tags, no delay, no error
-OF_WORKERS = (
-    "form us/member",
-    "of it worker us",
-    "worker us/heartbeat",
-    "heartbeats/s of worker core",
-)
+# Figure -> whose CPU it is: not known when those processes are not.
+OF_PROCESSES = {
+    "form us/member": "worker",
+    "of it broker us": "broker",
+    "of it worker us": "worker",
+    "broker us/heartbeat": "broker",
+    "worker us/heartbeat": "worker",
+    "heartbeats/s of worker core": "worker",
+    "broker MB": "broker",
+}
 LEAST_MEMBERS_FOR_MEMORY = 100  # fewer disappear in what the process takes anyway
 
 T = TypeVar("T")
-
-
-class Link(asyncio.Protocol):
-    """A connection: one request at a time, or the same one over and over."""
-
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._waiting: asyncio.Future[bytes] | None = None
-        self._again: bytes | None = None
-        self._same = b""
-        self.repeats = 0
-        self.fault: Exception | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(self._buffer)
-            if len(self._buffer) < LENGTH.size + size:
-                return
-            frame = bytes(self._buffer[LENGTH.size : LENGTH.size + size])
-            del self._buffer[: LENGTH.size + size]
-            if self._again is not None:
-                self._repeat(frame)
-            elif self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(frame)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.fault = exc or ConnectionError("the broker closed the connection")
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(self.fault)
-
-    async def call(self, api: Api, message: Message) -> Any:
-        assert self._transport is not None
-        if self.fault is not None:
-            raise self.fault
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(request_frame(api, api.highest, 1, "bench", message))
-        _, response = read_response(api, api.highest, await self._waiting)
-        return response
-
-    # --- the same request, closed loop ---
-
-    def start_repeating(self, request: bytes, expected: bytes) -> None:
-        assert self._transport is not None
-        self._again, self._same = request, expected
-        self._transport.write(request)
-
-    def _repeat(self, frame: bytes) -> None:
-        assert self._transport is not None
-        if frame != self._same:
-            self.fault = RequestFailed(f"another answer than before: {frame.hex()}")
-            self._transport.abort()
-            return
-        self.repeats += 1
-        if self._again:
-            self._transport.write(self._again)
-        else:
-            self._again = None
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(frame)
-
-    async def stop_repeating(self) -> int:
-        """After the answer that is due; how many there were."""
-        if self.fault is not None:
-            raise self.fault
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._again = b""
-        await self._waiting
-        return self.repeats
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-
-class BenchMember:
-    def __init__(self, group_id: str, link: Link) -> None:
-        self.group_id = group_id
-        self.link = link
-        self.member_id = ""
-        self.generation = -1
-        self.is_leader = False
-        self._others: list[str] = []
-
-    async def join(self) -> None:
-        while True:
-            request = JoinGroupRequest(
-                group_id=self.group_id,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=SESSION_MS,
-                member_id=self.member_id,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(PROTOCOL, SUBSCRIPTION)],
-            )
-            answer: JoinGroupResponse = await self.link.call(JOIN, request)
-            self.member_id = answer.member_id
-            if answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                await asyncio.sleep(0.05)
-            elif answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-                break
-        if answer.error_code:
-            raise RequestFailed(f"JoinGroup: error {answer.error_code}")
-        self.generation = answer.generation_id
-        self.is_leader = answer.leader == self.member_id
-        self._others = [member.member_id for member in answer.members]
-
-    async def sync(self) -> None:
-        request = SyncGroupRequest(
-            group_id=self.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocol_name=PROTOCOL,
-            assignments=[SyncGroupRequestAssignment(name, ASSIGNMENT) for name in self._others],
-        )
-        answer = await self.link.call(SYNC, request)
-        if answer.error_code:
-            raise RequestFailed(f"SyncGroup: error {answer.error_code}")
-
-    async def follow(self) -> None:
-        """Until a heartbeat says that a rebalance is on; then take part."""
-        while True:
-            error = await self.heartbeat()
-            if error == ErrorCode.REBALANCE_IN_PROGRESS:
-                break
-            if error:
-                raise RequestFailed(f"Heartbeat: error {error}")
-            await asyncio.sleep(0.001)
-        await self.join()
-
-    def _beat(self) -> HeartbeatRequest:
-        return HeartbeatRequest(self.group_id, self.generation, self.member_id)
-
-    async def heartbeat(self) -> int:
-        answer: HeartbeatResponse = await self.link.call(HEARTBEAT, self._beat())
-        return answer.error_code
-
-    def heartbeat_frame(self) -> bytes:
-        return bytes(request_frame(HEARTBEAT, HEARTBEAT.highest, 1, "bench", self._beat()))
-
-    async def leave(self) -> None:
-        request = LeaveGroupRequest(
-            group_id=self.group_id, members=[MemberIdentity(self.member_id)]
-        )
-        await self.link.call(LEAVE, request)
 
 
 class GroupsRun:
@@ -230,9 +69,11 @@ class GroupsRun:
             grown = resident_bytes(self._target.worker_pids) - memory
             figures |= await self._rebalance(teams, members)
             figures |= await self._heartbeats(members)
-            if not self._target.worker_pids:
-                figures |= dict.fromkeys(OF_WORKERS, None)
-            elif len(members) >= LEAST_MEMBERS_FOR_MEMORY:
+            figures["broker MB"] = resident_bytes(self._target.broker_pids) / 1e6
+            for name, role in OF_PROCESSES.items():
+                if not self._target.pids[role]:
+                    figures[name] = None
+            if self._target.worker_pids and len(members) >= LEAST_MEMBERS_FOR_MEMORY:
                 figures["KB/member"] = grown / len(members) / 1024
             await together(member.leave() for member in members)
         finally:
@@ -243,7 +84,7 @@ class GroupsRun:
     async def _connect(self, ports: Sequence[int]) -> list[list[BenchMember]]:
         names = [f"bench-{secrets.token_hex(6)}" for _ in range(self._groups)]
         wanted = [name for name in names for _ in range(self._members)]
-        if self._target.worker_pids:
+        if self._target.is_ours:
             homes = {name: (self._target.host, ports[owner_of(name, len(ports))]) for name in names}
         else:
             homes = coordinators(self._target, names)
@@ -257,7 +98,12 @@ class GroupsRun:
     ) -> dict[str, float]:
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
-        await together(member.join() for member in members)
+        complete = [asyncio.Event() for _ in teams]
+        await together(
+            member.form(len(team), event)
+            for team, event in zip(teams, complete, strict=True)
+            for member in team
+        )
         _check(teams)
         await together(member.sync() for member in members)
         seconds = time.perf_counter() - began
@@ -284,6 +130,7 @@ class GroupsRun:
         return {
             "rebalance ms": seconds * 1000,
             "rebalance us/member": _each(seconds, len(members)),
+            "of it broker us": _each(cpu["broker"], served),
             "of it worker us": _each(cpu["worker"], served),
             "of it client us": _each(cpu["client"], served),
             "joins/s": served / joining,
@@ -297,11 +144,12 @@ class GroupsRun:
         await asyncio.sleep(self._seconds)
         count = sum(await together(member.link.stop_repeating() for member in members))
         seconds = time.perf_counter() - began
-        cpu = meter.stop()["worker"]
+        cpu = meter.stop()
         return {
             "heartbeats/s": count / seconds,
-            "worker us/heartbeat": _each(cpu, count),
-            "heartbeats/s of worker core": count / cpu if cpu else 0.0,
+            "broker us/heartbeat": _each(cpu["broker"], count),
+            "worker us/heartbeat": _each(cpu["worker"], count),
+            "heartbeats/s of worker core": count / cpu["worker"] if cpu["worker"] else 0.0,
             "bare us/request": await self._bare(members[0].heartbeat_frame(), len(members)),
         }
 
@@ -341,23 +189,6 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         return await asyncio.gather(*work)
 
 
-def coordinators(target: Target, groups: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Where groups are at home, by asking: other brokers have other rules."""
-    homes = {}
-    deadline = time.monotonic() + PATIENCE_S
-    with Client(target.host, target.port) as client:
-        for group in groups:
-            while True:
-                answer = client.call(FIND_COORDINATOR, 3, FindCoordinatorRequest(group))
-                if answer.error_code == 0:
-                    break
-                if time.monotonic() > deadline:
-                    raise RequestFailed(f"FindCoordinator: error {answer.error_code}")
-                time.sleep(0.1)  # Kafka makes its topic of offsets when it is first asked
-            homes[group] = (answer.host, answer.port)
-    return homes
-
-
 async def _connected(addresses: Sequence[tuple[str, int]]) -> list[Link]:
     loop = asyncio.get_running_loop()
     at_once = asyncio.Semaphore(CONNECTING)
@@ -372,14 +203,17 @@ async def _connected(addresses: Sequence[tuple[str, int]]) -> list[Link]:
 
 async def _join_again(members: list[BenchMember]) -> None:
     """Leaders first, as it is: the others hear of the rebalance that this begins."""
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as everybody:
-        for member in members:
-            if member.is_leader:
-                everybody.create_task(member.join())
-        await asyncio.sleep(0)  # their requests are on the way
-        for member in members:
-            if not member.is_leader:
-                everybody.create_task(member.follow())
+    try:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as everybody:
+            for member in members:
+                if member.is_leader:
+                    everybody.create_task(member.join())
+            await asyncio.sleep(0)  # their requests are on the way
+            for member in members:
+                if not member.is_leader:
+                    everybody.create_task(member.follow())
+    except ExceptionGroup as faults:
+        raise faults.exceptions[0] from None
 
 
 def _check(teams: list[list[BenchMember]]) -> None:

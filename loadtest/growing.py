@@ -30,7 +30,7 @@ from loadtest.client import FETCH, Client, RequestFailed
 from loadtest.grouping import GroupsRun, allow_connections
 from loadtest.measure import CpuMeter, summary
 from loadtest.native_clients import Limited
-from loadtest.producing import leaders, make_batch, produce_frame
+from loadtest.producing import make_batch, produce_frame
 from loadtest.replay import Connect, Replayer, Totals, run_load
 from loadtest.target import Target, TargetError, own
 
@@ -141,7 +141,7 @@ def _partitions(target: Target, count: int, scale: Scale) -> Costs:
     batch = bytes(make_batch(SMALL_BATCH))
     with Client(target.host, target.port) as client:
         client.create_topic(topic, count)
-        where = leaders(client, topic)
+        where = client.leaders(topic)
     writers = []
     for number in range(CLIENTS):
         mine = range(number, count, CLIENTS) if number < count else [number % count]
@@ -150,7 +150,7 @@ def _partitions(target: Target, count: int, scale: Scale) -> Costs:
 
     def read() -> Load:
         with Client(target.host, target.port) as client:
-            last = client.end_offset(topic, 0) - 1
+            last = client.end_offsets(topic)[0] - 1
         reader = _replaying([_fetch_frame(topic, last, SMALL_BATCH)], where[0])
         return run_load([reader] * CLIENTS, scale.seconds)
 
@@ -204,7 +204,7 @@ def _batch_bytes(target: Target, size: int, scale: Scale) -> Costs:
     batch = bytes(make_batch(size))
     with Client(target.host, target.port) as client:
         client.create_topic(topic, CLIENTS)
-        where = leaders(client, topic)
+        where = client.leaders(topic)
         writers = [
             _replaying([produce_frame(topic, number, batch)], where[number])
             for number in range(CLIENTS)
@@ -223,10 +223,10 @@ def _log_bytes(target: Target, size: int, scale: Scale) -> Costs:
     per_batch = read_header(batch).record_count
     with Client(target.host, target.port) as client:
         client.create_topic(topic, 1)
-        where = leaders(client, topic)[0]
+        where = client.leaders(topic)[0]
         writer: Connect = lambda: Limited(frame, IN_FLIGHT, batches)  # noqa: E731
         uvloop.run(run_load([(writer, where)], WRITING_S))
-        end = client.end_offset(topic, 0)
+        end = client.end_offsets(topic)[0]
         if end != batches * per_batch:
             raise RequestFailed(f"the log has {end} records, not {batches * per_batch}")
         places = {"end": end - per_batch, "middle": batches // 2 * per_batch, "start": 0}

@@ -27,7 +27,7 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 from broker.wire.messages.produce import ProduceResponse
 from loadtest.client import FETCH, PRODUCE, Client, RequestFailed
 from loadtest.producing import VERSION as PRODUCE_VERSION
-from loadtest.producing import leaders, make_batch, produce_frame
+from loadtest.producing import make_batch, produce_frame
 from loadtest.replay import Totals
 from loadtest.target import Target
 
@@ -157,7 +157,7 @@ def record_latency(target: Target, per_second: float, seconds: float) -> Totals:
     with Client(target.host, target.port) as admin:
         admin.create_topic(topic, 1)
         try:
-            where = leaders(admin, topic)[0]
+            where = admin.leaders(topic)[0]
             return uvloop.run(_measure(where, topic, per_second, int(per_second * seconds)))
         finally:
             admin.delete_topic(topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import statistics
@@ -33,8 +34,33 @@ def kernel_seconds(pid: int) -> float:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
+    """Of those that are still there: a store's fork that saved its data, say, is not."""
     page = resource.getpagesize()
-    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in pids)
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
+    return total
+
+
+def with_descendants(pids: Iterable[int]) -> list[int]:
+    """These processes and all that descend from them. Raises ProcessLookupError with the pid."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    found: dict[int, None] = {}
+    waiting = list(pids)
+    for pid in waiting:
+        if not Path(f"/proc/{pid}").exists():
+            raise ProcessLookupError(pid)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found[pid] = None
+            waiting += children.get(pid, [])
+    return sorted(found)
 
 
 class CpuMeter:
@@ -42,16 +68,31 @@ class CpuMeter:
 
     def __init__(self, pids: dict[str, list[int]]) -> None:
         self._pids = pids
-        self._before = self._now()
-
-    def _now(self) -> dict[str, float]:
-        used = {role: sum(map(cpu_seconds, pids)) for role, pids in self._pids.items()}
-        for role, pids in self._pids.items():
-            used[f"{role} kernel"] = sum(map(kernel_seconds, pids))
-        return used
+        self._before = {pid: _used(pid) for many in pids.values() for pid in many}
 
     def stop(self) -> dict[str, float]:
-        return {role: now - self._before[role] for role, now in self._now().items()}
+        spent = {pid: _spent(before, _used(pid)) for pid, before in self._before.items()}
+        used = {}
+        for role, pids in self._pids.items():
+            used[role] = sum(spent[pid][0] for pid in pids)
+            used[f"{role} kernel"] = sum(spent[pid][1] for pid in pids)
+        return used
+
+
+def _used(pid: int) -> tuple[float, float] | None:
+    """CPU and kernel seconds; None: it has ended. Those of its last moments nobody can tell."""
+    try:
+        return cpu_seconds(pid), kernel_seconds(pid)
+    except OSError:
+        return None
+
+
+def _spent(
+    before: tuple[float, float] | None, now: tuple[float, float] | None
+) -> tuple[float, float]:
+    if before is None or now is None:
+        return 0.0, 0.0
+    return now[0] - before[0], now[1] - before[1]
 
 
 class Figure:

@@ -34,7 +34,7 @@ from broker.wire.records import Record, build_batch
 from loadtest.client import CREATE_TOPICS, Client, RequestFailed
 from loadtest.measure import CpuMeter, Figure
 from loadtest.native_clients import GroupFetcher, GroupReader, Limited, LimitedLines
-from loadtest.producing import leaders, produce_frame, store_address
+from loadtest.producing import produce_frame, store_address
 from loadtest.replay import Connect, Replayer, Totals, run_load
 from loadtest.target import Target, TargetError
 from ops.client import Connection
@@ -124,7 +124,7 @@ class NativeRound:
         (answer,) = self._admin.call(CREATE_TOPICS, 5, CreateTopicsRequest([topic])).topics
         if answer.error_code:
             raise RequestFailed(f"{self._topic}: {answer.error_message}")
-        self._leaders = leaders(self._admin, self._topic)
+        self._leaders = self._admin.leaders(self._topic)
         return self
 
     def __exit__(self, *exc: object) -> None:

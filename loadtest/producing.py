@@ -47,25 +47,18 @@ def store_address(url: str) -> str | tuple[str, int]:
     return parts.hostname or "localhost", parts.port or 6379
 
 
-def leaders(client: Client, topic: str) -> dict[int, tuple[str, int]]:
-    """Partition -> address of its leader."""
-    answer = client.metadata(topic)
-    nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
-    return {p.partition_index: nodes[p.leader_id] for p in answer.topics[0].partitions}
-
-
 class ProduceBench:
-    """One batch size. A topic of its own, emptied between runs."""
+    """One batch size. Every run has a topic of its own, which is gone afterwards."""
 
     baselines = {BROKER: RAW}  # noqa: RUF012
-    roles = ("worker", "store", "client")
+    roles = ("broker", "worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
         self._target = target
         self._arguments = arguments
         self._batch = bytes(make_batch(size))
         self.size = size
-        self._topic = f"bench-{secrets.token_hex(4)}"
+        self._topic = ""
 
     def __enter__(self) -> ProduceBench:
         return self
@@ -80,6 +73,8 @@ class ProduceBench:
         if self._target.store_url is not None:
             yield RAW, self._raw
             self._forget_raw()
+        # A new name each time: others delete in the background, and may still show the old topic.
+        self._topic = f"bench-{secrets.token_hex(4)}"
         with Client(self._target.host, self._target.port) as client:
             client.create_topic(self._topic, self._arguments.partitions)
             try:
@@ -90,7 +85,7 @@ class ProduceBench:
     async def _produce(self) -> Totals:
         arguments = self._arguments
         with Client(self._target.host, self._target.port) as client:
-            where = leaders(client, self._topic)
+            where = client.leaders(self._topic)
         connections: list[tuple[Callable[[], Replayer], str | tuple[str, int]]] = []
         for number in range(arguments.connections):
             partition = number % arguments.partitions
@@ -103,13 +98,10 @@ class ProduceBench:
     def _check(self, totals: Totals) -> None:
         """Every request that was answered is in the log, once."""
         with Client(self._target.host, self._target.port) as client:
-            ends = [
-                client.end_offset(self._topic, partition)
-                for partition in range(self._arguments.partitions)
-            ]
+            written = sum(client.end_offsets(self._topic).values())
         expected = totals.requests * read_header(self._batch).record_count
-        if sum(ends) != expected:
-            raise RequestFailed(f"{expected} records acknowledged, {sum(ends)} in the log")
+        if written != expected:
+            raise RequestFailed(f"{expected} records acknowledged, {written} in the log")
 
     def _raw_keys(self) -> list[bytes]:
         return [b"bench:raw:%d" % number for number in range(self._arguments.partitions)]

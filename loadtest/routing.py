@@ -16,9 +16,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from loadtest.client import Client
-from loadtest.coordinating import Address, Connection, groups_of, heartbeat, load_of, workers_of
-from loadtest.producing import Load, leaders, make_batch, produce_frame
+from loadtest.client import Address, Client
+from loadtest.coordinating import Connection, groups_of, heartbeat, load_of, workers_of
+from loadtest.producing import Load, make_batch, produce_frame
 from loadtest.replay import Totals
 from loadtest.target import Target
 
@@ -106,7 +106,7 @@ class RouterBench:
                 yield f"{what}, {way}", load_of(ways[way], in_flight, seconds)
 
     def _produces(self, client: Client) -> list[Connection]:
-        where = leaders(client, self._topic)
+        where = client.leaders(self._topic)
         partitions = [
             number % self._arguments.partitions for number in range(self._arguments.connections)
         ]

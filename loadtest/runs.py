@@ -17,6 +17,7 @@ import uvloop
 from loadtest.client import Client
 from loadtest.connections import COUNTS
 from loadtest.connections import measure as measure_connections
+from loadtest.coordinating import workers_of
 from loadtest.fetching import FetchBench
 from loadtest.grouping import GroupsRun, allow_connections
 from loadtest.latency import echo_latency, record_latency
@@ -111,9 +112,11 @@ def _latency(arguments: argparse.Namespace, target: Target, advance: Advance) ->
             shares = {"p50 ms": 0.5, "p90 ms": 0.9, "p99 ms": 0.99, "max ms": 1.0}
             figures: Figures = {"records/s": totals.per_second}
             figures |= {key: totals.percentile_ms(share) for key, share in shares.items()}
-            for role, pids in (("worker", target.worker_pids), ("store", target.store_pids)):
+            for role in ("broker", "worker", "store"):
                 each = used[role] / max(totals.requests, 1) * 1e6
-                figures[f"{role} us/record"] = each if pids and name == "record" else None
+                known = target.pids[role] and name == "record"
+                figures[f"{role} us/record"] = each if known else None
+            figures["broker MB"] = _megabytes(target.broker_pids)
             runs[name].append(figures)
         advance()
     return [{"run": name, **_summed(many)} for name, many in runs.items()]
@@ -126,8 +129,7 @@ def _echo(target: Target, per_second: float, seconds: float) -> Totals:
 def _groups(arguments: argparse.Namespace, target: Target, advance: Advance) -> Rows:
     allow_connections()
     with Client(target.host, target.port) as admin:
-        brokers = sorted(admin.metadata().brokers, key=lambda broker: broker.node_id)
-    ports = [broker.port for broker in brokers]
+        ports = [port for _, port in workers_of(admin)]
     sizes = [(members, arguments.groups) for members in arguments.members or []] or GROUPS
     rows: Rows = []
     for members, groups in sizes:
@@ -176,10 +178,14 @@ def _round(bench: Bench, pids: dict[str, list[int]], series: Series) -> None:
             role: used[role] if pids[role.removesuffix(" kernel")] else None for role in bench.roles
         }
         figures = _figures(totals, cpu, bench.bytes_of(totals))
-        for role in ("worker", "store"):
-            megabytes = resident_bytes(pids[role]) / 1e6
-            figures[f"{role} MB"] = megabytes if pids[role] else None
+        for role in ("broker", "worker", "store"):
+            if role in bench.roles:
+                figures[f"{role} MB"] = _megabytes(pids[role])
         series.setdefault(name, []).append(figures)
+
+
+def _megabytes(pids: list[int]) -> float | None:
+    return resident_bytes(pids) / 1e6 if pids else None
 
 
 def _summed(runs: list[Figures]) -> dict[str, Any]:
@@ -208,6 +214,8 @@ def _figures(totals: Totals, cpu: dict[str, float | None], moved: int) -> Figure
     for role, seconds in cpu.items():
         each = None if seconds is None else seconds / max(totals.requests, 1) * 1e6
         figures[f"{role} us/req"] = each
-    busy = cpu["worker"]
-    figures["GB/s of worker CPU"] = moved / busy / 1e9 if busy else None
+    for role in ("broker", "worker"):
+        if role in cpu:
+            busy = cpu[role]
+            figures[f"GB/s of {role} CPU"] = moved / busy / 1e9 if busy else None
     return figures

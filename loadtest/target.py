@@ -1,4 +1,9 @@
-"""The broker a benchmark runs against: one of its own, or one that is running."""
+"""The broker a benchmark runs against: one of its own, or one that is running, ours or not.
+
+Of a Moldau on this machine the processes are known by their roles. Of another broker they are those
+that --pid names and all that descend from them; the role "broker" is the sum of all there are, so
+that brokers can be compared that are made of one process and of several.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.wire.apis import APIS
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from loadtest.measure import with_descendants
 from ops.client import Connection
 from router.control import NotRunningError, ask_status
 from router.runtime import control_socket, runtime_dir, worker_socket
@@ -40,10 +46,17 @@ class Target(NamedTuple):
     store_url: str | None
     router_pids: list[int]
     worker_sockets: list[str]  # by index
+    broker_pids: list[int]  # all of its processes, of whatever role
+
+    @property
+    def is_ours(self) -> bool:
+        """A Moldau of this machine: then we know which worker serves what, and its store."""
+        return bool(self.worker_pids)
 
     @property
     def pids(self) -> dict[str, list[int]]:
         return {
+            "broker": self.broker_pids,
             "router": self.router_pids,
             "worker": self.worker_pids,
             "store": self.store_pids,
@@ -51,23 +64,28 @@ class Target(NamedTuple):
         }
 
 
-def running(bootstrap: str) -> Target:
-    """A broker that runs already. CPU and the store are known for one of this machine only."""
+def running(bootstrap: str, pids: Sequence[int] = ()) -> Target:
+    """A broker that runs already, and its processes' ids if it is not a Moldau of this machine."""
     host, _, port = bootstrap.rpartition(":")
     if not host or not port.isdigit():
         raise TargetError(f"--bootstrap {bootstrap}: want HOST:PORT")
     try:
+        broker_pids = with_descendants(pids)
+    except ProcessLookupError as fault:
+        raise TargetError(f"--pid {fault}: there is no such process") from None
+    try:
         directory = runtime_dir(os.environ)
         status = ask_status(control_socket(directory, int(port)))
     except NotRunningError:
-        return Target(host, int(port), [], [], None, [], [])
-    return _from_status(status, host, int(port), directory)
+        return Target(host, int(port), [], [], None, [], [], broker_pids)
+    target = _from_status(status, host, int(port), directory)
+    return target._replace(broker_pids=broker_pids) if pids else target
 
 
 def check_versions(target: Target) -> None:
     """That a broker speaks what the benchmarks send. Raises TargetError, OSError."""
-    if target.worker_pids:
-        return  # one of ours
+    if target.is_ours:
+        return
     with Connection(target.host, target.port, client_id="bench") as connection:
         answer = connection.call(APIS[18], 0, ApiVersionsRequest())
     highest = {told.api_key: told.max_version for told in answer.api_keys}
@@ -95,6 +113,7 @@ def _from_status(status: dict[str, object], host: str, port: int, directory: Pat
         store["url"],
         by_role.get("router", []),
         [str(worker_socket(directory, port, index)) for index in range(len(workers))],
+        [process["pid"] for process in processes],
     )
 
 
