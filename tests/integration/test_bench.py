@@ -34,6 +34,8 @@ def test_produce_is_measured_against_raw_xadd() -> None:
     assert produce["requests/s"]["median"] > 0
     assert produce["worker us/req"]["median"] > 0
     assert produce["store us/req"]["median"] > 0
+    parts = sum(produce[f"{role} us/req"]["median"] for role in ("worker", "store"))
+    assert produce["broker us/req"]["median"] >= parts
     assert produce["of baseline"] == pytest.approx(
         produce["MB/s"]["median"] / runs["raw XADD"]["MB/s"]["median"]
     )
@@ -118,7 +120,7 @@ def test_of_a_broker_that_is_not_ours_the_clients_side_is_measured(moldau: Broke
     assert set(fetch) == {"bare uvloop", "tail fetch", "cold fetch"}
     for row in (produce["produce"], fetch["tail fetch"], fetch["cold fetch"]):
         assert row["requests/s"]["median"] > 0
-        for unknown in ("worker us/req", "store us/req", "worker MB", "GB/s of worker CPU"):
+        for unknown in ("broker us/req", "worker us/req", "store us/req", "worker MB", "broker MB"):
             assert row[unknown] is None
     assert latency["record"]["p50 ms"]["median"] > 0
     assert latency["record"]["worker us/record"] is None
@@ -128,6 +130,7 @@ def test_memory_is_told() -> None:
     row = _runs(_bench("produce", "--size", "1024", *SHORT))["produce"]
     assert row["worker MB"]["median"] > 1
     assert row["store MB"]["median"] > 1
+    assert row["broker MB"]["median"] > row["worker MB"]["median"] + row["store MB"]["median"]
 
 
 ALL = ("all", "--seconds", "0.2", "--repeat", "1", "--log-bytes", str(4 << 20))
@@ -148,7 +151,7 @@ def test_everything_that_any_broker_can_show_and_two_such_reports_compared(
 ) -> None:
     report = _bench(*ALL, "--bootstrap", moldau.bootstrap)
     names = [part["bench"] for part in report["benches"]]
-    assert names == ["produce", "fetch", "latency", "groups"]
+    assert names == ["produce", "fetch", "latency", "groups", "connections"]
     assert all(part["rows"] for part in report["benches"])
 
     file, twice = tmp_path / "one.json", tmp_path / "two.json"
