@@ -47,7 +47,7 @@ from loadtest.grouping import allow_connections
 from loadtest.measure import Figure, show, size_name, table
 from loadtest.runs import BENCHES, RUNS, options_of, rounds_of, scaling
 from loadtest.runs import run as run_bench
-from loadtest.target import Target, TargetError, check_versions, own, running
+from loadtest.target import Target, TargetError, await_ready, own, running
 
 EPILOG = """\
 examples:
@@ -127,7 +127,7 @@ def _target(arguments: argparse.Namespace) -> Iterator[Target]:
     allow_connections()
     if arguments.bootstrap:
         target = running(arguments.bootstrap, arguments.pid or ())
-        check_versions(target)
+        await_ready(target)
         yield target
         return
     with own(arguments.workers, options_of(arguments)) as target:

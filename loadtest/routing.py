@@ -20,7 +20,7 @@ from loadtest.client import Address, Client
 from loadtest.coordinating import Connection, groups_of, heartbeat, load_of, workers_of
 from loadtest.producing import Load, make_batch, produce_frame
 from loadtest.replay import Totals
-from loadtest.target import Target
+from loadtest.target import Target, TargetError
 
 DIRECT, BARE, ROUTED = "direct", "bare forwarder", "routed"
 REQUESTS = ("heartbeat", "produce")
@@ -46,8 +46,10 @@ class RouterBench:
     def __enter__(self) -> RouterBench:
         with Client(self._target.host, self._target.port) as client:
             self._workers = workers_of(client)
+        if any(port == self._target.port for _, port in self._workers):
+            raise TargetError("clients are told the address they know: there is no second hop")
         sockets = self._target.worker_sockets
-        if len(self._workers) == len(sockets):  # else it is of another machine, or says "router"
+        if len(self._workers) == len(sockets):  # else it is of another machine
             try:
                 for address, path in zip(self._workers, sockets, strict=True):
                     self._bare[address] = self._forward(path)

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,8 @@ from typing import NamedTuple
 
 from broker.wire.apis import APIS
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from loadtest.client import Client
 from loadtest.measure import with_descendants
-from ops.client import Connection
 from router.control import NotRunningError, ask_status
 from router.runtime import control_socket, runtime_dir, worker_socket
 
@@ -82,12 +83,22 @@ def running(bootstrap: str, pids: Sequence[int] = ()) -> Target:
     return target._replace(broker_pids=broker_pids) if pids else target
 
 
-def check_versions(target: Target) -> None:
-    """That a broker speaks what the benchmarks send. Raises TargetError, OSError."""
+def await_ready(target: Target) -> None:
+    """Until a broker that has just started serves. Raises TargetError, also when it cannot do."""
     if target.is_ours:
         return
-    with Connection(target.host, target.port, client_id="bench") as connection:
-        answer = connection.call(APIS[18], 0, ApiVersionsRequest())
+    with Client(target.host, target.port) as client:
+        _check_versions(client)
+        deadline = time.monotonic() + START_PATIENCE_S
+        while not client.metadata().brokers:  # Kafka answers before its controller trusts it
+            if time.monotonic() > deadline:
+                raise TargetError("this broker names no brokers in its metadata")
+            time.sleep(0.1)
+
+
+def _check_versions(client: Client) -> None:
+    """That a broker speaks what the benchmarks send."""
+    answer = client.call(APIS[18], 0, ApiVersionsRequest())
     highest = {told.api_key: told.max_version for told in answer.api_keys}
     missing = [
         f"{APIS[key].name} {version}"

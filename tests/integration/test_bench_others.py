@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -85,6 +85,15 @@ def test_its_connections_have_one_way_in(other: Broker) -> None:
     for row in rows:
         assert row["broker us/req, all active"]["median"] > 0
     assert rows[-1]["broker KB/connection"]["median"] is not None
+
+
+def test_without_a_second_hop_there_is_none_to_measure(
+    start_moldau: Callable[..., Broker],
+) -> None:
+    broker = start_moldau(workers=1, advertise="router")  # as any broker of one process
+    done = _done("router", "--bootstrap", broker.bootstrap, *SHORT)
+    assert done.returncode == 1
+    assert "no second hop" in done.stderr
 
 
 def test_a_table_has_no_columns_without_a_figure(other: Broker) -> None:
