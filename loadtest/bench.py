@@ -123,11 +123,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def _target(arguments: argparse.Namespace) -> Iterator[Target]:
+def _target(arguments: argparse.Namespace, bench: str) -> Iterator[Target]:
     allow_connections()
     if arguments.bootstrap:
         target = running(arguments.bootstrap, arguments.pid or ())
-        await_ready(target)
+        await_ready(target, bench)
         yield target
         return
     with own(arguments.workers, options_of(arguments)) as target:
@@ -179,7 +179,7 @@ def _reports(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             if name == "scaling":
                 rows = scaling(settings[name], advance)
             else:  # a broker for each: what one leaves behind is not the next one's
-                with _target(arguments) as target:
+                with _target(arguments, name) as target:
                     rows = run_bench(name, settings[name], target, advance)
             reports.append({"bench": name, "rows": rows})
     return reports

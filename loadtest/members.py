@@ -19,6 +19,7 @@ from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAs
 from broker.wire.schema import Message
 from loadtest.client import RequestFailed
 from loadtest.coordinating import NOT_YET
+from loadtest.target import SENT
 
 JOIN, HEARTBEAT, LEAVE, SYNC = APIS[11], APIS[12], APIS[13], APIS[14]
 PROTOCOL = "range"
@@ -65,8 +66,9 @@ class Link(asyncio.Protocol):
         if self.fault is not None:
             raise self.fault
         self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(request_frame(api, api.highest, 1, "bench", message))
-        _, response = read_response(api, api.highest, await self._waiting)
+        version = SENT[api.key]
+        self._transport.write(request_frame(api, version, 1, "bench", message))
+        _, response = read_response(api, version, await self._waiting)
         return response
 
     # --- the same request, closed loop ---
@@ -185,7 +187,7 @@ class BenchMember:
         return answer.error_code
 
     def heartbeat_frame(self) -> bytes:
-        return bytes(request_frame(HEARTBEAT, HEARTBEAT.highest, 1, "bench", self._beat()))
+        return bytes(request_frame(HEARTBEAT, SENT[HEARTBEAT.key], 1, "bench", self._beat()))
 
     async def leave(self) -> None:
         request = LeaveGroupRequest(

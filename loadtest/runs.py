@@ -214,8 +214,9 @@ def _figures(totals: Totals, cpu: dict[str, float | None], moved: int) -> Figure
     for role, seconds in cpu.items():
         each = None if seconds is None else seconds / max(totals.requests, 1) * 1e6
         figures[f"{role} us/req"] = each
-    for role in ("broker", "worker"):
-        if role in cpu:
-            busy = cpu[role]
-            figures[f"GB/s of {role} CPU"] = moved / busy / 1e9 if busy else None
+    busy = cpu["worker"]
+    figures["GB/s of worker CPU"] = moved / busy / 1e9 if busy else None
+    if "broker" in cpu:  # of a small batch it is so little that MB tell more than GB
+        busy = cpu["broker"]
+        figures["MB/s of broker CPU"] = moved / busy / 1e6 if busy else None
     return figures
