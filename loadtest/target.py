@@ -107,12 +107,12 @@ def await_ready(target: Target, bench: str) -> None:
 def _check_versions(client: Client, needed: Collection[int]) -> None:
     """That a broker speaks what a benchmark sends."""
     answer = client.call(APIS[18], 0, ApiVersionsRequest())
-    highest = {told.api_key: told.max_version for told in answer.api_keys}
-    missing = [
-        f"{APIS[key].name} {version}"
-        for key, version in SENT.items()
-        if key in needed and highest.get(key, -1) < version
-    ]
+    spoken = {told.api_key: (told.min_version, told.max_version) for told in answer.api_keys}
+    missing = []
+    for key in sorted(needed):
+        lowest, highest = spoken.get(key, (0, -1))
+        if not lowest <= SENT[key] <= highest:
+            missing.append(f"{APIS[key].name} {SENT[key]}")
     if missing:
         raise TargetError(f"this broker does not speak {', '.join(missing)}")
 
