@@ -1,0 +1,85 @@
+"""The records of a batch, and those that are looked for in it. See walking.py for the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import itemgetter
+
+from broker.wire.batch import Buffer
+from broker.wire.records.record import NO_TIMESTAMP, Record
+from broker.wire.records.walking import NULL_END, Span, open_batch, walk
+
+
+def read_records(batch: Buffer, limit: int) -> list[Record]:
+    """The records of one batch; at most `limit` bytes are decompressed for them."""
+    return list(iter_records(batch, limit))
+
+
+def iter_records(batch: Buffer, limit: int) -> Iterator[Record]:
+    """The same, one by one: for those who must not be away from their event loop for long."""
+    header, payload = open_batch(batch, limit)
+    base = header.base_offset
+    return (
+        Record(
+            base + delta,
+            timestamp,
+            None if key_end < 0 else payload[key_at:key_end],
+            None if value_end < 0 else payload[value_at:value_end],
+            payload[headers_at:end],
+        )
+        for delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end in walk(
+            header, payload
+        )
+    )
+
+
+def record_spans(batch: Buffer, limit: int) -> tuple[bytes, list[Span]]:
+    """The payload of a batch and where the fields of its records are, for those in a hurry."""
+    header, payload = open_batch(batch, limit)
+    return payload, list(walk(header, payload))
+
+
+def record_at(payload: bytes, span: Span) -> Record:
+    """The record of a span; its offset is only the delta."""
+    delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end = span
+    return Record(
+        delta,
+        timestamp,
+        None if key_end < 0 else payload[key_at:key_end],
+        None if value_end < 0 else payload[value_at:value_end],
+        payload[headers_at:end],
+    )
+
+
+def keyless_record(batch: Buffer, limit: int) -> bool:
+    """Whether a record of the batch has no key, which a compacted topic refuses.
+
+    When it has none, every record of the batch was walked over and is well-formed.
+    """
+    header, payload = open_batch(batch, limit)
+    return any(span[3] == NULL_END for span in walk(header, payload))
+
+
+def first_at_or_after(
+    batch: Buffer, timestamp: int, limit: int, start: int = 0
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record, by offset, that is not older than `timestamp`.
+
+    Records before the offset `start` do not count: a log may begin inside a batch.
+    """
+    header, payload = open_batch(batch, limit)
+    start -= header.base_offset
+    for span in walk(header, payload):
+        if span[1] >= timestamp and span[0] >= start:
+            return header.base_offset + span[0], span[1]
+    return None
+
+
+def offset_of_max_timestamp(batch: Buffer, limit: int) -> tuple[int, int]:
+    """Offset and timestamp of the newest record, the first of them if several are.
+
+    (-1, -1), which is how ListOffsets says "none", for a batch without records.
+    """
+    header, payload = open_batch(batch, limit)
+    newest = max(walk(header, payload), key=itemgetter(1), default=None)
+    return (-1, NO_TIMESTAMP) if newest is None else (header.base_offset + newest[0], newest[1])
