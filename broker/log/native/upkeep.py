@@ -7,11 +7,11 @@ import time
 
 from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError
-from broker.log.native.batching import numbered
+from broker.log.native.batching import RawEntry, numbered
 from broker.log.native.ids import Id, parse
-from broker.log.native.log import NativeLog, parsed_entries
+from broker.log.native.log import NativeLog
 from broker.log.times import Found
-from broker.store.native import NativeStreams
+from broker.store.native import NativeStreams, RawEntries
 
 NO_LIMIT = -1
 PAGE = 500
@@ -78,7 +78,7 @@ async def offset_for_timestamp(
     run = found.numbering.start_at(timestamp << found.numbering.bits)
     at = run.first
     while True:
-        entries = parsed_entries(await native.entries(found.key, bytes(at), PAGE))
+        entries = _parsed(await native.entries(found.key, bytes(at), PAGE))
         for record in numbered(entries, run, found.value_field):
             if record.timestamp >= timestamp:
                 await found.note(run)
@@ -90,7 +90,7 @@ async def offset_for_timestamp(
 
 async def offset_of_largest_timestamp(native: NativeStreams, found: NativeLog) -> Found | None:
     """The first record with the largest timestamp, among the newest entries."""
-    entries = parsed_entries(await native.newest(found.key, NEWEST_LOOKED_AT))[::-1]
+    entries = _parsed(await native.newest(found.key, NEWEST_LOOKED_AT))[::-1]
     if not entries:
         return None
     run = found.numbering.start_at(found.numbering.offset_from(entries[0][0]))
@@ -100,3 +100,7 @@ async def offset_of_largest_timestamp(native: NativeStreams, found: NativeLog) -
             best = Found(record.offset, record.timestamp)
     await found.note(run)
     return best
+
+
+def _parsed(entries: RawEntries) -> list[RawEntry]:
+    return [(parse(raw), fields) for raw, fields in entries]
