@@ -1,4 +1,4 @@
-"""What the subcommands that ask a running broker share: options, tables, faults as exit codes.
+"""What subcommands with actions share: options, tables, faults as exit codes.
 
 Tables are for people: rich's on a terminal, plain columns when piped, where nothing is cut short.
 Scripts take --json. Nothing here knows what is shown.
@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -25,35 +25,60 @@ EXIT_CODES = "exit code: 0 done, 1 not done (the message says why), 2 wrong usag
 
 Cell = str | int | None
 Action = Callable[[Cluster, argparse.Namespace], int]
+Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_actions(
     parser: argparse.ArgumentParser, description: str, examples: str
 ) -> Callable[[str, str, str, Action], argparse.ArgumentParser]:
-    """Give a command actions of its own: `add(name, summary, examples, action) -> parser`."""
-    parser.description = description
-    parser.epilog = examples
-    parser.set_defaults(action=None, action_parser=parser)
-    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    """Give a command actions that ask a broker: `add(name, summary, examples, action) -> parser`.
+
+    See `run_action`.
+    """
+    actions = begin_actions(parser, description, examples)
 
     def add(name: str, summary: str, text: str, action: Action) -> argparse.ArgumentParser:
-        made = actions.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"{text}\n{EXIT_CODES}\n",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        made.add_argument(
-            "--bootstrap",
-            metavar="HOST:PORT",
-            help=f"where the broker is ({DEFAULT_BOOTSTRAP}, or what {BOOTSTRAP_ENV} says)",
-        )
+        made = add_action(actions, name, summary, text, action)
+        add_bootstrap(made)
         made.add_argument("--json", action="store_true", help="print JSON")
-        made.set_defaults(action=action, action_parser=made)
         return made
 
     return add
+
+
+def begin_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> Actions:
+    """Give a command actions of its own, with `add_action`; `run_chosen` runs them."""
+    parser.description = description
+    parser.epilog = examples
+    parser.set_defaults(action=None, action_parser=parser)
+    return parser.add_subparsers(title="actions", metavar="ACTION")
+
+
+def add_action(
+    actions: Actions, name: str, summary: str, text: str, action: Callable[..., int]
+) -> argparse.ArgumentParser:
+    made = actions.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"{text}\n{EXIT_CODES}\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.set_defaults(action=action, action_parser=made)
+    return made
+
+
+def add_bootstrap(parser: argparse.ArgumentParser) -> None:
+    """--bootstrap; `bootstrap_of` reads it."""
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help=f"where the broker is ({DEFAULT_BOOTSTRAP}, or what {BOOTSTRAP_ENV} says)",
+    )
+
+
+def bootstrap_of(arguments: argparse.Namespace) -> str:
+    return arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV) or DEFAULT_BOOTSTRAP
 
 
 def positive(text: str) -> int:
@@ -65,31 +90,44 @@ def positive(text: str) -> int:
 
 
 def run_action(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen; one line on standard error when it fails."""
-    parser: argparse.ArgumentParser = arguments.action_parser
+    """Run the action that was chosen with the broker it asks."""
+
+    def ask() -> int:
+        parser: argparse.ArgumentParser = arguments.action_parser
+        try:
+            host, port = parse_address(bootstrap_of(arguments))
+        except ValueError as error:
+            parser.error(f"--bootstrap {error}")
+        try:
+            with Cluster(host, port) as cluster:
+                code: int = arguments.action(cluster, arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            discard_output()
+            return 1
+        return code
+
+    return run_chosen(arguments, ask)
+
+
+def run_chosen(arguments: argparse.Namespace, work: Callable[[], int]) -> int:
+    """Do the work of the action that was chosen; one line on standard error when it fails."""
     if arguments.action is None:
-        parser.print_help()
+        arguments.action_parser.print_help()
         return 2
-    bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV) or DEFAULT_BOOTSTRAP
     try:
-        host, port = parse_address(bootstrap)
-    except ValueError as error:
-        parser.error(f"--bootstrap {error}")
-    try:
-        with Cluster(host, port) as cluster:
-            code: int = arguments.action(cluster, arguments)
-        sys.stdout.flush()
+        return work()
     except ClientError as error:
         complain(error)
         return 1
     except KeyboardInterrupt:
         print("\nmoldau: interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`). Python would complain at exit, too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return code
+
+
+def discard_output() -> None:
+    """Whoever read it has seen enough (`| head`): Python must not fail once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(error: ClientError) -> None:

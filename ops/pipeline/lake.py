@@ -110,6 +110,11 @@ class Lake:
                 "user may write (on a cluster: one that every worker sees under the same path)"
             ) from None
 
+    def check(self) -> None:
+        """For those who only read: are both tables there?"""
+        for table in TABLES:
+            self.open(table)
+
     def open(self, table: str) -> DeltaTable:
         try:
             return DeltaTable(self.table_path(table))

@@ -7,15 +7,11 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 from ops.client import ClientError, parse_address
-from ops.command_line import BOOTSTRAP_ENV, DEFAULT_BOOTSTRAP, EXIT_CODES
-from ops.pipeline.command import add_lake, add_master
-
-Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from ops.command_line import Actions, add_bootstrap, bootstrap_of, discard_output
+from ops.pipeline.lake_options import add_lake_action, add_master
 
 COMPACT_EXAMPLES = """\
 The new files of each topic and day become files sorted by partition and offset. Readers see the old
@@ -68,21 +64,6 @@ def add_lake_actions(actions: Actions) -> None:
     _add_report(actions)
 
 
-def _add(
-    actions: Actions, name: str, summary: str, text: str, action: Callable[..., int]
-) -> argparse.ArgumentParser:
-    made = actions.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"{text}\n{EXIT_CODES}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_lake(made)
-    made.set_defaults(action=action, action_parser=made)
-    return made
-
-
 def _whole(text: str) -> int:
     number = int(text)
     if number < 0:
@@ -97,7 +78,7 @@ _whole.__name__ = "number from 0 on"
 
 
 def _add_compact(actions: Actions) -> None:
-    made = _add(
+    made = add_lake_action(
         actions, "compact", "merge and sort the files of a lake", COMPACT_EXAMPLES, _compact
     )
     made.add_argument(
@@ -117,13 +98,12 @@ def _add_compact(actions: Actions) -> None:
 
 def _compact(arguments: argparse.Namespace) -> int:
     from ops.pipeline.compact import Compactor
-    from ops.pipeline.lake import TABLES, Lake
+    from ops.pipeline.lake import Lake
     from ops.pipeline.progress import Meter
     from ops.pipeline.session import session
 
     lake = Lake(arguments.lake)
-    for table in TABLES:
-        lake.open(table)  # before Spark, which takes its time to start
+    lake.check()  # before Spark, which takes its time to start
     with (
         Meter("compact") as meter,
         session("moldau-compact", arguments.master, plans_only=True) as spark,
@@ -148,7 +128,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 
 
 def _add_sql(actions: Actions) -> None:
-    made = _add(actions, "sql", "ask the tables of a lake", SQL_EXAMPLES, _sql)
+    made = add_lake_action(actions, "sql", "ask the tables of a lake", SQL_EXAMPLES, _sql)
     made.add_argument(
         "query", metavar="QUERY", help="in Spark's SQL; - reads it from standard input"
     )
@@ -163,21 +143,19 @@ def _sql(arguments: argparse.Namespace) -> int:
     # Timestamps come to Python in the time of the place it runs at.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    from ops.pipeline.lake import TABLES, Lake
+    from ops.pipeline.lake import Lake
     from ops.pipeline.query import run_query
     from ops.pipeline.session import session
 
     lake = Lake(arguments.lake)
-    for table in TABLES:
-        lake.open(table)
+    lake.check()
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
     with session("moldau-sql", arguments.master) as spark:
         try:
             rows = run_query(spark, lake, query.rstrip().rstrip(";"), arguments.form, sys.stdout)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever reads has seen enough; Python must not fail once more when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             return 0
     if arguments.form == "table" and sys.stdout.isatty():
         print(f"({rows:,} rows)", file=sys.stderr)
@@ -201,12 +179,10 @@ _moment.__name__ = "time, such as 2026-01-31T12:00:00Z or milliseconds since 197
 
 
 def _add_replay(actions: Actions) -> None:
-    made = _add(actions, "replay", "records of a lake into a topic", REPLAY_EXAMPLES, _replay)
-    made.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT",
-        help=f"where the broker is ({DEFAULT_BOOTSTRAP}, or what {BOOTSTRAP_ENV} says)",
+    made = add_lake_action(
+        actions, "replay", "records of a lake into a topic", REPLAY_EXAMPLES, _replay
     )
+    add_bootstrap(made)
     made.add_argument("--topic", required=True, metavar="NAME", help="the topic in the lake")
     made.add_argument("--to", required=True, metavar="NAME", help="the topic they go to")
     since = made.add_mutually_exclusive_group()
@@ -235,9 +211,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     from ops.pipeline.replay import Replay, Wanted
     from ops.pipeline.session import session
 
-    bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV) or DEFAULT_BOOTSTRAP
     try:
-        addresses = tuple(parse_address(one) for one in bootstrap.split(","))
+        addresses = tuple(parse_address(one) for one in bootstrap_of(arguments).split(","))
     except ValueError as error:
         raise ClientError(str(error)) from None
     settings = FetchSettings(addresses, client_id="moldau-replay")
@@ -273,7 +248,9 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _add_report(actions: Actions) -> None:
-    made = _add(actions, "report", "a page about what is in a lake", REPORT_EXAMPLES, _report)
+    made = add_lake_action(
+        actions, "report", "a page about what is in a lake", REPORT_EXAMPLES, _report
+    )
     made.add_argument("--html", required=True, metavar="FILE", help="where the page goes")
     add_master(made)
 
@@ -282,15 +259,14 @@ def _report(arguments: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
     from ops.pipeline.faults import explained
-    from ops.pipeline.lake import TABLES, Lake
+    from ops.pipeline.lake import Lake
     from ops.pipeline.progress import Meter
     from ops.pipeline.report_data import compute
     from ops.pipeline.report_page import render
     from ops.pipeline.session import session
 
     lake = Lake(arguments.lake)
-    for table in TABLES:
-        lake.open(table)
+    lake.check()
     file = Path(arguments.html)
     try:
         with file.open("a"):  # before the work, which takes its time
