@@ -1,4 +1,4 @@
-"""Fixtures for every test: a running broker, and a way to start more of them."""
+"""Fixtures for every test: a running broker, a way to start more of them, and a Redis."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,13 @@ settings.load_profile("busy")
 # Before anything imports them: what they assert is shown as a test's own would be.
 pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
 
-from tests.support.running import Broker, remove_dir, short_temp_dir  # noqa: E402
+from tests.support.redis_server import RedisServer, running_redis  # noqa: E402
+from tests.support.running import (  # noqa: E402
+    Broker,
+    remove_dir,
+    running_broker,
+    short_temp_dir,
+)
 
 
 @pytest.fixture(scope="session")
@@ -23,16 +29,9 @@ def moldau() -> Iterator[Broker]:
     Tests leave it running and name their topics and groups uniquely. Retention is not looked at:
     it would remove, every five minutes, what they produce with timestamps of long ago.
     """
-    directory = short_temp_dir()
     never = {"log.retention.check.interval.ms": 86_400_000}
-    broker = Broker.start(directory, workers=2, broker=never)
-    try:
+    with running_broker(unsaid=(), workers=2, broker=never) as broker:
         yield broker
-    finally:
-        code = broker.stop()
-        log = broker.log()
-        remove_dir(directory)
-    assert code == 0, log
 
 
 @pytest.fixture
@@ -66,3 +65,10 @@ def start_moldau(short_tmp_path: Path) -> Iterator[Callable[..., Broker]]:
             failures.append(failure)
     if failures:
         raise failures[0]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis without a broker, for the tests of one module: they name their keys uniquely."""
+    with running_redis(tmp_path_factory.mktemp("redis")) as started:
+        yield started

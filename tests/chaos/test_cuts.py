@@ -8,7 +8,7 @@ that look all alike are counted, so that only the nonce can tell them apart.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -23,18 +23,11 @@ from tests.support.log_host import Host, append, begin, stored
 from tests.support.proof import Follower, prove, prove_partition, written_by
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer, running_redis
 from tests.support.running import Broker
 from tests.support.store_proxy import Link, ProxyThread, StoreProxy
 
 _names = (f"cut-{number}" for number in count())
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = start_redis(tmp_path_factory.mktemp("store"))
-    yield started
-    started.stop()
 
 
 class Faults:
@@ -190,10 +183,10 @@ class Writer:
                 await asyncio.sleep(0.01)
 
 
-async def cut_and_prove(store: RedisServer, seed: int, seconds: float) -> dict[str, int]:
+async def cut_and_prove(server: RedisServer, seed: int, seconds: float) -> dict[str, int]:
     topic = next(_names)
     faults = Faults(seed, 60_000, silence=True)
-    async with StoreProxy(store.port) as proxy, Host(store.url) as judge:
+    async with StoreProxy(server.port) as proxy, Host(server.url) as judge:
         log = await judge.create(topic)
         proxy.on_link = faults
         kinds = [(True, False), (False, False), (False, True), (False, True)]
@@ -241,15 +234,15 @@ async def enter(host: Host) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_logs_over_connections_that_break(store: RedisServer, seed: int) -> None:
-    happened = uvloop.run(cut_and_prove(store, seed, 6.0))
+def test_logs_over_connections_that_break(server: RedisServer, seed: int) -> None:
+    happened = uvloop.run(cut_and_prove(server, seed, 6.0))
     assert sum(happened.values()) > 20, happened
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 112))
-def test_logs_over_connections_that_break_for_long(store: RedisServer, seed: int) -> None:
-    happened = uvloop.run(cut_and_prove(store, seed, 30.0))
+def test_logs_over_connections_that_break_for_long(server: RedisServer, seed: int) -> None:
+    happened = uvloop.run(cut_and_prove(server, seed, 30.0))
     assert sum(happened.values()) > 100, happened
 
 
@@ -259,40 +252,39 @@ def test_logs_over_connections_that_break_for_long(store: RedisServer, seed: int
 def test_workers_over_connections_that_break(
     tmp_path: Path, start_moldau: Callable[..., Broker]
 ) -> None:
-    server = start_redis(tmp_path / "store")
     faults = Faults(7, 400_000, silence=False)
     faults.calm = True  # until it is up
-    try:
-        with ProxyThread(server.port, faults) as proxy:
-            broker = start_moldau(
-                workers=3, redis=f"redis://127.0.0.1:{proxy.port}", snapshot_entries=50
-            )
-            ports = worker_ports(broker)
-            topic = next(_names)
-            with RawClient(ports[0]) as client:
-                create_topic(client, topic, partitions=2)
-            followers = [Follower(port, topic, 0) for port in ports]
-            pids = broker.pids("worker")
-            orders = [
-                Orders("switching", switch_every=7, seconds=12, most_bytes=500),
-                Orders("idempotent", seconds=12),
-                Orders("plain", idempotent=False, seconds=12),
-                Orders("same-1", idempotent=False, identical=True, most_bytes=50, seconds=12),
-                Orders("same-2", idempotent=False, identical=True, most_bytes=50, seconds=12),
-            ]
-            with hammers(orders, ports, topic, 2) as processes:
-                proxy.call(lambda: begin_faults(proxy, faults))
-                time.sleep(12)
-                faults.calm = True
-                reports = [process.report() for process in processes]
-            produced = prove(ports, topic, range(2), reports, followers)
-            assert produced > 500
-            assert sum(faults.happened.values()) > 20, faults.happened
-            assert broker.pids("worker") == pids  # none had to be started again
-            assert "Traceback" not in broker.log()
-            broker.stop()
-    finally:
-        server.stop()
+    with (
+        running_redis(tmp_path / "store") as server,
+        ProxyThread(server.port, faults) as proxy,
+    ):
+        broker = start_moldau(
+            workers=3, redis=f"redis://127.0.0.1:{proxy.port}", snapshot_entries=50
+        )
+        ports = worker_ports(broker)
+        topic = next(_names)
+        with RawClient(ports[0]) as client:
+            create_topic(client, topic, partitions=2)
+        followers = [Follower(port, topic, 0) for port in ports]
+        pids = broker.pids("worker")
+        orders = [
+            Orders("switching", switch_every=7, seconds=12, most_bytes=500),
+            Orders("idempotent", seconds=12),
+            Orders("plain", idempotent=False, seconds=12),
+            Orders("same-1", idempotent=False, identical=True, most_bytes=50, seconds=12),
+            Orders("same-2", idempotent=False, identical=True, most_bytes=50, seconds=12),
+        ]
+        with hammers(orders, ports, topic, 2) as processes:
+            proxy.call(lambda: begin_faults(proxy, faults))
+            time.sleep(12)
+            faults.calm = True
+            reports = [process.report() for process in processes]
+        produced = prove(ports, topic, range(2), reports, followers)
+        assert produced > 500
+        assert sum(faults.happened.values()) > 20, faults.happened
+        assert broker.pids("worker") == pids  # none had to be started again
+        assert "Traceback" not in broker.log()
+        broker.stop()
 
 
 def begin_faults(proxy: ProxyThread, faults: Faults) -> None:

@@ -29,7 +29,7 @@ from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import NAMED_FETCH, NAMED_PRODUCE, RawClient, make_batch, records_in
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 MIB = 1 << 20
 LIMIT = 100 * MIB
@@ -40,14 +40,8 @@ _names = (f"garbage-{number}" for number in count())
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    directory = short_temp_dir()
-    started = Broker.start(directory, workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb")
-    yield started
-    code = started.stop()
-    log = started.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log, log
+    with running_broker(workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb") as started:
+        yield started
 
 
 class Witness:

@@ -24,23 +24,17 @@ from tests.support.log_host import Host, WaitedAppend, stored
 from tests.support.proof import Follower, prove, prove_partition, written_by
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch, records_in
-from tests.support.redis_server import RedisServer, start_redis
-from tests.support.running import ROOT, Broker, clean_environment, remove_dir, short_temp_dir
+from tests.support.redis_server import RedisServer
+from tests.support.running import ROOT, Broker, clean_environment, running_broker
 
 _names = (f"hammered-{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    directory = short_temp_dir()
     # A small cache and few entries between snapshots, so that everything is gone through.
-    started = Broker.start(directory, workers=3, tail_cache_bytes="2mb", snapshot_entries=50)
-    yield started
-    code = started.stop()
-    log = started.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log, log
+    with running_broker(workers=3, tail_cache_bytes="2mb", snapshot_entries=50) as started:
+        yield started
 
 
 def hammer(broker: Broker, partitions: int, orders: list[Orders], *, follow: bool = True) -> int:
@@ -134,13 +128,6 @@ def partition_batch(topic: str, sequence: int) -> TopicProduceData:
 # --- without a server: many log objects, one store ---
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = start_redis(tmp_path_factory.mktemp("store"))
-    yield started
-    started.stop()
-
-
 WRITER = "from tests.chaos.test_hammer import writer_main; writer_main()"
 
 
@@ -203,16 +190,18 @@ async def write(
     return report
 
 
-def test_log_objects_of_several_processes_on_one_stream(store: RedisServer, tmp_path: Path) -> None:
+def test_log_objects_of_several_processes_on_one_stream(
+    server: RedisServer, tmp_path: Path
+) -> None:
     topic = next(_names)
 
     async def run() -> None:
-        async with Host(store.url) as host:
+        async with Host(server.url) as host:
             log = await host.create(topic)
             writers = [
                 await asyncio.create_subprocess_exec(
                     *(sys.executable, "-c", WRITER),
-                    *(store.url, topic, f"w{number}", str(number), "150", str(number % 2)),
+                    *(server.url, topic, f"w{number}", str(number), "150", str(number % 2)),
                     env=clean_environment(),
                     cwd=ROOT,
                     stdout=asyncio.subprocess.PIPE,

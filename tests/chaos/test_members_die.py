@@ -21,7 +21,7 @@ from tests.support.member_process import CLIENTS
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 PARTITIONS = 4
 Process = subprocess.Popen[bytes]
@@ -29,14 +29,8 @@ Process = subprocess.Popen[bytes]
 
 @pytest.fixture(scope="module")
 def moldau() -> Iterator[Broker]:
-    directory = short_temp_dir()
-    broker = Broker.start(directory, broker=QUICK)
-    yield broker
-    code = broker.stop()
-    log = broker.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log, log
+    with running_broker(broker=QUICK) as broker:
+        yield broker
 
 
 class Pair:

@@ -15,22 +15,17 @@ from tests.support.clients.members import (
     MemberSettings,
 )
 from tests.support.native import Native
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module", params=["worker", "router"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    directory = short_temp_dir()
     settings = {"group.initial.rebalance.delay.ms": 0}
-    if request.param == "router":
-        started = Broker.start(directory, workers=2, advertise="router", broker=settings)
-    else:
-        started = Broker.start(directory, workers=2, broker=settings)
-    yield started
-    started.stop()
-    remove_dir(directory)
+    told = {"advertise": "router"} if request.param == "router" else {}
+    with running_broker(workers=2, broker=settings, **told) as started:
+        yield started
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.support.clients.kafka_python import KafkaPython
 from tests.support.compat.consuming import ConsumingTests
 from tests.support.compat.producing import ProducingTests
 from tests.support.compat.session import Session, numbered
-from tests.support.running import Broker, remove_dir, short_temp_dir
+from tests.support.running import Broker, running_broker
 
 PATIENCE_S = 60.0
 
@@ -26,15 +26,8 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def moldau() -> Iterator[Broker]:
     """Two workers and two routers; clients are told of one port."""
-    directory = short_temp_dir()
-    broker = Broker.start(directory, workers=2, routers=2, advertise="router")
-    try:
+    with running_broker(workers=2, routers=2, advertise="router") as broker:
         yield broker
-    finally:
-        code = broker.stop()
-        log = broker.log()
-        remove_dir(directory)
-    assert code == 0, log
 
 
 @pytest.fixture(scope="module", params=[Confluent, KafkaPython, Aiokafka])

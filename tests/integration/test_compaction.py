@@ -35,7 +35,7 @@ from tests.support.raw_calls import (
     worker_clients,
 )
 from tests.support.raw_client import RawClient, batches_in, make_batch
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 Start = Callable[..., Broker]
 QUICK = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
@@ -48,26 +48,8 @@ _names = (f"compaction-{number}" for number in itertools.count())
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """Two workers that look for something to compact ten times a second."""
-    directory = short_temp_dir()
-    started = Broker.start(directory, workers=2, broker=QUICK)
-    yield started
-    code, log = started.stop(), started.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log
-    assert "hole" not in log
-
-
-@pytest.fixture
-def clients(broker: Broker) -> Iterator[list[RawClient]]:
-    with worker_clients(broker) as made:
-        yield made
-
-
-@pytest.fixture
-def store(broker: Broker) -> Iterator[redis.Redis]:
-    with redis.from_url(broker.store_url) as client:
-        yield client
+    with running_broker(unsaid=("Traceback", "hole"), workers=2, broker=QUICK) as started:
+        yield started
 
 
 def now_ms() -> int:

@@ -28,7 +28,7 @@ from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import create_topic, delete_records
 from tests.support.raw_client import NAMED_FETCH, RawClient, batches_in, make_batch, records_in
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 WORKERS = 3
 LONG_MS = 60_000  # far longer than anything here takes
@@ -37,13 +37,8 @@ _names = (f"fetched-{number}" for number in count())
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    directory = short_temp_dir()
-    started = Broker.start(directory, workers=WORKERS)
-    yield started
-    code = started.stop()
-    log = started.log()
-    remove_dir(directory)
-    assert code == 0, log
+    with running_broker(workers=WORKERS) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

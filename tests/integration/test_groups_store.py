@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
@@ -22,19 +21,12 @@ from broker.store import keys
 from broker.store.groups import _REMOVE, GONE_BYTES, GONE_SECONDS
 from broker.store.store import Store
 from router.slots import slot_of
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
 
 NOT_AVAILABLE = 15
 REFUSED = b":0\r\n"
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "60"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = start_redis(Path(tmp_path_factory.mktemp("redis")))
-    yield server
-    server.stop()
 
 
 class Shell:

@@ -19,7 +19,7 @@ from broker.wire.records import NO_HEADERS, Record, build_batch, read_records
 from tests.support.compat.session import worker_ports
 from tests.support.native import Member, Native, offset_of
 from tests.support.raw_client import RawClient
-from tests.support.redis_server import start_redis
+from tests.support.redis_server import running_redis
 from tests.support.running import Broker, wait_until
 
 Start = Callable[..., Broker]
@@ -108,8 +108,7 @@ class TestRetention:
 
 def test_an_external_redis(start_moldau: Start, tmp_path: Path) -> None:
     """The oldest server there is support for, where it is installed."""
-    server = start_redis(tmp_path / "store")
-    try:
+    with running_redis(tmp_path / "store") as server:
         topic = Native(start_moldau(workers=2, broker=QUICK, redis=server.url))
         topic.produce(*(b"%d" % number for number in range(100)))
         topic.add(*range(100, 200))
@@ -121,8 +120,6 @@ def test_an_external_redis(start_moldau: Start, tmp_path: Path) -> None:
             topic.add(200)
             assert member.read(1) == [b"200"]
         topic.close()
-    finally:
-        server.stop()
 
 
 class TestWorkers:

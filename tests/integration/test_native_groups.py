@@ -19,18 +19,15 @@ from tests.support.monitor import Monitor
 from tests.support.native import Native, offset_of
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, clean_environment, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, clean_environment, running_broker, wait_until
 
 QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 500}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    directory = short_temp_dir()
-    started = Broker.start(directory, workers=2, broker=QUICK)
-    yield started
-    started.stop()
-    remove_dir(directory)
+    with running_broker(workers=2, broker=QUICK) as started:
+        yield started
 
 
 @pytest.fixture

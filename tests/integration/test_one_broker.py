@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis as redis_py
 
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer, running_redis
 from tests.support.running import Broker, free_ports, run_moldau, wait_until
 
 Start = Callable[..., Broker]
@@ -14,9 +14,8 @@ Start = Callable[..., Broker]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RedisServer]:
-    started = start_redis(tmp_path)
-    yield started
-    started.stop()
+    with running_redis(tmp_path) as started:
+        yield started
 
 
 def test_a_second_broker_on_a_database_is_refused(store: RedisServer, start_moldau: Start) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer, running_redis
 from tests.support.running import Broker
 
 Start = Callable[..., Broker]
@@ -20,9 +20,8 @@ Start = Callable[..., Broker]
 
 @pytest.fixture
 def primary(tmp_path: Path) -> Iterator[RedisServer]:
-    server = start_redis(tmp_path / "primary", "--appendonly", "yes")
-    yield server
-    server.stop()
+    with running_redis(tmp_path / "primary", "--appendonly", "yes") as server:
+        yield server
 
 
 def _topic(broker: Broker, name: str, replicas: int) -> None:
@@ -77,14 +76,12 @@ def test_acks_all_waits_for_replicas_of_the_store(
     assert _produce(broker, "safe", "1") is None, "acks=1 does not wait for replicas"
     assert _produce(broker, "plain", "all") is None
 
-    replica = start_redis(tmp_path / "replica", "--replicaof", f"127.0.0.1 {primary.port}")
-    try:
+    follow = ("--replicaof", f"127.0.0.1 {primary.port}")
+    with running_redis(tmp_path / "replica", *follow) as replica:
         _until(lambda: _replicas_online(primary) == 1, "the replica does not come up")
         _until(lambda: _produce(broker, "safe", "all") is None, "the replica is not seen")
         with redis.from_url(replica.url) as client:
             assert client.xlen("moldau:safe:0") >= 2, "acknowledged, and not on the replica"
-    finally:
-        replica.stop()
     _until(lambda: _replicas_online(primary) == 0, "the primary does not miss its replica")
     _until(lambda: _produce(broker, "safe", "all") is not None, "the loss is not seen")
 

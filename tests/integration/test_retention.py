@@ -27,7 +27,7 @@ from tests.support.raw_calls import (
     worker_clients,
 )
 from tests.support.raw_client import RawClient, batches_in, make_batch, records_in
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 Start = Callable[..., Broker]
 QUICK = {"log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200}
@@ -39,25 +39,8 @@ _names = (f"retention-{number}" for number in itertools.count())
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """Two workers that look at their logs five times a second."""
-    directory = short_temp_dir()
-    started = Broker.start(directory, workers=2, broker=QUICK)
-    yield started
-    code, log = started.stop(), started.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log
-
-
-@pytest.fixture
-def clients(broker: Broker) -> Iterator[list[RawClient]]:
-    with worker_clients(broker) as made:
-        yield made
-
-
-@pytest.fixture
-def store(broker: Broker) -> Iterator[redis.Redis]:
-    with redis.from_url(broker.store_url) as client:
-        yield client
+    with running_broker(workers=2, broker=QUICK) as started:
+        yield started
 
 
 def now_ms() -> int:

@@ -13,7 +13,7 @@ from ops.pipeline.fetch import FetchSettings, connect
 from ops.pipeline.handover import publish
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 QUICK = {"log.retention.check.interval.ms": 200, "remote.log.storage.system.enable": "true"}
 HOUR_MS = 3_600_000
@@ -23,19 +23,13 @@ TIERED = {"remote.storage.enable": "true", "local.retention.ms": HOUR_MS}
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    directory = short_temp_dir()
-    started = Broker.start(directory, workers=2, broker=QUICK)
-    yield started
-    code, log = started.stop(), started.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log
+    with running_broker(workers=2, broker=QUICK) as started:
+        yield started
 
 
 @pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with worker_clients(broker) as made:
-        yield made[0]
+def client(clients: list[RawClient]) -> RawClient:
+    return clients[0]
 
 
 def produce_old(client: RawClient, topic: str, batches: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer, running_redis
 from tests.support.running import (
     MOLDAU_WITH_FAKE_WORKERS,
     Broker,
@@ -29,9 +29,8 @@ Start = Callable[..., Broker]
 
 @pytest.fixture
 def redis_server(short_tmp_path: Path) -> Iterator[RedisServer]:
-    server = start_redis(short_tmp_path / "redis")
-    yield server
-    server.stop()
+    with running_redis(short_tmp_path / "redis") as server:
+        yield server
 
 
 def refused(start: Start, **options: object) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,23 +17,10 @@ from ops.pipeline.lake import BATCHES, RECORDS, TABLES, Lake, Lock
 from tests.support.lakes import check_lake, check_records, rows_of
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker
-from tests.support.spark import create_topic, fill, key_of, produce, spark_session, value_of
+from tests.support.spark import create_topic, fill, key_of, produce, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    with spark_session() as session:
-        yield session
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path / "lake")
-    made.create()
-    return made
 
 
 def archive(

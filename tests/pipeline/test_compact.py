@@ -1,7 +1,6 @@
 """Compaction: few sorted files, nothing lost, nothing twice, whoever reads or writes meanwhile."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +12,11 @@ from ops.pipeline.compact import Compactor
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.exclusive import only_one
 from ops.pipeline.lake import BATCHES, OWN, RECORDS, TABLES, Lake, application_of
-from tests.support.lake_rows import add_rows, make_lake, row_of
+from tests.support.lake_rows import add_rows, row_of
 from tests.support.lakes import check_lake, rows_of
-from tests.support.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    with spark_session() as session:
-        yield session
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return make_lake(tmp_path / "lake")
 
 
 def add(lake: Lake, partitions: int, first: int, end: int, topic: str = "orders") -> None:

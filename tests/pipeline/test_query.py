@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,9 @@ from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake import Lake
 from ops.pipeline.query import run_query
 from tests.support.lake_rows import Row, add_rows, make_lake, row_of
-from tests.support.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    with spark_session() as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

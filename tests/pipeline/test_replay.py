@@ -1,8 +1,6 @@
 """Replay from a lake: exact, in order, once, whatever is killed."""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped]
@@ -18,23 +16,12 @@ from ops.pipeline.lake import Lake
 from ops.pipeline.partitioning import murmur2, partition_of
 from ops.pipeline.replay import Replay, Wanted
 from ops.pipeline.sending import OutOfStep, Producing, Sender
-from tests.support.lake_rows import Row, add_rows, make_lake, row_of
+from tests.support.lake_rows import Row, add_rows, row_of
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
-from tests.support.spark import create_topic, produce, spark_session
+from tests.support.spark import create_topic, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    with spark_session() as session:
-        yield session
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return make_lake(tmp_path / "lake")
 
 
 def settings_of(broker: Broker, **more: Any) -> FetchSettings:

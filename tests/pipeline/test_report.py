@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from ops.pipeline.lake import Lake
 from ops.pipeline.report_data import Gap, Pause, Report, bucket_width_ms, compute
 from ops.pipeline.report_page import render
 from tests.support.lake_rows import Row, add_rows, make_lake
-from tests.support.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,12 +47,6 @@ def events() -> list[Row]:
         ("group_empty", 70_500, {"members": 0, "duration_ms": 500}),
     ]  # fmt: skip
     return [event(at, name, START + when, **more) for at, (name, when, more) in enumerate(told)]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    with spark_session() as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The source `moldau` in Spark: columns, options, streams, new partitions, lost data."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +20,12 @@ from tests.support.spark import (
     headers_of,
     key_of,
     produce,
-    spark_session,
     timestamp_of,
     value_of,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    with spark_session() as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,13 @@
 Redis 7.0 is the oldest server Moldau promises to work with, so it is preferred.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +48,18 @@ def start_redis(directory: Path, *options: str, program: str | None = None) -> R
         if _answers(server):
             return server
     raise AssertionError((directory / "log").read_text())
+
+
+@contextlib.contextmanager
+def running_redis(
+    directory: Path, *options: str, program: str | None = None
+) -> Iterator[RedisServer]:
+    """The same for as long as a fixture or a test needs it."""
+    server = start_redis(directory, *options, program=program)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _answers(server: RedisServer) -> bool:

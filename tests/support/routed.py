@@ -15,7 +15,7 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from router.slots import owner_of
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, remove_dir, short_temp_dir
+from tests.support.running import Broker, running_broker
 
 Start = Callable[..., Broker]
 NOT_AVAILABLE, UNKNOWN_MEMBER = 15, 25
@@ -24,16 +24,9 @@ NAMED = 12  # the last version of Fetch and Produce that names topics
 
 def routed_broker() -> Iterator[Broker]:
     """For a fixture: two workers, of which clients are told nothing."""
-    directory = short_temp_dir()
     settings = {"group.initial.rebalance.delay.ms": 0}
-    broker = Broker.start(directory, workers=2, advertise="router", broker=settings)
-    try:
+    with running_broker(workers=2, advertise="router", broker=settings) as broker:
         yield broker
-    finally:
-        code = broker.stop()
-        log = broker.log()
-        remove_dir(directory)
-    assert code == 0, log
 
 
 def name() -> str:

@@ -4,7 +4,8 @@
     broker.bootstrap, broker.store_url, broker.pids("worker"), broker.kill("worker", 1)
     broker.stop()
 
-Use the fixtures `moldau` and `start_moldau` of conftest.py rather than this class by itself.
+Use the fixtures `moldau` and `start_moldau` of conftest.py rather than this class by itself; a
+module with a broker of its own makes a fixture of `running_broker`.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,27 @@ class Broker:
                 self.process.stdout.close()
         wait_until(lambda: not self.leftovers(), 5.0, "its processes are gone")
         return code
+
+
+@contextlib.contextmanager
+def running_broker(*, unsaid: Sequence[str] = ("Traceback",), **options: Any) -> Iterator[Broker]:
+    """A broker in a directory of its own, for as long as a fixture lasts.
+
+    `options` are those of `Broker.start`. It has to end with exit code 0 when it is asked to, and
+    its log must have nothing of `unsaid` in it.
+    """
+    directory = short_temp_dir()
+    try:
+        broker = Broker.start(directory, **options)
+        try:
+            yield broker
+        finally:
+            code, log = broker.stop(), broker.log()
+    finally:
+        remove_dir(directory)
+    assert code == 0, log
+    for text in unsaid:
+        assert text not in log, log
 
 
 def _is_running(process: psutil.Process) -> bool:

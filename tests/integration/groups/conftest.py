@@ -14,25 +14,19 @@ from tests.support.raw_group import (
     RawMember,
     coordinator_port,
 )
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 
 @pytest.fixture(scope="package")
 def moldau() -> Iterator[Broker]:
     """Two workers that do not wait long for more members."""
-    directory = short_temp_dir()
-    broker = Broker.start(directory, broker={"group.initial.rebalance.delay.ms": 50})
-    with RawClient(broker.port) as client:
-        # While a worker loads its groups, heartbeats are answered with 0.
-        wait_until(
-            lambda: client.call(ListGroupsRequest()).error_code == 0, 30, "groups are loaded"
-        )
-    yield broker
-    code = broker.stop()
-    log = broker.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log, log
+    with running_broker(broker={"group.initial.rebalance.delay.ms": 50}) as broker:
+        with RawClient(broker.port) as client:
+            # While a worker loads its groups, heartbeats are answered with 0.
+            wait_until(
+                lambda: client.call(ListGroupsRequest()).error_code == 0, 30, "groups are loaded"
+            )
+        yield broker
 
 
 @pytest.fixture

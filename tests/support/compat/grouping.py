@@ -22,7 +22,7 @@ from tests.support.clients.base import NewTopic, Place, Record
 from tests.support.clients.members import Member, MemberSettings
 from tests.support.compat.session import Session, send_all
 from tests.support.raw_group import MEMBER_ID_REQUIRED, RawMember, coordinator_port, fetch_offsets
-from tests.support.running import Broker, remove_dir, short_temp_dir, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 PATIENCE_S = 60.0
 QUICK = {"group.initial.rebalance.delay.ms": 100}
@@ -30,14 +30,8 @@ QUICK = {"group.initial.rebalance.delay.ms": 100}
 
 def quick_broker() -> Iterator[Broker]:
     """For a module's `moldau` fixture."""
-    directory = short_temp_dir()
-    broker = Broker.start(directory, broker=QUICK)
-    yield broker
-    code = broker.stop()
-    log = broker.log()
-    remove_dir(directory)
-    assert code == 0, log
-    assert "Traceback" not in log, log
+    with running_broker(broker=QUICK) as broker:
+        yield broker
 
 
 class Crew:

@@ -8,7 +8,6 @@ import functools
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,19 +37,11 @@ from broker.wire.records import Record, read_records
 from tests.support.log_host import Host, append, until
 from tests.support.raw_calls import StoredLog
 from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer
 
 NOW = 1_700_000_000_000
 EAGER = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "min.cleanable.dirty.ratio": "0"}
 _names = (f"compacted-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    directory: Path = tmp_path_factory.mktemp("redis")
-    started = start_redis(directory)
-    yield started
-    started.stop()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ random faults are tests/chaos' affair; here every interleaving is chosen.
 """
 
 import asyncio
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -20,17 +19,10 @@ from broker.wire.batch import headers, read_header
 from broker.wire.records import read_records
 from tests.support.log_host import Host, WaitedAppend, append, begin, stored, until
 from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
 
 _names = (f"log-{number}" for number in count())
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = start_redis(tmp_path_factory.mktemp("store"))
-    yield started
-    started.stop()
 
 
 def plain(*values: bytes) -> bytearray:

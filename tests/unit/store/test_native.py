@@ -16,7 +16,7 @@ from broker.store.native import Expected, NativeStreams, RawEntries
 from broker.store.pipe import Pipe
 from broker.store.target import Target
 from ops.embedded import server_binary
-from tests.support.redis_server import SEARCH_PATH, RedisServer, start_redis
+from tests.support.redis_server import SEARCH_PATH, RedisServer, running_redis
 
 STREAM, BASE = b"moldau:t:0", b"moldau:t:0"
 MEMBER = "app-6f0f1dd7-9bd6-4d2c-a3b6-0f0f0f0f0f0f"
@@ -32,9 +32,8 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:
     program = SERVERS[request.param]
-    started = start_redis(tmp_path_factory.mktemp("store"), program=program)
-    yield started
-    started.stop()
+    with running_redis(tmp_path_factory.mktemp("store"), program=program) as started:
+        yield started
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,6 @@ from broker.store.target import Target
 from broker.wire.batch import Buffer
 from tests.support.redis_server import RedisServer, start_redis
 from tests.support.store_proxy import StoreProxy
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = start_redis(tmp_path_factory.mktemp("store"))
-    yield started
-    started.stop()
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """The watcher: what others do is heard of soon, also of logs added while it waits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -15,17 +15,10 @@ from broker.store.streams import Entry
 from broker.store.target import Target
 from broker.store.topics import Change, TopicStore
 from broker.store.watch import Watcher
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
 
 _names = (b"moldau:watched:%d" % number for number in count())
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = start_redis(tmp_path_factory.mktemp("store"))
-    yield started
-    started.stop()
 
 
 class Heard:

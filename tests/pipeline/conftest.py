@@ -1,0 +1,27 @@
+"""What the tests of the pipeline share: a Spark for each module, an empty lake for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ops.pipeline.lake import Lake
+from tests.support.lake_rows import make_lake
+from tests.support.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with spark_session() as session:
+        yield session
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return make_lake(tmp_path / "lake")
