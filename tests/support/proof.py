@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from broker.wire.batch import read_header, split_batches
+from broker.store.streams import Entry
+from broker.wire.batch import headers, read_header, split_batches
 from broker.wire.records import read_records
 from tests.support.hammer import Report, Sent
 from tests.support.raw_client import DECODED_LIMIT, RawClient
@@ -143,6 +144,16 @@ def written_by(blob: bytes) -> list[bytes]:
             assert record.value is not None
             values.append(record.value.partition(b"|")[0])
     return values
+
+
+def stored_by(entries: Sequence[Entry]) -> list[bytes]:
+    """The same of a log's entries, straight from the store: each begins where the last one ends."""
+    expected = 0
+    for entry in entries:
+        assert entry.base == expected
+        for header in headers(entry.blob):
+            expected = header.next_offset
+    return written_by(b"".join(entry.blob for entry in entries))
 
 
 def prove_partition(partition: int, values: list[bytes], reports: Sequence[Report]) -> None:
