@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -40,6 +41,7 @@ from router.slots import slot_of, slots_of
 log = logging.getLogger("moldau.group")
 
 LOAD_RETRY_S = 0.5
+_Told = TypeVar("_Told")
 
 _encode_offset = msgspec.msgpack.Encoder().encode
 _decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
@@ -61,6 +63,7 @@ class Groups:
     ) -> None:
         self._store = store
         self._spawn = spawn
+        self._place = worker, workers
         self._slots = slots_of(worker, workers)
         self._loop = asyncio.get_running_loop()
         # The wall clock once, the monotonic one from then on: a group's time never goes back.
@@ -204,14 +207,9 @@ class Groups:
 
     async def load(self) -> None:
         """Load our slots; what is loaded is served, the rest says so (behaviour 26)."""
+        await _patiently("groups", lambda: self._store.take_over(*self._place))
         for slot in self._slots:
-            while True:
-                try:
-                    stored = await self._store.load(slot)
-                    break
-                except StoreFault as fault:
-                    log.warning("slot %d: waiting for the store: %s", slot, fault)
-                    await asyncio.sleep(LOAD_RETRY_S)
+            stored = await _patiently(f"slot {slot}", partial(self._store.load, slot))
             found = [_readable(one) for one in stored]
             for one in found:
                 # Whoever ran before us may have died between storing it and telling of it.
@@ -223,6 +221,15 @@ class Groups:
         """The worker goes: whoever waits is told to look again (behaviour 27)."""
         for slot in self._slots:
             self._run(self.core.give_up(slot, self.now_ms()))
+
+
+async def _patiently(what: str, ask: Callable[[], Awaitable[_Told]]) -> _Told:
+    while True:
+        try:
+            return await ask()
+        except StoreFault as fault:
+            log.warning("%s: waiting for the store: %s", what, fault)
+            await asyncio.sleep(LOAD_RETRY_S)
 
 
 class Waiting:

@@ -10,13 +10,16 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker.errors import StoreFault, StoreRefused
+from broker.errors import StoreDown, StoreFault, StoreRefused
 from broker.store import keys
+from broker.store.former import FormerConnections
 from broker.store.pipe import Pipe, within
 from broker.store.resp import command
 from broker.store.streams import CONTROL_TIMEOUT
 
-# A write that a lost connection delivers late must not undo a newer one: neither a newer revision,
+# Offsets are written often and plainly: nothing comes late because former connections are closed
+# (former.py). Records are rare enough to be compared as well, wherever a write comes from:
+# a write that a lost connection delivers late must not undo a newer one: neither a newer revision,
 # nor a deletion, nor what came under the same id after the deletion. So a group's identity is
 # compared where it is written, and `gone` remembers those that were deleted, the last of them for
 # longer than a network holds anything back.
@@ -51,9 +54,19 @@ class StoredGroup(NamedTuple):
 class GroupStore:
     def __init__(self, control: Pipe) -> None:
         self._control = control
+        self._former = FormerConnections(control, "groups")
+
+    async def take_over(self, worker: int, workers: int) -> None:
+        """Before anything is loaded: from now on only this worker writes."""
+        await self._former.end_all(worker, workers)
+
+    def _check_alone(self) -> None:
+        if not self._former.are_gone:
+            raise StoreDown("a lost connection is not known to be closed yet")
 
     async def _all(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
         """Send commands in one write; raises the first fault."""
+        self._check_alone()
         calls = asyncio.gather(*(self._control.call(*words) for words in commands))
         replies: list[Any] = await within(CONTROL_TIMEOUT, calls)
         return replies
@@ -101,6 +114,7 @@ class GroupStore:
         )
 
     async def save_offsets(self, slot: int, group_id: str, offsets: Mapping[bytes, bytes]) -> None:
+        self._check_alone()
         pairs = [word for pair in offsets.items() for word in pair]
         indexed: list[Any] = []
         self._control.send((command("SADD", keys.slot(slot), group_id),), indexed.append)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from broker.configs import BrokerConfig
-from broker.errors import StoreRefused
+from broker.errors import StoreRefused, StoreUnavailable
 from broker.group.effects import Answer, JoinAnswer, SyncAnswer
 from broker.group.events import Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
@@ -21,8 +23,8 @@ from broker.store import keys
 from broker.store.groups import _REMOVE, GONE_BYTES, GONE_SECONDS
 from broker.store.store import Store
 from router.slots import slot_of
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.redis_server import RedisServer, start_redis
+from tests.support.store_proxy import Link, StoreProxy
 
 NOT_AVAILABLE = 15
 REFUSED = b":0\r\n"
@@ -189,7 +191,7 @@ def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(server: RedisS
             held = bytes(link.requests._buffer)
             link.cut_client()
             assert (await syncing).error == NOT_AVAILABLE
-            await proxy.link("moldau-0-groups", other_than=link)
+            await _back(own)
             await own.leave(name, joined)
             assert await own.groups.delete(name) == 0
 
@@ -197,8 +199,10 @@ def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(server: RedisS
             assert _delivered(server, held).endswith(REFUSED)
 
             assert _stored(server, name) == (None, None)
-            async with shell(server) as again:
+            former = own.groups._store._control.client_id
+            async with shell(server) as again:  # which takes over, and closes our connection
                 assert name not in again.groups.core.groups
+            await _back(own, former)
 
             joined = await own.join(name)
             assert (await own.sync(name, joined)).error == 0
@@ -239,6 +243,166 @@ def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer) -> N
             assert await store.load(slot) == []
 
     asyncio.run(scenario())
+
+
+def test_2_23_offsets_of_a_deleted_group_are_not_brought_back_by_a_late_commit(
+    server: RedisServer,
+) -> None:
+    """A simple consumer's, whose group has no record: the connection is lost with a commit under
+    way, and what it held is sent on after the deletion."""
+
+    async def scenario() -> None:
+        name, place = "simple and late", TopicPartition("t", 0)
+        async with StoreProxy(server.port) as proxy:
+            async with shell(server, proxy.url) as own:
+                await own.groups.commit(name, {place: new_commit(5, own.groups.now_ms())})
+                link = await _hold_a_commit(proxy, own, name, place)
+                await _back(own)
+                assert await own.groups.delete(name) == 0
+
+                await _deliver(link)
+            async with shell(server) as again:
+                assert name not in again.groups.core.groups
+
+    asyncio.run(scenario())
+
+
+def test_2_23_a_late_commit_of_a_worker_that_was_replaced(server: RedisServer) -> None:
+    """Nothing of it is known to the one that comes after."""
+
+    async def scenario() -> None:
+        name, place = "inherited", TopicPartition("t", 0)
+        async with StoreProxy(server.port) as proxy:
+            async with shell(server, proxy.url) as own:
+                await own.groups.commit(name, {place: new_commit(5, own.groups.now_ms())})
+                link = await _hold_a_commit(proxy, own, name, place)
+            async with shell(server) as heir:
+                assert _offset(heir, name, place) == 5
+                assert await heir.groups.delete(name) == 0
+                await _deliver(link)
+            async with shell(server) as again:
+                assert name not in again.groups.core.groups
+
+    asyncio.run(scenario())
+
+
+def test_2_23_a_late_commit_does_not_undo_a_newer_one(server: RedisServer) -> None:
+    async def scenario() -> None:
+        name, place = "newer", TopicPartition("t", 0)
+        async with StoreProxy(server.port) as proxy:
+            async with shell(server, proxy.url) as own:
+                link = await _hold_a_commit(proxy, own, name, place)
+                await _back(own)
+                await own.groups.commit(name, {place: new_commit(2, own.groups.now_ms())})
+                await _deliver(link)
+            async with shell(server) as again:
+                assert _offset(again, name, place) == 2
+
+    asyncio.run(scenario())
+
+
+def test_2_23_a_late_deletion_spares_offsets_committed_after_it(server: RedisServer) -> None:
+    async def scenario() -> None:
+        name, place = "spared", TopicPartition("t", 0)
+        async with StoreProxy(server.port) as proxy:
+            async with shell(server, proxy.url) as own:
+                await own.groups.commit(name, {place: new_commit(5, own.groups.now_ms())})
+                while _stored(server, name)[0] is None:  # noqa: ASYNC110 (its record comes later)
+                    await asyncio.sleep(0.002)
+                link = await proxy.link("moldau-0-groups")
+                link.requests.hold()
+                deleting = asyncio.ensure_future(own.groups.delete(name))
+                await _cut_when_held(link)
+                assert await deleting == NOT_AVAILABLE
+                await _back(own)
+                await own.groups.commit(name, {place: new_commit(6, own.groups.now_ms())})
+                await _deliver(link)
+            async with shell(server) as again:
+                assert _offset(again, name, place) == 6
+
+    asyncio.run(scenario())
+
+
+def test_nobody_else_is_closed_by_a_worker_that_starts(server: RedisServer) -> None:
+    """Other workers, other brokers on other databases, and names that only look alike stay."""
+
+    async def scenario() -> None:
+        names = {
+            "moldau-1-groups": 0,
+            "moldau-0-bulk": 0,
+            "moldau-0-groups-of-mine": 0,
+            "moldau-0-groups": 1,
+        }
+        gone = {"moldau-0-groups": 0, "moldau-7-groups": 0}
+        with contextlib.ExitStack() as stack:
+
+            def connection(name: str, database: int) -> redis.Redis:
+                url = f"{server.url}/{database}?client_name={name}"
+                client = redis.Redis.from_url(
+                    url, single_connection_client=True, retry=Retry(NoBackoff(), 0)
+                )
+                stack.callback(client.close)
+                client.ping()
+                return client
+
+            staying = [connection(name, database) for name, database in names.items()]
+            leaving = [connection(name, database) for name, database in gone.items()]
+            store = Store(server.url, 0)
+            await store.connect()
+            await store.groups.take_over(0, 2)
+            store.close()
+            for client in staying:
+                assert client.ping()
+            for client in leaving:
+                with pytest.raises(redis.ConnectionError):
+                    client.ping()
+
+    asyncio.run(scenario())
+
+
+async def _hold_a_commit(proxy: StoreProxy, own: Shell, name: str, place: TopicPartition) -> Link:
+    """A commit of offset 9 that the worker has given up, and that still is on its way."""
+    link = await proxy.link("moldau-0-groups")
+    link.requests.hold()
+    committing = asyncio.ensure_future(
+        own.groups.commit(name, {place: new_commit(9, own.groups.now_ms())})
+    )
+    await _cut_when_held(link)
+    with pytest.raises(StoreUnavailable):
+        await committing
+    return link
+
+
+async def _cut_when_held(link: Link) -> None:
+    while not link.requests.waiting:  # noqa: ASYNC110 (what is held tells nobody)
+        await asyncio.sleep(0.002)
+    link.cut_client()
+
+
+async def _back(own: Shell, former: int = 0) -> None:
+    """Until it writes again, through another connection than that one."""
+    store = own.groups._store
+    async with asyncio.timeout(30):
+        await store._control.wait_up()
+        while not store._former.are_gone or store._control.client_id == former:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+async def _deliver(link: Link) -> None:
+    """Send on what is held, and wait until the store has read it or closed the connection."""
+    assert link.requests.waiting
+    link.requests.release()
+    assert link.server is not None
+    async with asyncio.timeout(30):
+        while not link.server.is_closing():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+    await asyncio.sleep(0.05)
+
+
+def _offset(own: Shell, name: str, place: TopicPartition) -> int | None:
+    book = own.groups.core.books.get(name)
+    committed = None if book is None else book.get(*place)
+    return None if committed is None else committed.offset
 
 
 def _delivered(server: RedisServer, commands: bytes) -> bytes:
