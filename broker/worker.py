@@ -48,6 +48,7 @@ log = logging.getLogger("moldau.worker")
 DRAIN_SECONDS = 8.0
 IDLE_CHECK_SECONDS = 60.0
 OFFSETS_CHECK_SECONDS = 600.0
+STORE_CHECK_SECONDS = 1.0
 
 
 class Worker:
@@ -72,6 +73,7 @@ class Worker:
             raise BootFailure(f"the store cannot be reached: {fault}") from None
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
+        self._contents = await self.store.topics.contents_id()
         static = BrokerConfig(self._static_config())
         self.topics = Topics(self.store.topics, self.store.streams, self.store.native, static)
         self.logs = Logs(
@@ -106,6 +108,7 @@ class Worker:
         self._background = [
             asyncio.ensure_future(housekeeping.run()),
             asyncio.ensure_future(self._keep_groups()),
+            asyncio.ensure_future(self._watch_store()),
             asyncio.ensure_future(self._close_idle()),
             asyncio.ensure_future(self._watch_parent()),
         ]
@@ -180,9 +183,35 @@ class Worker:
     def _missed_changes(self) -> None:
         self.logs.spawn(self._reload())
 
+    async def _watch_store(self) -> None:
+        """Nobody tells of a FLUSHALL: topics would be served from memory that are not there."""
+        while True:
+            await asyncio.sleep(STORE_CHECK_SECONDS)
+            try:
+                is_known = await self.store.topics.has_contents(self._contents)
+            except StoreFault:
+                continue  # who needs the store says so
+            if not is_known:
+                await self._reload()
+
+    async def _check_contents(self) -> None:
+        if await self.store.topics.has_contents(self._contents):
+            return
+        before = len(self.topics.all())
+        await self.topics.begin_anew()
+        await self.store.topics.cluster_id(self.broker.cluster_id)
+        self._contents = await self.store.topics.contents_id()
+        log.critical(
+            "THE STORE WAS EMPTIED OR EXCHANGED (FLUSHALL, FLUSHDB, another data set?): what it "
+            "holds now is served; of %d topics those that are not in it any more are gone, with "
+            "their records and offsets",
+            before,
+        )
+
     async def _reload(self) -> None:
         while True:
             try:
+                await self._check_contents()
                 await self.broker.load_config()
                 await self.topics.load()
                 await self.broker.readership.load()

@@ -128,6 +128,11 @@ class Topics:
         for name, record in records.items():
             self._remember(name, record)
 
+    async def begin_anew(self) -> None:
+        """The store is not the one we know. Followed by `load`."""
+        known = {name: topic.record.incarnation for name, topic in self._by_name.items()}
+        await self._store.begin_anew(known)
+
     async def refresh(self, name: str) -> Topic | None:
         self._remember(name, await self._store.topic(name))
         return self._by_name.get(name)
@@ -186,7 +191,7 @@ class Topics:
             name=name,
             topic_id=uuid.uuid4().bytes,
             partitions=partitions,
-            incarnation=await self._store.incarnation(name),
+            incarnation=await self._next_incarnation(name),
             created_ms=time.time_ns() // 1_000_000,
             configs=chosen,
         )
@@ -200,6 +205,13 @@ class Topics:
         self._remember(name, record)
         await self._store.announce(Change("topic", name))
         return record
+
+    async def _next_incarnation(self, name: str) -> int:
+        stored = await self._store.incarnation(name)
+        # A topic that is known here and not in the store: it is being deleted, or the store was
+        # emptied and forgot its number. Others may still take the old one's logs for their own.
+        ghost = self._by_name.get(name)
+        return stored if ghost is None else max(stored, ghost.record.incarnation + 1)
 
     def _check_collision(self, name: str) -> None:
         """Kafka's rule: names that differ only in . and _ would share metric names."""

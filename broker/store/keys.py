@@ -1,6 +1,7 @@
 """Every key Moldau uses in Redis.
 
     moldau:cluster                        string  the cluster id
+    moldau:contents                       string  an id that is lost when the store is emptied
     moldau:producer-ids                   string  the next free producer id
     moldau:topics                         hash    topic name -> its record (topics.py)
     moldau:incarnations                   hash    topic name -> how often it was deleted
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 OWN = b"moldau:"  # what every key of ours begins with
 CLUSTER = b"moldau:cluster"
+CONTENTS = b"moldau:contents"
 PRODUCER_IDS = b"moldau:producer-ids"
 TOPICS = b"moldau:topics"
 INCARNATIONS = b"moldau:incarnations"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import os
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,6 +31,14 @@ _REPLACE = (
 _REMOVE = (
     _EVEN_IF_FULL + "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
     "return redis.call('HDEL', KEYS[1], ARGV[1]) end return 0"
+)
+_RAISE = (
+    "for i = 1, #ARGV, 2 do local at = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0') "
+    "if at < tonumber(ARGV[i + 1]) then redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end end"
+)
+_RAISE_IDS = (
+    "if tonumber(redis.call('GET', KEYS[1]) or '0') < tonumber(ARGV[1]) then "
+    "redis.call('SET', KEYS[1], ARGV[1]) end"
 )
 _CALL = _EVEN_IF_FULL + "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 
@@ -113,11 +123,29 @@ class TopicStore:
 
     # --- ids ---
 
-    async def cluster_id(self) -> str:
-        fresh = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=")
-        await self._call("SETNX", keys.CLUSTER, fresh)
-        value: bytes = await self._call("GET", keys.CLUSTER)
+    async def cluster_id(self, known: str = "") -> str:
+        """The one that is there; `known`, or a new one, if there is none."""
+        return await self._settled_id(keys.CLUSTER, known.encode() or _fresh_id())
+
+    async def contents_id(self) -> str:
+        """Goes with the store's contents: another one, and they are not what we know."""
+        return await self._settled_id(keys.CONTENTS, _fresh_id())
+
+    async def has_contents(self, known: str) -> bool:
+        return bool(await self._call("GET", keys.CONTENTS) == known.encode())
+
+    async def _settled_id(self, key: bytes, proposed: bytes) -> str:
+        await self._call("SETNX", key, proposed)
+        value: bytes = await self._call("GET", key)
         return value.decode()
+
+    async def begin_anew(self, incarnations: Mapping[str, int]) -> None:
+        """What a store that lost everything must not give twice: names of logs which a worker may
+        still take for its own, and producer ids. The time is above every id that was counted."""
+        words = [word for name, number in incarnations.items() for word in (name, number + 1)]
+        await self._call("EVAL", _RAISE, 1, keys.INCARNATIONS, *words)
+        now_ms = time.time_ns() // 1_000_000
+        await self._call("EVAL", _RAISE_IDS, 1, keys.PRODUCER_IDS, now_ms)
 
     async def take_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids that nobody else will ever get."""
@@ -141,6 +169,10 @@ class TopicStore:
         facts = dict(zip(info[::2], info[1::2], strict=True))
         last: bytes = facts[b"last-generated-id"]
         return last
+
+
+def _fresh_id() -> bytes:
+    return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=")
 
 
 def read_change(value: bytes) -> Change:
