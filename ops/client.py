@@ -31,6 +31,7 @@ from broker.wire.schema import Message
 
 LATEST, EARLIEST = -1, -2
 TIMEOUT_S = 30.0
+MOST_BYTES = 1 << 28  # of a reply
 
 _BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
 # Topics by name: the highest version is used unless that names them by id only.
@@ -41,6 +42,7 @@ _STALE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NO
 
 _TRY_AGAIN = "try again in a moment; `moldau status` shows whether a worker is restarting"
 _STOP_MEMBERS = "stop its consumers first; `moldau groups describe` shows who they are"
+KAFKAS_NAMES = "names and values are those of Kafka's topic configuration, and moldau.*"
 _LIST_TOPICS = "`moldau topics list` shows what exists"
 _REASONS: dict[int, tuple[str, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", _LIST_TOPICS),
@@ -50,12 +52,12 @@ _REASONS: dict[int, tuple[str, str]] = {
     ),
     ErrorCode.INVALID_CONFIG: (
         "a configuration is refused",
-        "see the names and values of Kafka's topic configuration",
+        KAFKAS_NAMES,
     ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: ("not a topic's name", "choose another name"),
     ErrorCode.INVALID_PARTITIONS: (
         "not a number of partitions it can have",
-        "a topic can only get more partitions than it has",
+        "choose another number with --partitions",
     ),
     ErrorCode.TOPIC_DELETION_DISABLED: (
         "deleting topics is disabled",
@@ -82,13 +84,19 @@ class ClientError(Exception):
     """What was asked for did not happen; the text names the cause and what to do."""
 
 
-def refusal(subject: str, code: int, message: str | None = None) -> ClientError:
-    """The error for an answer with an error code; `message` is the broker's own, if it gave one."""
+def refusal(
+    subject: str, code: int, message: str | None = None, remedy: str | None = None
+) -> ClientError:
+    """The error for an answer with an error code; `message` is the broker's own, if it gave one.
+
+    `remedy` where more is known of what was asked for than follows from the code.
+    """
     try:
         name = ErrorCode(code).name
     except ValueError:
         name = f"error {code}"
-    cause, remedy = _REASONS.get(code, ("the broker refuses", ""))
+    cause, usual = _REASONS.get(code, ("the broker refuses", ""))
+    remedy = remedy or usual
     if message and message != name:
         cause = message.rstrip(".")
     return ClientError(f"{subject}: {cause} ({name})" + (f"; {remedy}" if remedy else ""))
@@ -141,6 +149,8 @@ class Connection:
         frame = request_frame(api, version, self._correlation, self._client_id, message)
         self._socket.sendall(frame)
         (size,) = LENGTH.unpack(self._receive(4))
+        if not 0 < size < MOST_BYTES:  # the first letters of another protocol, mostly
+            raise MalformedMessage(f"a reply of {size} bytes")
         correlation, response = read_response(api, version, self._receive(size))
         if correlation != self._correlation:
             raise MalformedMessage(f"reply {correlation} to request {self._correlation}")

@@ -32,6 +32,8 @@ examples:
   moldau groups ACTION --help       all options of an action
 """
 
+STATES = ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead")
+
 RESET_EXAMPLES = """\
 examples:
   moldau groups reset-offsets billing --all-topics --to-earliest
@@ -54,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _list,
     )
     listing.add_argument(
-        "--state", action="append", default=[], metavar="STATE",
-        help="only groups that are Empty, Stable, PreparingRebalance or CompletingRebalance; "
-        "may be repeated",
+        "--state", type=_typed(_state), action="append", default=[], metavar="STATE",
+        help=f"only groups that are {', '.join(STATES)}; may be repeated",
     )  # fmt: skip
 
     describing = add(
@@ -125,6 +126,13 @@ def _typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _add_goal(group: Any, flag: str, goal: Goal, text: str) -> None:
     group.add_argument(flag, dest="goal", action="store_const", const=goal, help=text)
+
+
+def _state(text: str) -> str:
+    for state in STATES:
+        if state.lower() == text.lower():
+            return state
+    raise ValueError(f"no group is ever {text}: choose from {', '.join(STATES)}")
 
 
 def _datetime_goal(text: str) -> Goal:

@@ -6,8 +6,11 @@ describe and adopt are modules of their own.
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
+from broker.configs import TOPIC_KEYS
 from broker.errors import ErrorCode
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
@@ -21,7 +24,7 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ops.client import Cluster, refusal
+from ops.client import KAFKAS_NAMES, ClientError, Cluster, refusal
 from ops.command_line import (
     add_actions,
     complain,
@@ -171,7 +174,11 @@ def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
         exists = answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         if answer.error_code and not (exists and arguments.if_not_exists):
             failed = True
-            complain(refusal(f"topic {answer.name}", answer.error_code, answer.error_message))
+            remedy = None
+            if answer.error_code == ErrorCode.INVALID_CONFIG:
+                remedy = _spelling(TOPIC_KEYS, (key for key, _ in arguments.config))
+            told = answer.error_code, answer.error_message
+            complain(refusal(f"topic {answer.name}", *told, remedy))
             continue
         results.append(
             {
@@ -187,6 +194,15 @@ def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
         for result in results:
             print(_created_text(result, arguments.dry_run))
     return 1 if failed else 0
+
+
+def _spelling(known: Iterable[str], wanted: Iterable[str]) -> str | None:
+    """What may have been meant by the first name that nobody knows."""
+    names = set(known)
+    for key in wanted:
+        if key not in names and (close := difflib.get_close_matches(key, names, 1, 0.5)):
+            return f"did you mean {close[0]}?"
+    return None
 
 
 def _created_text(result: dict[str, Any], dry_run: bool) -> str:
@@ -227,6 +243,10 @@ def _alter(cluster: Cluster, arguments: argparse.Namespace) -> int:
         arguments.action_parser.error("nothing to change: give --config, --delete-config or "
                                       "--partitions")  # fmt: skip
     before = _state(cluster, name)
+    for key in (operation.name for operation in operations):
+        if key not in before:
+            what = f"topic {name}: there is no topic configuration {key}"
+            raise ClientError(f"{what}; {_spelling(before, [key]) or KAFKAS_NAMES}")
     for dry_run in (True, False):
         if operations:
             _alter_configs(cluster, name, operations, dry_run)

@@ -176,7 +176,8 @@ class Topics:
             partitions = self.broker.get_int("num.partitions")
         if not 0 < partitions <= MAX_PARTITIONS:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: 1 to {MAX_PARTITIONS}"
+                ErrorCode.INVALID_PARTITIONS,
+                f"{partitions} partitions: a topic can have 1 to {MAX_PARTITIONS}",
             )
         chosen = self._checked(configs)
         existing = await self._store.topic(name)
@@ -320,9 +321,9 @@ class Topics:
             if not record.partitions < total <= MAX_PARTITIONS:
                 raise KafkaError(
                     ErrorCode.INVALID_PARTITIONS,
-                    f"{name!r} has {record.partitions} partitions, {total} is not more"
+                    f"{name!r} has {record.partitions} partitions, can only get more, not {total}"
                     if total <= record.partitions
-                    else f"{total} partitions: at most {MAX_PARTITIONS}",
+                    else f"{total} partitions: a topic can have 1 to {MAX_PARTITIONS}",
                 )
             if validate_only:
                 return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,6 +129,13 @@ def test_a_refused_creation_names_cause_and_remedy(
     refused = cli.refused("topics", "create", other, "--config", "retention.ms=soon")
     assert "retention.ms" in refused
     assert "INVALID_CONFIG" in refused
+    assert "did you mean" not in refused
+    refused = cli.refused("topics", "create", other, "--config", "retention_ms=5000")
+    assert "did you mean retention.ms?" in refused
+    refused = cli.refused("topics", "create", other, "--partitions", "20000")
+    assert "20000 partitions: a topic can have 1 to 10000" in refused
+    assert "--partitions" in refused
+    assert "more" not in refused
     assert not partitions_seen(admin, other)
 
 
@@ -147,6 +156,12 @@ def test_alter_changes_all_or_nothing(cli: Cli, admin: AdminClient, topic: str) 
         "topics", "alter", topic, "--partitions", "3", "--config", "retention.ms=5000"
     )
     assert "INVALID_PARTITIONS" in fewer
+    assert "has 4 partitions, can only get more, not 3" in fewer
+    many = cli.refused("topics", "alter", topic, "--partitions", "20000")
+    assert "a topic can have 1 to 10000" in many
+    assert "more" not in many
+    unknown = cli.refused("topics", "alter", topic, "--delete-config", "cleanup-policy")
+    assert "no topic configuration cleanup-policy; did you mean cleanup.policy?" in unknown
     assert config_seen(admin, topic, "retention.ms") == "604800000", "the good half, undone"
     cli.refused("topics", "alter", topic, "--partitions", "5", "--config", "cleanup.policy=melt")
     assert len(partitions_seen(admin, topic)) == 4
@@ -167,6 +182,24 @@ def test_delete_wants_to_be_sure(cli: Cli, admin: AdminClient, topic: str) -> No
     wait_until(lambda: not partitions_seen(admin, topic), 10, "it is gone for clients")
     assert cli.json("topics", "delete", other, "--yes") == {"deleted": [other]}
     assert topic in cli.refused("topics", "delete", topic, "--yes")
+
+
+def test_another_servers_port_is_told_from_one_where_nobody_is(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        other = threading.Thread(target=answer)
+        other.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        message = cli.refused("topics", "list", "--bootstrap", address)
+        other.join()
+    assert f"{address} answered Metadata with something else" in message
+    assert "is a Moldau broker" in message
 
 
 def test_nobody_there_is_one_clear_line(cli: Cli) -> None:

@@ -134,3 +134,10 @@ def test_goals_that_make_no_sense_are_wrong_usage(
 def test_a_command_without_an_action_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["groups"]) == 2
     assert "reset-offsets" in capsys.readouterr().out
+
+
+def test_a_state_that_no_group_has_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["groups", "list", "--state", "Sleeping"])
+    assert left.value.code == 2
+    assert "choose from Empty, Stable" in capsys.readouterr().err
