@@ -5,15 +5,11 @@ Only where the store can be asked (local_store.py); elsewhere nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import msgspec
 import redis
 
 from broker.group.record import GroupRecord, UnknownRecordFormat, decode
 from broker.store import keys
-from ops.local_store import open_store
 
 
 class Records:
@@ -30,10 +26,3 @@ class Records:
             return decode(stored) if isinstance(stored, bytes) else None
         except (redis.RedisError, UnknownRecordFormat, msgspec.DecodeError):
             return None  # what cannot be read is not known; all else is told by the broker
-
-
-@contextmanager
-def open_records(port: int, cluster_id: str | None) -> Iterator[Records]:
-    """The records of the broker with this bootstrap port, if it is this cluster's."""
-    with open_store(port, cluster_id) as store:
-        yield Records(store)

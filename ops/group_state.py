@@ -13,6 +13,7 @@ from ops.client import LATEST, Cluster, Place, refusal
 
 if TYPE_CHECKING:
     from ops.group_record import Records
+    from ops.native_lag import NativeLags
 
 
 class Committed(NamedTuple):
@@ -52,7 +53,9 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]
     return found
 
 
-def describe(cluster: Cluster, records: Records, group_id: str) -> dict[str, Any]:
+def describe(
+    cluster: Cluster, records: Records, native: NativeLags, group_id: str
+) -> dict[str, Any]:
     """The group as `describe --json` prints it. Raises ClientError."""
     group = find_group(cluster, group_id)
     if group is None:
@@ -76,7 +79,11 @@ def describe(cluster: Cluster, records: Records, group_id: str) -> dict[str, Any
     places = sorted(committed.keys() | owners.keys())
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
     partitions = [_partition(place, committed, ends, owners) for place in places]
-    lags = [one["lag"] for one in partitions if one["lag"] is not None]
+    for place, one in zip(places, partitions, strict=True):
+        one["native"] = place in ends and native.is_native(place.topic)
+        if one["native"] and one["lag"]:  # 0 is 0: everything below the end is committed
+            one["lag"] = native.lag(group_id, place, one["committed_offset"])
+    lags = [one["lag"] for one in partitions if one["committed_offset"] is not None]
     record = records.get(group_id)
     coordinator = cluster.coordinator(group_id)
     return {
@@ -87,7 +94,7 @@ def describe(cluster: Cluster, records: Records, group_id: str) -> dict[str, Any
         "protocol_type": group.protocol_type,
         "protocol": group.protocol_data,
         "coordinator": {"id": coordinator.node_id, "address": coordinator.address},
-        "total_lag": sum(lags) if lags else None,
+        "total_lag": sum(lags) if lags and None not in lags else None,
         "members": members,
         "partitions": partitions,
     }

@@ -32,6 +32,10 @@ examples:
   moldau groups ACTION --help       all options of an action
 """
 
+NOT_COUNTED = (
+    "lag - of a native topic: not known, its offsets are times; records are counted where the\n"
+    "broker runs on this machine, up to 10,000, or where Redis has counted them (XINFO GROUPS)"
+)
 STATES = ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead")
 
 RESET_EXAMPLES = """\
@@ -65,8 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "show members, assignment, offsets and lag",
         "examples:\n  moldau groups describe billing\n"
         "  moldau groups describe billing --json | jq '.groups[0].total_lag'\n\n"
-        "lag is in records, unknown where nothing is committed; identity and generation are\n"
-        "shown where the broker runs on this machine: Kafka's protocol does not carry them\n",
+        "lag is in records, unknown where nothing is committed, and of a native topic where the\n"
+        "store cannot be asked or more than 10,000 would have to be counted; identity and\n"
+        "generation are shown where the broker runs on this machine: Kafka's protocol does not\n"
+        "carry them\n",
         _describe,
     )
     describing.add_argument("groups", nargs="+", metavar="GROUP")
@@ -187,13 +193,17 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from ops.group_record import open_records  # redis takes longer to import than all the rest
+    # redis takes longer to import than all the rest
+    from ops.group_record import Records
+    from ops.local_store import open_store
+    from ops.native_lag import NativeLags
 
     described, failed = [], False
-    with open_records(cluster.bootstrap.port, cluster.metadata().cluster_id) as records:
+    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
+        records, native = Records(store), NativeLags(cluster, store)
         for group_id in dict.fromkeys(arguments.groups):
             try:
-                described.append(describe(cluster, records, group_id))
+                described.append(describe(cluster, records, native, group_id))
             except ClientError as error:
                 failed = True
                 complain(error)
@@ -254,6 +264,13 @@ def _print_described(group: dict[str, Any]) -> None:
                 for one in group["partitions"]
             ],
         )
+    if any(_is_not_counted(one) for one in group["partitions"]):
+        print(NOT_COUNTED)
+
+
+def _is_not_counted(partition: dict[str, Any]) -> bool:
+    is_behind = partition["committed_offset"] is not None and partition["end_offset"] is not None
+    return bool(partition["native"] and is_behind and partition["lag"] is None)
 
 
 def _assignment_text(assignment: dict[str, list[int]] | None) -> str | None:
@@ -304,13 +321,11 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    print_table(
-        ("topic", "partition", "before", "after", "start", "end", "lag after"),
-        [
-            (*move.place, move.before, move.after, move.start, move.end, move.end - move.after)
-            for move in plan
-        ],
-    )
+    rows = [
+        (*move.place, move.before, move.after, move.start, move.end, _lag_after(cluster, move))
+        for move in plan
+    ]
+    print_table(("topic", "partition", "before", "after", "start", "end", "lag after"), rows)
     if cut := [str(move.place) for move in plan if move.cut]:
         print(f"the goal lies outside of the log, so its start or end is taken: {', '.join(cut)}")
     if arguments.execute:
@@ -318,6 +333,16 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
     else:
         print("nothing was changed; add --execute to commit this plan")
     return 0
+
+
+def _lag_after(cluster: Cluster, move: Move) -> int | None:
+    """In records, which the offsets of a native topic do not tell."""
+    from ops.topics_describe import native_facts, topic_configs
+
+    lag = move.end - move.after
+    if lag and native_facts(topic_configs(cluster, move.place.topic)) is not None:
+        return None
+    return lag
 
 
 def _move_document(move: Move) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""Lag of native topics in `moldau groups describe`: records, though their offsets are times."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.moldau_cli import Cli
+from tests.support.running import Broker
+
+# Ids of the tests' own choice are of long ago: they must not be trimmed meanwhile.
+NATIVE = ("--config", "moldau.storage=native", "--config", "retention.ms=-1")
+_names = (f"native-lag-{os.getpid()}-{number}" for number in itertools.count())
+
+
+@pytest.fixture
+def cli(moldau: Broker) -> Cli:
+    return Cli(moldau)
+
+
+@pytest.fixture
+def store(moldau: Broker) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(moldau.store_url) as made:
+        yield made
+
+
+@pytest.fixture
+def name() -> str:
+    return next(_names)
+
+
+def test_lag_of_a_native_topic_is_a_count_of_records(
+    moldau: Broker, cli: Cli, store: redis.Redis, name: str, short_tmp_path: Path
+) -> None:
+    cli.json("topics", "create", name, "--partitions", "2", *NATIVE)
+    first, second = f"moldau:{name}:0", f"moldau:{name}:1"
+    ids = [1_700_000_000_000 + 1_000 * number for number in range(250)]
+    for ms in ids:
+        store.xadd(first, {"value": "v"}, id=f"{ms}-0")
+    store.xadd(second, {"value": "v"})
+
+    def lags(offset: int) -> Any:
+        commit(moldau, name, name, offset)
+        (told,) = cli.json("groups", "describe", name)["groups"]
+        (partition,) = told["partitions"]
+        assert partition["native"]
+        assert told["total_lag"] == partition["lag"]
+        return partition["lag"]
+
+    assert lags(ids[0] << 10) == 250
+    assert lags(0) == 250, "from before the first one"
+    assert lags(ids[100] << 10) == 150
+    assert lags((ids[100] << 10) + 1) == 149
+    assert lags((ids[-1] << 10) + 1) == 0
+    store.xdel(first, f"{ids[200]}-0")
+    assert lags(ids[100] << 10) == 149, "what is there, not what was"
+    shown = cli("groups", "describe", name).stdout
+    assert "149" in shown
+    assert "not known" not in shown
+
+    elsewhere = {"MOLDAU_RUNTIME_DIR": str(short_tmp_path)}
+    (told,) = cli.json("groups", "describe", name, **elsewhere)["groups"]
+    assert told["partitions"][0]["lag"] is None
+    assert told["total_lag"] is None
+    assert "not known" in cli("groups", "describe", name, **elsewhere).stdout
+
+
+def test_more_records_than_are_counted_one_by_one(
+    moldau: Broker, cli: Cli, store: redis.Redis, name: str
+) -> None:
+    """Redis has counted them for a group that read from the start on; else nobody has."""
+    cli.json("topics", "create", name, "--partitions", "1", *NATIVE)
+    stream = f"moldau:{name}:0"
+    with store.pipeline(transaction=False) as pipe:
+        for ms in range(1, 10_301):
+            pipe.xadd(stream, {"value": "v"}, id=f"{ms}-0")
+        pipe.execute()
+    commit(moldau, name, name, (100 << 10) + 1)
+
+    def lag() -> int | None:
+        (told,) = cli.json("groups", "describe", name)["groups"]
+        found: int | None = told["partitions"][0]["lag"]
+        return found
+
+    assert lag() is None
+    store.xgroup_create(stream, name, "0")
+    store.xreadgroup(name, "c", {stream: ">"}, count=100)
+    assert lag() is None, "delivered, but who knows whether these are the ones committed"
+    store.xack(stream, name, *(f"{ms}-0" for ms in range(1, 101)))
+    assert lag() == 10_200
+
+
+def commit(moldau: Broker, group: str, topic: str, offset: int) -> None:
+    """As a simple consumer: nobody joins."""
+    settings = {"bootstrap.servers": moldau.bootstrap, "group.id": group}
+    simple = Consumer(settings)
+    simple.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    simple.close()
