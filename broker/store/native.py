@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreRefused
-from broker.store import keys
+from broker.store import keys, native_steps
+from broker.store.native_steps import EntriesDone, GroupReadDone, GroupSteps, read_entries
 from broker.store.pipe import Pipe, within
 from broker.store.resp import command
 from broker.store.streams import CONTROL_TIMEOUT
@@ -22,10 +23,10 @@ log = logging.getLogger("moldau.store")
 
 MOST_WORDS = 7_000  # of one record: what a Lua call takes
 TRIM_STEP = 1000
-SURVEY_STEP = 2_000
+SURVEY_STEP = 200  # entries of any size, which a function has in its hands at a time
 
-RawEntries = list[tuple[bytes, list[bytes]]]
-EntriesDone = Callable[[int | StoreFault, RawEntries | StoreFault], None]
+RawEntries = native_steps.RawEntries
+Expected = native_steps.Expected
 
 
 class Bounds(NamedTuple):
@@ -43,12 +44,6 @@ class GroupFacts(NamedTuple):
     oldest_pending: bytes | None
 
 
-class Expected(NamedTuple):
-    first: bytes | None  # the id of the first entry from the wanted one on
-    marks: int
-
-
-GroupReadDone = Callable[[RawEntries | StoreFault, Expected | StoreFault], None]
 AppendDone = Callable[[tuple[bytes, ...] | StoreFault], None]
 BoundsDone = Callable[[Bounds | StoreFault], None]
 
@@ -193,15 +188,12 @@ class NativeStreams:
         words = ("FCALL_RO", "moldau_bounds", 3, stream, keys.marks(base), keys.state(base))
         self._reads.send((command(*words),), finish)
 
-    def read(self, stream: bytes, base: bytes, first: bytes, count: int, done: EntriesDone) -> None:
-        """Entries, and how many marks there are: without all of them `first` may be wrong."""
-        marks: list[Any] = []
-
-        def finish(reply: Any) -> None:
-            done(marks[0], reply if isinstance(reply, StoreFault) else _entries(reply))
-
-        self._reads.send((command("ZCARD", keys.marks(base)),), marks.append)
-        self._reads.send((command("XRANGE", stream, first, "+", "COUNT", count),), finish)
+    def read(
+        self, stream: bytes, base: bytes, first: bytes, count: int, limit: int, done: EntriesDone
+    ) -> None:
+        """Entries up to a count, or until they take `limit` bytes; and how many marks there are:
+        without all of them `first` may be wrong."""
+        read_entries(self._reads, stream, keys.marks(base), first, count, limit, done)
 
     async def entries(self, stream: bytes, first: bytes, count: int) -> RawEntries:
         words = ("XRANGE", stream, first, "+", "COUNT", count)
@@ -258,32 +250,20 @@ class NativeStreams:
         self._reads.send((command(*words),), lambda reply: done(self._noticed(reply)))
 
     def read_group(
-        self,
-        stream: bytes,
-        base: bytes,
-        group: str,
-        member: str,
-        first: bytes,
-        count: int,
-        done: GroupReadDone,
-    ) -> None:
-        """XREADGROUP, and what should have come first if `first` is what is wanted.
+        self, stream: bytes, base: bytes, group: str, member: str,
+        first: bytes, count: int, limit: int, done: GroupReadDone,
+    ) -> None:  # fmt: skip
+        """As `read`, marked as read by a member; and what should have come first."""
 
-        That is asked afterwards: whoever adds entries in between adds them behind those read.
-        """
-        got: list[Any] = []
+        def noticed(read: RawEntries | StoreFault, expected: Expected | StoreFault) -> None:
+            self._noticed(expected)
+            done(read, expected)
 
-        def finish(reply: Any) -> None:
-            self._noticed(reply)
-            read = got[0]
-            if not isinstance(read, StoreFault):
-                read = _entries(read[0][1]) if read else []
-            done(read, reply if isinstance(reply, StoreFault) else Expected(*reply))
+        def give_back(after: bytes, ids: list[bytes]) -> None:
+            self.give_back(stream, group, after, ids)
 
-        words = ("XREADGROUP", "GROUP", group, member, "COUNT", count, "STREAMS", stream, ">")
-        self._reads.send((command(*words),), got.append)
-        check = ("FCALL_RO", "moldau_first_from", 2, stream, keys.marks(base), first)
-        self._reads.send((command(*check),), finish)
+        where = self._reads, stream, keys.marks(base)
+        GroupSteps(*where, group, member, count, limit, give_back, noticed).start(first)
 
     def give_back(self, stream: bytes, group: str, after: bytes, ids: Sequence[bytes]) -> None:
         """Entries that were read and are not delivered after all: as if they had not been."""

@@ -1,12 +1,15 @@
-"""What native topics refuse: Moldau's own keys, and ids that no offset can stand for."""
+"""What native topics refuse: Moldau's own keys, and ids that no offset can stand for. And how
+much a read of them can bring."""
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 import redis as redis_py
 
 from broker.errors import ErrorCode
+from broker.store.native_steps import AT_ONCE
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -90,3 +93,31 @@ def test_an_id_too_large_for_an_offset_is_said_and_hurts_nobody_else(
     answer = client.fetch(other, 0, max_bytes=50 << 20)
     assert len(records_in(answer)) == 5 * 900
     assert "too large for an offset" in moldau.log()
+
+
+def test_entries_that_become_large_are_not_read_by_the_hundred(
+    client: RawClient, store: redis_py.Redis
+) -> None:
+    """Those before them were small, and many of them fit what a client asks for."""
+    topic, size = next(_names), 100_000
+    create_topic(client, topic, {"moldau.storage": "native", "retention.ms": -1})
+    stream = f"moldau:{topic}:0"
+    for ms in range(1, 201):
+        store.xadd(stream, {"value": "small"}, id=f"{ms}-0")
+    assert len(records_in(client.fetch(topic, 0))) > 0
+    assert len(records_in(client.fetch(topic, 0))) == 200
+    for ms in range(201, 701):
+        store.xadd(stream, {"value": b"x" * size}, id=f"{ms}-0")
+
+    before = _bytes_out(store)
+    answer = client.fetch(topic, 0, max_bytes=1 << 20)
+
+    assert _bytes_out(store) - before < (AT_ONCE + 10) * size
+    values = [len(record.value or b"") for record in records_in(answer)]
+    assert values[:201] == [5] * 200 + [size]
+    assert sum(values) < 1 << 20
+
+
+def _bytes_out(store: redis_py.Redis) -> int:
+    facts: Any = store.info("stats")
+    return int(facts["total_net_output_bytes"])

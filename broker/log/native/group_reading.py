@@ -138,6 +138,7 @@ class _Read:
             self._member,
             bytes(self._first),
             count,
+            self._limit,
             self._got,
         )
 

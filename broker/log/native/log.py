@@ -98,7 +98,7 @@ class NativeLog(NativeFollowing):
                 self.deliver(run, found, done)
 
         count = self.count_for(limit)
-        self._host.native.read(self.key, self.base, bytes(run.first), count, got)
+        self._host.native.read(self.key, self.base, bytes(run.first), count, limit, got)
 
     def count_for(self, limit: int) -> int:
         """How many entries to ask for: about as many as fit."""

@@ -13,6 +13,7 @@ import uvloop
 from broker.errors import StoreFault, StoreRefused
 from broker.store import keys
 from broker.store.native import Expected, NativeStreams, RawEntries
+from broker.store.native_steps import AT_ONCE
 from broker.store.pipe import Pipe
 from broker.store.target import Target
 from ops.embedded import server_binary
@@ -63,13 +64,15 @@ class Store:
         self.native.append(STREAM, BASE, words, done.set_result)
         return await done
 
-    async def read_group(self, first: bytes, count: int = 100) -> tuple[list[bytes], Expected]:
+    async def read_group(
+        self, first: bytes, count: int = 100, limit: int = 1 << 20
+    ) -> tuple[list[bytes], Expected]:
         done: asyncio.Future[tuple[Any, Any]] = asyncio.Future()
 
         def finish(entries: RawEntries | StoreFault, expected: Expected | StoreFault) -> None:
             done.set_result((entries, expected))
 
-        self.native.read_group(STREAM, BASE, "g", MEMBER, first, count, finish)
+        self.native.read_group(STREAM, BASE, "g", MEMBER, first, count, limit, finish)
         entries, expected = await done
         assert not isinstance(entries, StoreFault), entries
         return [raw for raw, _ in entries], expected
@@ -490,3 +493,70 @@ async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+def test_many_entries_are_read_in_steps(server: RedisServer, client: Any) -> None:
+    async def work(store: Store) -> None:
+        _add(client, 300, b"small")
+        client.xgroup_create(STREAM, "g", "0")
+        read, expected = await store.read_group(b"1-0", 1_000)
+        assert read == [b"%d-0" % ms for ms in range(1, 301)]
+        assert expected == (b"1-0", 0)
+        read, expected = await store.read_group(b"301-0", 1_000)
+        assert (read, expected) == ([], (None, 0))
+
+    with_store(server, work)
+
+
+@pytest.mark.parametrize("small", [0, AT_ONCE + 36])
+def test_large_entries_end_a_read(server: RedisServer, client: Any, small: int) -> None:
+    async def work(store: Store) -> None:
+        _add(client, small, b"small")
+        _add(client, 300, bytes(10_000), small + 1)
+        client.xgroup_create(STREAM, "g", "0")
+        read, _ = await store.read_group(b"1-0", 1_000, 50_000)
+        assert small < len(read) <= small + AT_ONCE
+
+        def finish(marks: int | StoreFault, entries: RawEntries | StoreFault) -> None:
+            plain.set_result(entries)
+
+        plain: asyncio.Future[Any] = asyncio.Future()
+        store.native.read(STREAM, BASE, b"1-0", 1_000, 50_000, finish)
+        assert [raw for raw, _ in await plain] == read
+
+    with_store(server, work)
+
+
+def test_somebody_else_who_reads_for_the_group_between_two_steps(
+    server: RedisServer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No gap: what was read before is delivered, and the group stands behind it."""
+
+    async def work(store: Store) -> None:
+        _add(client, 3 * AT_ONCE, b"small")
+        client.xgroup_create(STREAM, "g", "0")
+        pipe = store.native._reads
+        send, steps = pipe.send, 0
+
+        def interrupted(parts: Any, done: Any) -> None:
+            nonlocal steps
+            if b"XREADGROUP" in parts[0]:
+                steps += 1
+                if steps == 3:
+                    client.xreadgroup("g", "another", {STREAM: ">"}, count=5)
+            send(parts, done)
+
+        monkeypatch.setattr(pipe, "send", interrupted)
+        read, _ = await store.read_group(b"1-0", 1_000)
+        assert read == [b"%d-0" % ms for ms in range(1, 2 * AT_ONCE + 1)]
+        read, expected = await store.read_group(b"%d-0" % (2 * AT_ONCE + 1), 1_000)
+        assert read[0] == expected.first == b"%d-0" % (2 * AT_ONCE + 1)
+
+    with_store(server, work)
+
+
+def _add(client: Any, count: int, value: bytes, first: int = 1) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for ms in range(first, first + count):
+            pipe.xadd(STREAM, {"value": value}, id=f"{ms}-0")
+        pipe.execute()
