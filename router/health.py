@@ -1,4 +1,5 @@
 """Is a worker or a router still answering? Asked on its own socket, by the cheapest request.
+And is it stopped (SIGSTOP)? That the kernel knows, however busy the machine is.
 
 A new connection each time: one that is kept may be held back while the worker is busy, which is
 not the same as hanging.
@@ -6,6 +7,7 @@ not the same as hanging.
 
 import asyncio
 import struct
+from pathlib import Path
 
 # ApiVersions v0, correlation id 0, no client id: every worker answers it without the store.
 PING = struct.pack(">ihhih", 10, 18, 0, 0, -1)
@@ -30,3 +32,12 @@ async def answers(address: str | tuple[str, int], patience_s: float) -> bool:
     except (OSError, EOFError, TimeoutError):
         return False
     return True
+
+
+def is_stopped(pid: int) -> bool:
+    """By a signal; False where nobody knows. Under a debugger is something else."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False  # gone, or not Linux
+    return stat.rpartition(b")")[2].split()[:1] == [b"T"]  # the name before it may hold anything

@@ -12,7 +12,8 @@ is ready.
 - At the first start a child that ends before it is ready ends `serve` (BootError, exit code 3).
 - Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s; ten
   healthy seconds reset that.
-- A child with a ping address that misses two pings in a row is killed, and so restarted.
+- A child with a ping address that misses two pings in a row is killed, and so restarted. One that
+  is stopped (SIGSTOP) is not waited for that long: busy is not stopped, so 3 s are enough.
 - SIGHUP asks `reload` for the children as they should be now, and replaces, one after another,
   those that are told something else on their standard input.
 """
@@ -29,7 +30,7 @@ from typing import Any
 
 from router.children import Child, ChildError, ChildSpec, State, first_of
 from router.control import remove_socket, serve_control
-from router.health import answers
+from router.health import answers, is_stopped
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -39,6 +40,8 @@ HEALTHY_AFTER_S = 10.0
 PING_INTERVAL_S = 2.0
 PING_PATIENCE_S = 5.0
 PING_MISSES = 2
+LOOK_INTERVAL_S = 0.5
+STOPPED_LOOKS = 6
 # SIGTERM to exit is promised within 10 s. The last stage, the store, gets what is left of it.
 DRAIN_S = 7.0
 STOP_S = 9.0
@@ -113,6 +116,11 @@ class Supervisor:
             tasks = [group.create_task(self._keep(child)) for child in self.children]
             tasks += [
                 group.create_task(self._watch_health(child))
+                for child in self.children
+                if child.spec.ping is not None
+            ]
+            tasks += [
+                group.create_task(self._watch_stopped(child))
                 for child in self.children
                 if child.spec.ping is not None
             ]
@@ -235,6 +243,20 @@ class Supervisor:
                 logger.error("%s hangs: killed, to be started again", child.spec.name)
                 child.kill()
                 misses = 0
+
+    async def _watch_stopped(self, child: Child) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            stopped = child.state is State.RUNNING and child.pid is not None
+            looks = looks + 1 if stopped and is_stopped(child.pid or 0) else 0
+            if looks >= STOPPED_LOOKS:
+                logger.error(
+                    "%s hangs: killed, to be started again (it was stopped by a signal)",
+                    child.spec.name,
+                )
+                child.kill()
+                looks = 0
 
     # --- re-reading the configuration ----------------------------------------------------------
 

@@ -273,6 +273,27 @@ def test_a_child_that_hangs_is_replaced(
     assert "worker 0 hangs: killed, to be started again" in caplog.text
 
 
+def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 1_000)
+    monkeypatch.setattr(supervisor_module, "LOOK_INTERVAL_S", 0.05)
+
+    async def script(supervisor: Supervisor) -> None:
+        worker = supervisor.children[0]
+        # For a moment: that is nobody's business.
+        worker.signal(signal.SIGSTOP)
+        await asyncio.sleep(0.05)
+        worker.signal(signal.SIGCONT)
+        await asyncio.sleep(0.5)
+        assert worker.restarts == 0
+        worker.signal(signal.SIGSTOP)
+        await until(lambda: worker.restarts == 1 and worker.state is State.RUNNING)
+
+    supervise(short_tmp_path, [[child(OBEDIENT, ping="nobody asks")]], script)
+    assert "worker 0 hangs: killed, to be started again (it was stopped" in caplog.text
+
+
 def test_a_child_that_answers_pings_is_left_alone(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
