@@ -23,7 +23,7 @@ from broker.store import keys
 from broker.store.groups import _REMOVE, GONE_BYTES, GONE_SECONDS
 from broker.store.store import Store
 from router.slots import slot_of
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import Link, StoreProxy
 
 NOT_AVAILABLE = 15
