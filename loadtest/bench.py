@@ -40,7 +40,7 @@ from typing import Any
 from rich.progress import Progress
 
 from broker.wire.primitives import MalformedMessage
-from loadtest import growing
+from loadtest import growing, growth_pages
 from loadtest.client import RequestFailed
 from loadtest.compare import NotAResult, compare, readable
 from loadtest.grouping import allow_connections
@@ -64,7 +64,7 @@ examples:
   moldau bench all --json > here.json           everything in small
   moldau bench all --bootstrap 127.0.0.1:29092 --pid 4711 --json > there.json
   moldau bench --compare there.json here.json   the ratios
-  moldau bench growth --quick                   a table, loadtest/growth/growth.png and .svg
+  moldau bench growth --quick                   loadtest/growth/growth.png, .svg and .md
 """
 
 # What `all` does with a broker of its own, and with one of others.
@@ -209,11 +209,11 @@ def _growth(arguments: argparse.Namespace) -> int:
     plan = growing.plan(arguments.quick, arguments.longest_log)
     with _progress(arguments, sum(len(series.values) for series in plan)) as advance:
         rows = growing.measure(plan, arguments, advance)
-    files = growing.plot(rows, arguments.out)
+    files = [*growth_pages.plot(rows, arguments.out), growth_pages.write_table(rows, arguments.out)]
     if arguments.json:
         print(json.dumps({"bench": "growth", "rows": rows}, indent=2))
     else:
-        show(table("moldau bench growth", [_readable(growing.shown(row)) for row in rows]))
+        show(table("moldau bench growth", [_readable(growth_pages.shown(row)) for row in rows]))
         print("\n".join(files))
     return 0
 

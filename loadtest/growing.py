@@ -17,7 +17,6 @@ import argparse
 import secrets
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvloop
@@ -32,7 +31,7 @@ from loadtest.measure import CpuMeter, summary
 from loadtest.native_clients import Limited
 from loadtest.producing import make_batch, produce_frame
 from loadtest.replay import Connect, Replayer, Totals, run_load
-from loadtest.target import Target, TargetError, own
+from loadtest.target import Target, own
 
 DIRECTORY = "loadtest/growth"  # from where the command is given: the root of the tree
 FETCH_VERSION = 12
@@ -242,62 +241,3 @@ def _log_bytes(target: Target, size: int, scale: Scale) -> Costs:
 
 def _loading(connected: list[tuple[Connect, Any]], seconds: float) -> Callable[[], Load]:
     return lambda: run_load(connected, seconds)
-
-
-def plot(rows: Sequence[dict[str, Any]], directory: str) -> list[str]:
-    """One picture with a panel for each quantity, as PNG and SVG; gives the files' names."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise TargetError("plots need matplotlib: install the extra `load`") from None
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "font.size": 8})
-    from matplotlib import pyplot
-
-    names = list(dict.fromkeys(row["what"] for row in rows))
-    columns = 3
-    lines = -(-len(names) // columns)
-    figure, axes = pyplot.subplots(lines, columns, figsize=(11, 3.2 * lines), squeeze=False)
-    for name, panel in zip(names, axes.flat, strict=False):
-        _panel(panel, name, [row for row in rows if row["what"] == name])
-    for panel in list(axes.flat)[len(names) :]:
-        panel.set_visible(False)
-    figure.suptitle("CPU of one request (us, median and range) as things grow")
-    figure.tight_layout()
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    files = [str(Path(directory) / f"growth.{kind}") for kind in ("png", "svg")]
-    for file in files:
-        figure.savefig(file, dpi=90)
-    pyplot.close(figure)
-    return files
-
-
-def _panel(panel: Any, name: str, rows: list[dict[str, Any]]) -> None:
-    for run in dict.fromkeys(row["run"] for row in rows):
-        points = [row for row in rows if row["run"] == run]
-        middle = [row["us"]["median"] for row in points]
-        below = [row["us"]["median"] - row["us"]["min"] for row in points]
-        above = [row["us"]["max"] - row["us"]["median"] for row in points]
-        values = [row["x"] for row in points]
-        panel.errorbar(values, middle, [below, above], marker="o", ms=3, capsize=2, label=run)
-    panel.set_xscale("log")
-    if name == "batch bytes":
-        panel.set_yscale("log")
-    else:
-        panel.set_ylim(0, 1.4 * max(row["us"]["max"] for row in rows))  # with room for the legend
-    panel.minorticks_off()
-    panel.set_title(name)
-    panel.set_ylabel("us of CPU")
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize=7, loc="upper left")
-
-
-def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for a table: bytes by their usual names."""
-    value, unit = row["x"], ""
-    if row["what"].endswith("bytes"):
-        unit = " B"
-        for larger in (" KB", " MB", " GB"):
-            if value >= 1000:
-                value, unit = value // 1000, larger
-    return {**row, "x": f"{value:,}{unit}"}

@@ -200,6 +200,11 @@ def test_growth_makes_a_table_and_plots(tmp_path: Path) -> None:
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     picture = (tmp_path / "growth.svg").read_text()
     assert all(what in picture for what in quantities)
+    lines = (tmp_path / "growth.md").read_text().splitlines()
+    assert len({len(line.split("|")) for line in lines}) == 1
+    for what in quantities:
+        of_it = [line for line in lines if line.startswith(f"| {what}: ")]
+        assert len(of_it) == len({row["run"] for row in report["rows"] if row["what"] == what})
 
 
 def test_nobody_there_is_one_clear_line() -> None:
