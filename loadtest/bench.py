@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,6 +81,20 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: more than 0")
+    return value
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EPILOG
@@ -94,29 +109,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --bootstrap: the broker's process, whose CPU and memory to show, with those "
         "of its children; may be repeated",
     )
-    parser.add_argument("--workers", type=int, default=1, help="of the broker's own (default 1)")
-    parser.add_argument("--size", type=int, action="append", help="batch size; may be repeated")
+    parser.add_argument("--workers", type=_count, default=1, help="of the broker's own (default 1)")
+    parser.add_argument("--size", type=_count, action="append", help="batch size; may be repeated")
     parser.add_argument(
-        "--connections", type=int, default=8, help="of one run; scaling: for each worker"
+        "--connections", type=_count, default=8, help="of one run; scaling: for each worker"
     )
     parser.add_argument(
-        "--count", type=int, action="append", help="connections: how many; may be repeated"
+        "--count", type=_count, action="append", help="connections: how many; may be repeated"
     )
-    parser.add_argument("--in-flight", type=int, default=4, help="requests out per connection")
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=3.0, help="per run")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--in-flight", type=_count, default=4, help="requests out per connection")
+    parser.add_argument("--partitions", type=_count, default=8)
+    parser.add_argument("--seconds", type=_positive, default=3.0, help="per run")
+    parser.add_argument("--repeat", type=_count, default=3)
     parser.add_argument(
-        "--log-bytes", type=int, default=256 << 20, help="fetch: log to write first"
+        "--log-bytes", type=_count, default=256 << 20, help="fetch: log to write first"
     )
-    parser.add_argument("--tail-cache-bytes", type=int, default=128 << 20, help="of the own broker")
-    parser.add_argument("--rate", type=float, default=100.0, help="latency: records per second")
-    parser.add_argument("--members", type=int, action="append", help="groups: of one group")
-    parser.add_argument("--groups", type=int, default=1, help="groups: how many, with --members")
+    parser.add_argument(
+        "--tail-cache-bytes", type=_count, default=128 << 20, help="of the own broker"
+    )
+    parser.add_argument("--rate", type=_positive, default=100.0, help="latency: records per second")
+    parser.add_argument("--members", type=_count, action="append", help="groups: of one group")
+    parser.add_argument("--groups", type=_count, default=1, help="groups: how many, with --members")
     parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
     parser.add_argument("--quick", action="store_true", help="growth: few points, short runs")
     parser.add_argument(
-        "--longest-log", type=int, default=10**9, help="growth: bytes; as much memory is used"
+        "--longest-log", type=_count, default=10**9, help="growth: bytes; as much memory is used"
     )
     parser.add_argument("--out", default=growing.DIRECTORY, help="growth: where the plots go")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")

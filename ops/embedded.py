@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from broker.config import ConfigError, ServeSettings
-from ops.store_files import rewrite_when_worth_it, sync_every_second
+from ops.store_files import remove_leftovers, rewrite_when_worth_it, sync_every_second
 from router.children import ChildSpec
 from router.runtime import UNIX_PATH_MAX, LockedError, take_lock
 
@@ -67,6 +67,7 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.mkdir(mode=0o700, exist_ok=True)
         lock = take_lock(data_dir / "lock")
+        remove_leftovers(files)
     except LockedError as error:
         raise ConfigError(
             f"data directory {data_dir} is in use by process {error.pid}: "

@@ -67,21 +67,31 @@ async def rewrite_when_worth_it(socket: str) -> None:
     copied again and again for nothing, by a fork that costs its writers their latency meanwhile.
     """
     store = redis.asyncio.Redis(unix_socket_path=socket, socket_timeout=5)
+    clock = asyncio.get_running_loop().time
+    tried_at = clock() - AFTER_FAILURE_S
     try:
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
             try:
                 found = {**await store.info("persistence"), **await store.info("memory")}
-                if not is_worth_rewriting(found):
+                failed = found["aof_last_bgrewrite_status"] != "ok"  # a full disk, say
+                if failed and clock() - tried_at < AFTER_FAILURE_S:
                     continue
-                if found["aof_last_bgrewrite_status"] != "ok":
-                    await asyncio.sleep(AFTER_FAILURE_S)  # a full disk, say: its log tells
-                logger.info("the store's append-only file is written anew, to take less space")
-                await store.bgrewriteaof()
+                if is_worth_rewriting(found):
+                    logger.info("the store's append-only file is written anew, to take less space")
+                    tried_at = clock()
+                    await store.bgrewriteaof()
             except redis.RedisError:
                 pass  # it is being started again, or is busy: the next look will tell
     finally:
         await store.aclose()
+
+
+def remove_leftovers(files: Path) -> None:
+    """What a server left that was killed while it wrote its file anew. Only while none runs."""
+    for path in files.rglob("temp-*"):
+        if path.suffix in (".aof", ".rdb") and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def is_worth_rewriting(found: Mapping[str, Any]) -> bool:

@@ -35,6 +35,7 @@ log = logging.getLogger("moldau.server")
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received behind one that holds the connection
+MOST_ON_END = 256  # frames served before others get their turn, in whatever time they came
 WRITE_HIGH_WATER = 1 << 20
 
 
@@ -97,6 +98,7 @@ class Connection(Receiving):
         self._write_paused = False
         self._read_paused = False
         self._held = False
+        self._served_on_end = 0  # frames, since others were let
         self.closing = False
         self.last_active = 0.0
         self.peer = "?"
@@ -145,6 +147,11 @@ class Connection(Receiving):
         self.abort()
 
     def _serve(self, frame: bytearray) -> None:
+        if self._served_on_end == MOST_ON_END:
+            self._backlog.appendleft(frame)
+            self._let_others()
+            return
+        self._served_on_end += 1
         repeat = self.repeats.find(frame)
         if repeat is not None:
             if not self._calls:
@@ -237,6 +244,17 @@ class Connection(Receiving):
             if self._budget.exhausted:
                 self._budget.wait(self)
 
+    def _let_others(self) -> None:
+        """Who sends without pause what is answered at once could keep the loop for seconds."""
+        self._served_on_end = 0
+        self._held = True  # nothing else holds it, or this frame had not been begun
+        self._pause()
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._held = False
+        self.ease(MAX_UNANSWERED - 1)
+
     def hold(self) -> None:
         """Begin nothing more until `go_on`; reading goes on for a while, or nobody would notice
         that the client is gone."""
@@ -253,14 +271,14 @@ class Connection(Receiving):
         else:
             self._serve_backlog()
 
-    def ease(self) -> None:
+    def ease(self, most_calls: int = MAX_UNANSWERED // 2) -> None:
         """Go on reading if there is room again: first with what was received already."""
         if (
             not self._read_paused
             or self._held
             or self._write_paused
             or self._transport is None
-            or len(self._calls) > MAX_UNANSWERED // 2
+            or len(self._calls) > most_calls
             or self._unanswered_bytes > self._budget.per_connection // 2
         ):
             return

@@ -72,4 +72,4 @@ class Repeats:
             if len(self._ends) >= MOST_LENGTHS:
                 return
             self._ends.append(end)
-        self._by_head[head] = repeat
+        self._by_head[head] = self._last = repeat

@@ -207,6 +207,15 @@ def test_growth_makes_a_table_and_plots(tmp_path: Path) -> None:
         assert len(of_it) == len({row["run"] for row in report["rows"] if row["what"] == what})
 
 
+@pytest.mark.parametrize("words", [["--repeat", "0"], ["--seconds", "0"], ["--seconds", "-1"]])
+def test_numbers_that_make_no_sense_are_refused(words: list[str]) -> None:
+    command = [sys.executable, "-m", "ops.cli", "bench", "latency", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert words[0] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_nobody_there_is_one_clear_line() -> None:
     command = [sys.executable, "-m", "ops.cli", "bench", "produce", "--bootstrap", "127.0.0.1:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -118,3 +118,17 @@ def test_a_file_is_written_anew_when_most_of_it_is_of_no_use() -> None:
 )
 def test_otherwise_it_is_left_alone(found: dict[str, Any]) -> None:
     assert not store_files.is_worth_rewriting(found)
+
+
+def test_what_a_killed_rewriting_left_is_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "appendonlydir"
+    directory.mkdir()
+    left = [tmp_path / "temp-rewriteaof-bg-12.aof", tmp_path / "temp-12.rdb"]
+    left.append(directory / "temp-appendonly.aof.2.incr.aof")
+    kept = [directory / "appendonly.aof.1.base.rdb", directory / "appendonly.aof.1.incr.aof"]
+    for path in [*left, *kept]:
+        path.write_bytes(b"x")
+
+    store_files.remove_leftovers(tmp_path)
+
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)

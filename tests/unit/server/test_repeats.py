@@ -8,7 +8,7 @@ from typing import cast
 import uvloop
 
 from broker.server.budget import Budget
-from broker.server.connection import Call, Connection
+from broker.server.connection import MOST_ON_END, Call, Connection
 from broker.wire.frame import RequestHeader, read_request_header
 
 KIND = struct.pack(">hh", 18, 0)
@@ -50,11 +50,32 @@ class Known:
         return True
 
 
+class Answering(Known):
+    """Has another answer."""
+
+    def __init__(self, word: bytes, note: bytes) -> None:
+        super().__init__(word)
+        self._note = note
+
+    def answer(self, frame: bytearray) -> bytes | None:
+        return reply(struct.unpack_from(">i", frame, 4)[0], self._note)
+
+
 class Transport:
     """Keeps what is written."""
 
     def __init__(self) -> None:
         self.written = b""
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
@@ -151,6 +172,35 @@ def test_one_that_goes_on_differently_is_served_as_any_other() -> None:
         assert await served.wrote(
             reply(1, b"at once ping"), reply(2, b""), reply(3, b"at once ping")
         )
+
+    run(test)
+
+
+def test_who_takes_anothers_place_is_found_at_once() -> None:
+    async def test() -> None:
+        served = Served(b"ping")
+        served.receive(request(1, b"ping"))
+        served.connection.repeats.remember(Answering(b"ping", b"anew"))
+        served.receive(request(2, b"ping"))
+        assert served.transport.written == reply(1, b"at once ping") + reply(2, b"anew")
+
+    run(test)
+
+
+def test_nobody_is_served_without_end_in_one_turn() -> None:
+    """Others get their turn however much one sends that can be answered at once."""
+
+    async def test() -> None:
+        served = Served(b"ping")
+        numbers = range(5 * MOST_ON_END // 2)
+        served.receive(*(request(number, b"ping") for number in numbers))
+        answers = [reply(number, b"at once ping") for number in numbers]
+        assert served.transport.written == b"".join(answers[:MOST_ON_END])
+        assert not served.transport.reading
+        for _ in range(6):
+            await asyncio.sleep(0)
+        assert served.transport.written == b"".join(answers)
+        assert served.transport.reading
 
     run(test)
 
