@@ -89,10 +89,15 @@ def commit(group: str, topic: str) -> bytes:
 
 def check_commit(client: Client, group: str, topic: str) -> None:
     """That commits succeed: nobody looks at them afterwards. Raises RequestFailed."""
-    answer = client.call(COMMIT, COMMIT_VERSION, commit_request(group, topic))
-    error = answer.topics[0].partitions[0].error_code
-    if error:
-        raise RequestFailed(f"OffsetCommit: error {error}")
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        answer = client.call(COMMIT, COMMIT_VERSION, commit_request(group, topic))
+        error = answer.topics[0].partitions[0].error_code
+        if not error:
+            return
+        if error not in NOT_YET or time.monotonic() > deadline:
+            raise RequestFailed(f"OffsetCommit: error {error}")
+        time.sleep(0.05)
 
 
 def workers_of(client: Client) -> list[Address]:
