@@ -118,10 +118,6 @@ class Connection(Receiving):
         self.last_active = self._loop.time()
         self._connections.add(self)
 
-    def _begin_all(self, frames: list[bytearray]) -> None:
-        for frame in frames:
-            self._begin(frame)
-
     def _begin(self, frame: bytearray) -> None:
         if not (self._backlog or self._read_paused or self._held or self.closing):
             self._serve(frame)

@@ -38,9 +38,6 @@ class Receiving(asyncio.BufferedProtocol):
         """A frame, without its length."""
 
     @abstractmethod
-    def _begin_all(self, frames: list[bytearray]) -> None: ...
-
-    @abstractmethod
     def _more_came(self) -> None:
         """Of a frame that takes a while."""
 
@@ -101,7 +98,8 @@ class Receiving(asyncio.BufferedProtocol):
         if at < nbytes:
             self._head += _receive_view[at:nbytes]
         # Only now: serving a request may let other connections receive into the shared buffer.
-        self._begin_all(frames)
+        for frame in frames:
+            self._begin(frame)
 
     def _split(self, data: bytes | bytearray, first: bytearray | None) -> None:
         frames = [] if first is None else [first]
@@ -121,7 +119,8 @@ class Receiving(asyncio.BufferedProtocol):
             at = end
         if at < have:
             self._head += data[at:]
-        self._begin_all(frames)
+        for frame in frames:
+            self._begin(frame)
 
     # --- a frame larger than what came at once ---
 
