@@ -16,18 +16,16 @@ import sys
 import msgspec
 import uvloop
 
-from broker.config import WorkerSettings
-from broker.configs import BrokerConfig
+from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.groups import Groups
 from broker.errors import MoldauError, StoreFault
-from broker.group_events import GroupEvents
-from broker.groups import Groups
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.log.compaction import Compaction
 from broker.log.housekeeping import Housekeeping
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
-from broker.logs_format import set_up_logging
+from broker.logging_setup import set_up_logging
 from broker.process import (
     BootFailure,
     collect_seldom,
@@ -39,6 +37,8 @@ from broker.process import (
 )
 from broker.server.budget import Budget
 from broker.server.connection import Connection
+from broker.settings import BrokerConfig
+from broker.settings.serve import WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
 from broker.store.watch import Watcher

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from broker.errors import ErrorCode
+from broker.slots import owner_of
 from broker.wire.apis import APIS, Api
 from broker.wire.frame import request_frame
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -28,7 +29,6 @@ from loadtest.client import Address, Client, RequestFailed
 from loadtest.producing import Load
 from loadtest.replay import Replayer, run_load
 from loadtest.target import Target
-from router.slots import owner_of
 
 COMMIT, FIND_COORDINATOR, HEARTBEAT = APIS[8], APIS[10], APIS[12]
 COMMIT_VERSION, FIND_VERSION, HEARTBEAT_VERSION = 8, 3, 4

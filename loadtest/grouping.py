@@ -20,13 +20,13 @@ import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
+from broker.slots import owner_of
 from broker.wire.frame import LENGTH
 from loadtest.client import RequestFailed
 from loadtest.coordinating import coordinators
 from loadtest.measure import CpuMeter, cpu_seconds, resident_bytes
 from loadtest.members import BenchMember, Link
 from loadtest.target import Target
-from router.slots import owner_of
 
 PATIENCE_S = 120.0
 CONNECTING = 200  # at once

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.config import ConfigError, ServeSettings, load_settings
-from broker.configs import BrokerConfig
-from broker.configs.catalogue import InvalidConfig
-from broker.configs.validate import validate_static
-from broker.logs_format import set_up_logging
-from broker.options import OPTIONS
+from broker.logging_setup import set_up_logging
+from broker.settings import BrokerConfig
+from broker.settings.catalogue import InvalidConfig
+from broker.settings.options import OPTIONS
+from broker.settings.serve import ConfigError, ServeSettings, load_settings
+from broker.settings.validate import validate_static
+from broker.slots import slots_of
 from ops import embedded
 from router.children import EXIT_BOOT_FAILURE, ChildSpec
 from router.ports import check_ports
@@ -35,7 +36,6 @@ from router.runtime import (
     take_lock,
     worker_socket,
 )
-from router.slots import slots_of
 from router.supervisor import BootError, Stages, Supervisor
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from broker.config import ConfigError, load_settings
+from broker.settings.serve import ConfigError, load_settings
 from router.control import NotRunningError, ask_status
 from router.runtime import control_socket, runtime_dir
 

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from broker.configs import TOPIC_KEYS
 from broker.errors import ErrorCode
+from broker.settings import TOPIC_KEYS
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
     CreatableTopic,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.config import Endpoint
 from broker.errors import ErrorCode
+from broker.settings.serve import Endpoint
+from broker.slots import owner_of
+from broker.wire.advertised import api_versions, unsupported_api_versions
 from broker.wire.apis import API_VERSIONS
 from broker.wire.batch import Buffer
 from broker.wire.frame import RequestHeader, read_request_header, response_frame
@@ -15,8 +17,6 @@ from broker.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from broker.wire.schema import Message
-from broker.wire.served import api_versions, unsupported_api_versions
-from router.slots import owner_of
 
 GROUP, TRANSACTION = 0, 1
 FIRST_VERSION_WITH_MANY = 4

@@ -35,11 +35,11 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from broker.placement import leader_of
+from broker.slots import owner_of
 from broker.wire.apis import API_VERSIONS, Api, Routing, lookup
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
 from router import peek
-from router.slots import owner_of
 
 OFFSET_FETCH, DESCRIBE_GROUPS, DELETE_GROUPS = 9, 15, 42
 

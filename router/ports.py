@@ -9,7 +9,7 @@ import os
 import socket
 import time
 
-from broker.config import ConfigError
+from broker.settings.serve import ConfigError
 
 
 class PortTakenError(ConfigError):

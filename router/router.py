@@ -18,8 +18,7 @@ import sys
 import msgspec
 import uvloop
 
-from broker.config import RouterSettings
-from broker.logs_format import set_up_logging
+from broker.logging_setup import set_up_logging
 from broker.process import (
     BootFailure,
     collect_seldom,
@@ -29,6 +28,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
+from broker.settings.serve import RouterSettings
 from router.client import Client
 from router.hub import Hub
 from router.link import Workers

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from broker.handlers.context import Broker
 from broker.server.connection import Call
+from broker.wire.advertised import api_versions
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.wire.served import api_versions
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:

@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.config import Endpoint, WorkerSettings
-from broker.configs import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
+from broker.coordinator.groups import Groups
 from broker.errors import ErrorCode, KafkaError
-from broker.groups import Groups
 from broker.handlers.deadlines import Deadlines
 from broker.log.archived import Archived
 from broker.log.logs import Logs
@@ -18,6 +16,8 @@ from broker.log.native.readership import Readership
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
+from broker.settings import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
+from broker.settings.serve import Endpoint, WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
 

@@ -5,10 +5,10 @@ KIP-226: synonyms. KIP-569: types and documentation from v3.
 
 from __future__ import annotations
 
-from broker.configs import ConfigEntry, describe_broker, describe_topic
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
 from broker.server.connection import Call
+from broker.settings import ConfigEntry, describe_broker, describe_topic
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

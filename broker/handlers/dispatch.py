@@ -41,10 +41,10 @@ from broker.handlers import (
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.server.repeats import Repeat
+from broker.wire.advertised import unsupported_api_versions
 from broker.wire.apis import API_VERSIONS, APIS, Api
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
-from broker.wire.served import unsupported_api_versions
 
 log = logging.getLogger("moldau.server")
 

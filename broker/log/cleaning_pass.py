@@ -15,12 +15,12 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
-from broker.configs import TopicConfig
 from broker.errors import MoldauError
 from broker.log.cleaning import KeyMap, clean_in_steps
 from broker.log.partition import PartitionLog
 from broker.log.reading import LogMoved, end_of
 from broker.log.times import DECODED_LIMIT, Place
+from broker.settings import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry
 from broker.wire.batch import DELETE_HORIZON, Buffer, CorruptBatch, read_header, split_batches

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from broker.configs import TopicConfig
 from broker.errors import MoldauError, StoreFault
 from broker.log.compaction import Compaction
 from broker.log.logs import Logs
@@ -21,6 +20,7 @@ from broker.log.native.upkeep import enforce
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
+from broker.settings import TopicConfig
 
 log = logging.getLogger("moldau.housekeeping")
 

@@ -11,7 +11,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
-from broker.configs import (
+from broker.errors import ErrorCode, KafkaError
+from broker.log.native.ids import parse, too_large
+from broker.settings import (
     BrokerConfig,
     InvalidConfig,
     InvalidConfigRequest,
@@ -19,8 +21,6 @@ from broker.configs import (
     topic_config,
     validate_topic,
 )
-from broker.errors import ErrorCode, KafkaError
-from broker.log.native.ids import parse, too_large
 from broker.store import keys
 from broker.store.native import NativeStreams
 from broker.store.streams import Streams

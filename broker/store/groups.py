@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from broker.errors import StoreDown, StoreFault, StoreRefused
 from broker.store import keys
-from broker.store.former import FormerConnections
 from broker.store.pipe import Pipe, within
 from broker.store.resp import command
+from broker.store.stale_connections import FormerConnections
 from broker.store.streams import CONTROL_TIMEOUT
 
 # Offsets are written often and plainly: nothing comes late because former connections are closed

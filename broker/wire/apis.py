@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker.wire.codegen import codec
+from broker.wire.codegen.compiler import codec
 from broker.wire.messages import (
     alter_configs,
     api_versions,

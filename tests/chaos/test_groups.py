@@ -17,9 +17,9 @@ import pytest
 import redis
 
 from broker.group.record import GroupRecord, decode
+from broker.slots import owner_of
 from broker.store import keys
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from router.slots import owner_of
 from tests.support.compat.grouping import OffsetWatch
 from tests.support.member_crew import PATIENCE_S, QUICK, SESSION_MS, Crew, produce
 from tests.support.raw_calls import create_topic

@@ -13,16 +13,16 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from broker.configs import BrokerConfig
+from broker.coordinator.groups import Groups
 from broker.errors import StoreRefused, StoreUnavailable
 from broker.group.effects import Answer, JoinAnswer, SyncAnswer
 from broker.group.events import Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
-from broker.groups import Groups
+from broker.settings import BrokerConfig
+from broker.slots import slot_of
 from broker.store import keys
 from broker.store.groups import _REMOVE, GONE_BYTES, GONE_SECONDS
 from broker.store.store import Store
-from router.slots import slot_of
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import Link, StoreProxy
 

@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from broker.config import WorkerSettings
+from broker.settings.serve import WorkerSettings
 
 MISBEHAVIOUR = os.environ.get("FAKE_WORKER", "")
 

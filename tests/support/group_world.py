@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from broker.errors import ErrorCode
 from broker.group.config import GroupConfig, Minting
-from broker.group.coordinator import Coordinator, StoredGroup
 from broker.group.effects import (
     ArmTimer,
     CancelTimer,
@@ -24,6 +23,7 @@ from broker.group.events import (
     TimerFired,
 )
 from broker.group.group import Group
+from broker.group.groups import Coordinator, StoredGroup
 from broker.group.offsets import CommittedOffset, OffsetBook, TopicPartition
 from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey

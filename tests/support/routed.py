@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import psutil  # type: ignore[import-untyped]
 
 from broker.placement import leader_of
+from broker.slots import owner_of
 from broker.wire.frame import LENGTH
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from router.slots import owner_of
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.running import Broker, running_broker

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.configs import TopicConfig
 from broker.errors import (
     ErrorCode,
     KafkaError,
@@ -27,6 +26,7 @@ from broker.log.native.fields import TooManyWords, to_words
 from broker.log.native.following import MOST_COUNT, NativeFollowing, NativeHost
 from broker.log.native.ids import Id, Run
 from broker.log.reading import ReadDone
+from broker.settings import TopicConfig
 from broker.store.native import MOST_WORDS, RawEntries
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans

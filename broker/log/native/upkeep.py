@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import time
 
-from broker.configs import TopicConfig
 from broker.errors import ErrorCode, KafkaError
 from broker.log.native.batching import RawEntry, numbered
 from broker.log.native.ids import Id, parse
 from broker.log.native.log import NativeLog
 from broker.log.times import Found
+from broker.settings import TopicConfig
 from broker.store.native import NativeStreams, RawEntries
 
 NO_LIMIT = -1

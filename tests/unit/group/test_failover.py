@@ -4,9 +4,9 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.group.config import GroupConfig, Minting
-from broker.group.coordinator import Coordinator, StoredGroup
 from broker.group.effects import DeleteAnswer, Reply
 from broker.group.events import Delete, Join
+from broker.group.groups import Coordinator, StoredGroup
 from broker.group.offsets import TopicPartition, new_commit
 from broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver

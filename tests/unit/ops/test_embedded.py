@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigError
+from broker.settings.serve import ConfigError
 from ops import embedded
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.config import Endpoint
 from broker.placement import leader_of
+from broker.settings.serve import Endpoint
+from broker.slots import owner_of
 from broker.wire.apis import APIS
 from broker.wire.frame import (
     PEER_ADDRESS,
@@ -39,7 +40,6 @@ from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from router.client import Client
 from router.hub import Hub
 from router.link import Workers
-from router.slots import owner_of
 
 WORKERS = 3
 HEARTBEAT, DESCRIBE, VERSIONS, METADATA, PRODUCE = APIS[12], APIS[15], APIS[18], APIS[3], APIS[0]

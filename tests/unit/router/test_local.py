@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.config import Endpoint
 from broker.errors import ErrorCode
+from broker.settings.serve import Endpoint
+from broker.slots import owner_of
 from broker.wire.apis import API_VERSIONS, APIS
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.schema import Message
 from router.local import MOST_KNOWN, Answers
-from router.slots import owner_of
 
 WORKERS = [Endpoint(index, "broker.example", 9093 + index) for index in range(3)]
 ROUTER = [Endpoint(0, "broker.example", 9092)]

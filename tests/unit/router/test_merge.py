@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import ErrorCode
+from broker.slots import owner_of
 from broker.wire.apis import APIS, Routing
 from broker.wire.frame import LENGTH, read_response, response_frame
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -23,7 +24,6 @@ from router.gather import Gather
 from router.merge import merge
 from router.plan import SPLITS, Part
 from router.refusal import refusal
-from router.slots import owner_of
 from tests.support.wire_messages import CASES, Case, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = APIS[9], APIS[15], APIS[16], APIS[42]

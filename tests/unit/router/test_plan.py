@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.placement import leader_of
+from broker.slots import owner_of
 from broker.wire.apis import APIS, Api, Routing
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
@@ -28,7 +29,6 @@ from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from router import plan as module
 from router.plan import ANY, EVERY, LOCAL, MORE, REFUSED, SPLITS, Context, Kind, Plan, locate, plan
-from router.slots import owner_of
 from tests.support.wire_messages import CASES, Case, Maker
 
 WORKERS = 4

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from broker.config import ConfigError
+from broker.settings.serve import ConfigError
 from router.ports import PortTakenError, check_ports
 from tests.support.running import free_ports
 

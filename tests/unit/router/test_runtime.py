@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigError
+from broker.settings.serve import ConfigError
 from router.runtime import (
     LockedError,
     check_socket_path,

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.wire.batch import Buffer
-from broker.wire.codegen import codec
+from broker.wire.codegen.compiler import codec
 from broker.wire.primitives import MAX_ELEMENTS, MalformedMessage, uvarint
 from broker.wire.schema import (
     NO_UUID,

@@ -16,10 +16,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from broker.configs import BrokerConfig
 from broker.errors import ErrorCode, StoreFault
 from broker.group.config import GroupConfig, Minting
-from broker.group.coordinator import Coordinator, StoredGroup
 from broker.group.effects import (
     Answer,
     ArmTimer,
@@ -31,12 +29,14 @@ from broker.group.effects import (
     StateChanged,
 )
 from broker.group.events import Delete, Event, Persisted, TimerFired
+from broker.group.groups import Coordinator, StoredGroup
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey
+from broker.settings import BrokerConfig
+from broker.slots import slot_of, slots_of
 from broker.store.groups import GroupStore
 from broker.store.groups import StoredGroup as StoredBytes
-from router.slots import slot_of, slots_of
 
 log = logging.getLogger("moldau.group")
 

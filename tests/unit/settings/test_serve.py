@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import (
+from broker.settings.options import OPTIONS, Option
+from broker.settings.serve import (
     ConfigError,
     Endpoint,
     ServeSettings,
     WorkerSettings,
     load_settings,
 )
-from broker.options import OPTIONS, Option
 
 
 @pytest.fixture

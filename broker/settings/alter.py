@@ -6,10 +6,10 @@ Pure and unchecked: the result is for `validate.py` to accept.
 import enum
 from collections.abc import Iterable, Mapping
 
-from broker.configs.broker import BROKER_KEYS
-from broker.configs.catalogue import ConfigKey, ConfigType, InvalidConfig, InvalidConfigRequest
-from broker.configs.resolve import BrokerConfig, topic_value
-from broker.configs.topic import TOPIC_KEYS
+from broker.settings.broker_keys import BROKER_KEYS
+from broker.settings.catalogue import ConfigKey, ConfigType, InvalidConfig, InvalidConfigRequest
+from broker.settings.resolve import BrokerConfig, topic_value
+from broker.settings.topic_keys import TOPIC_KEYS
 
 
 class ConfigOperation(enum.IntEnum):

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.configs import (
+from broker.settings import (
     BROKER_KEYS,
     BrokerConfig,
     InvalidConfig,
     InvalidConfigRequest,
     apply_incremental,
 )
-from broker.configs.alter import ConfigOperation
+from broker.settings.alter import ConfigOperation
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Callable
 
 from broker.wire import primitives
+from broker.wire.codegen.source import FIXED, Source, default_value
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Field, Message, fields_of
-from broker.wire.source import FIXED, Source, default_value
 
 
 def decoder(message: type[Message], version: int, flexible: bool) -> Source:

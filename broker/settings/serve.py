@@ -3,7 +3,7 @@
 An option has one name in four places: `--tail-cache-bytes` on the command line,
 `MOLDAU_TAIL_CACHE_BYTES` in the environment, `tail-cache-bytes` in the TOML file, and the field
 `tail_cache_bytes` here. A flag wins over the environment, the environment over the file, the file
-over the default. The table `OPTIONS` of broker/options.py feeds all of them and `--help`.
+over the default. The table `OPTIONS` of broker/settings/options.py feeds all of them and `--help`.
 
 Only values, their parsing and their checks live here: no sockets, no processes, no Redis.
 """
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from broker.options import ENV_PREFIX, MIB, OPTIONS, WILDCARD_HOSTS, Option
+from broker.settings.options import ENV_PREFIX, MIB, OPTIONS, WILDCARD_HOSTS, Option
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.configs import (
+from broker.settings import (
     BROKER_KEYS,
     TOPIC_KEYS,
     ConfigKey,

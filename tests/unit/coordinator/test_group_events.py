@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker import group_events
+from broker.coordinator import group_events
+from broker.coordinator.group_events import GroupEvents
 from broker.errors import ErrorCode, KafkaError
 from broker.group.effects import MemberChange, MemberChanged, StateChanged
 from broker.group.states import GroupState
-from broker.group_events import GroupEvents
 from broker.wire.records import Record
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.wire import primitives
+from broker.wire.codegen.source import FIXED, Source, default_value
 from broker.wire.schema import Field, Message, fields_of
-from broker.wire.source import FIXED, Source, default_value
 
 
 def encoder(message: type[Message], version: int, flexible: bool) -> Source:

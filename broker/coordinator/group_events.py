@@ -26,10 +26,10 @@ from typing import Any
 
 import msgspec
 
+from broker.coordinator.groups import Groups
 from broker.errors import ErrorCode, KafkaError, MoldauError
 from broker.group.effects import MemberChanged, StateChanged
 from broker.group.states import GroupState
-from broker.groups import Groups
 from broker.log.flight import Append
 from broker.log.logs import Logs
 from broker.log.partition import PartitionLog

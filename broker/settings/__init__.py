@@ -5,16 +5,16 @@
 ours is imported.
 """
 
-from broker.configs.alter import ConfigOperation, apply_incremental
-from broker.configs.broker import BROKER_KEYS
-from broker.configs.catalogue import (
+from broker.settings.alter import ConfigOperation, apply_incremental
+from broker.settings.broker_keys import BROKER_KEYS
+from broker.settings.catalogue import (
     ConfigKey,
     ConfigSource,
     ConfigType,
     InvalidConfig,
     InvalidConfigRequest,
 )
-from broker.configs.resolve import (
+from broker.settings.resolve import (
     BrokerConfig,
     ConfigEntry,
     ConfigSynonym,
@@ -23,9 +23,9 @@ from broker.configs.resolve import (
     describe_topic,
     topic_value,
 )
-from broker.configs.topic import TOPIC_KEYS
-from broker.configs.validate import validate_broker, validate_static, validate_topic
-from broker.configs.view import TopicConfig, topic_config
+from broker.settings.topic_keys import TOPIC_KEYS
+from broker.settings.topic_view import TopicConfig, topic_config
+from broker.settings.validate import validate_broker, validate_static, validate_topic
 
 __all__ = [
     "BROKER_KEYS",

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.configs.broker import BROKER_KEYS
-from broker.configs.catalogue import ConfigKey, ConfigSource, ConfigType
-from broker.configs.topic import TOPIC_KEYS
+from broker.settings.broker_keys import BROKER_KEYS
+from broker.settings.catalogue import ConfigKey, ConfigSource, ConfigType
+from broker.settings.topic_keys import TOPIC_KEYS
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""The shell around the state machine of groups: timers, writes to the store, and events."""

@@ -1,0 +1,1 @@
+"""Writes the source of encoders and decoders from declared fields, and compiles it."""
