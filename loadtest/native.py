@@ -37,7 +37,7 @@ from loadtest.native_clients import GroupFetcher, GroupReader, Limited, LimitedL
 from loadtest.producing import produce_frame, store_address
 from loadtest.replay import Connect, Replayer, Totals, run_load
 from loadtest.target import Target, TargetError
-from ops.client import Connection
+from ops.admin.client import Connection
 
 SIZES = [100, 1024]
 BATCH_RECORDS = 200

@@ -25,8 +25,8 @@ from broker.wire.apis import APIS
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from loadtest.client import Client
 from loadtest.measure import with_descendants
-from router.control import NotRunningError, ask_status
-from router.runtime import control_socket, runtime_dir, worker_socket
+from ops.serve.control import NotRunningError, ask_status
+from ops.serve.runtime import control_socket, runtime_dir, worker_socket
 
 START_PATIENCE_S = 30
 # API key -> the version that the benchmarks any broker can take send: those of Kafka 3.2 and later.

@@ -33,10 +33,10 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command("ops.serve", "start the broker"),
-    "status": Command("ops.status", "show the processes of a running broker"),
-    "topics": Command("ops.topics", "list, describe, create, delete and alter topics"),
-    "groups": Command("ops.groups", "list, describe, delete groups and reset their offsets"),
+    "serve": Command("ops.serve.command", "start the broker"),
+    "status": Command("ops.admin.status", "show the processes of a running broker"),
+    "topics": Command("ops.admin.topics", "list, describe, create, delete and alter topics"),
+    "groups": Command("ops.admin.groups", "list, describe, delete groups and reset their offsets"),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench", "measure a broker against its own baseline"),
 }

@@ -1,4 +1,4 @@
-"""The processes of one host: the supervisor that starts and restarts them, what they agree on.
+"""The router process: where a request goes, the connections to the workers, one answer of several.
 
 Knows the wire, the errors and the settings of the broker, and nothing else of it.
 """

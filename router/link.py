@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from broker.wire.batch import Buffer
 from broker.wire.frame import LENGTH, peer_frame
-from router.health import PING
+from ops.serve.health import PING
 
 if TYPE_CHECKING:
     from router.gather import Gather

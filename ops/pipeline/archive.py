@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ops.client import ClientError, Place
+from ops.admin.client import ClientError, Place
 from ops.pipeline.errors import PipelineError, offsets_trimmed
 from ops.pipeline.fetch import Range
 from ops.pipeline.files import Done, Task, Work, run_task

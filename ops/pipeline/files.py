@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from broker.process import prepare_process
 from broker.wire.batch import CODEC_MASK, Buffer
-from ops.client import Place
+from ops.admin.client import Place
 from ops.pipeline.decode import FIRST_MS, LAST_MS, Columns, Fetched, decode
 from ops.pipeline.fetch import FetchSettings, Range, RangeReader
 from ops.pipeline.lake import BATCHES, RECORDS, SCHEMAS, NewFile, stats_json, sync_directory

@@ -29,7 +29,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from ops.client import Place
+from ops.admin.client import Place
 from ops.pipeline.decode import HEADERS_TYPE
 from ops.pipeline.errors import PipelineError
 

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from broker.wire import codecs
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.admin.topics_describe import topic_configs
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.exclusive import only_one
 from ops.pipeline.faults import explained
@@ -47,7 +48,6 @@ from ops.pipeline.replay_job import (
 )
 from ops.pipeline.replay_task import Order, Sent, send_partition, target_offsets
 from ops.pipeline.sending import BATCH_BYTES
-from ops.topics_describe import topic_configs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ops.client import Place
+from ops.admin.client import Place
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.fetch import FetchSettings, Range, RangeReader
 from ops.pipeline.lake import OWN, Lake, sync_directory

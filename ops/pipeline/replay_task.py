@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from broker.process import prepare_process
 from broker.wire.records import NO_HEADERS, encode_headers
-from ops.client import LATEST, Cluster, Place
+from ops.admin.client import LATEST, Cluster, Place
 from ops.pipeline.fetch import FetchSettings, connect
 from ops.pipeline.in_order import Rows, read_in_order
 from ops.pipeline.partitioning import partition_of

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.client import Place
+from ops.admin.client import Place
 from ops.pipeline.fetch import FetchSettings, connect
 from ops.pipeline.handover import publish
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients

@@ -6,7 +6,7 @@ import os
 import pytest
 import redis
 
-from ops import store_files
+from ops.serve import store_files
 from tests.support.running import Broker
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.wire.records import encode_headers
-from ops.client import Cluster, Place, parse_address
+from ops.admin.client import Cluster, Place, parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.fetch import FetchSettings
 from ops.pipeline.lake import Lake

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-import ops.serve
+import ops.serve.command
 from ops.cli import main
 
 if __name__ == "__main__":
     fake = Path(__file__).with_name("fake_worker.py")
-    ops.serve.WORKER_ARGV = (sys.executable, str(fake))
+    ops.serve.command.WORKER_ARGV = (sys.executable, str(fake))
     sys.exit(main())

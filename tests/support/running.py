@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
-from router.control import NotRunningError, ask_status
-from router.runtime import control_socket
+from ops.serve.control import NotRunningError, ask_status
+from ops.serve.runtime import control_socket
 
 STOP_PATIENCE_S = 20.0
 MOLDAU: tuple[str, ...] = (sys.executable, "-m", "ops.cli")

@@ -16,7 +16,7 @@ from broker.store.native import Expected, NativeStreams, RawEntries
 from broker.store.native_steps import AT_ONCE
 from broker.store.pipe import Pipe
 from broker.store.target import Target
-from ops.embedded import server_binary
+from ops.serve.embedded_store import server_binary
 from tests.support.redis_server import SEARCH_PATH, RedisServer, running_redis
 
 STREAM, BASE = b"moldau:t:0", b"moldau:t:0"

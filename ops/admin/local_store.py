@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import redis
 
 from broker.store import keys
-from router.control import NotRunningError, ask_status
-from router.runtime import control_socket, runtime_dir
+from ops.serve.control import NotRunningError, ask_status
+from ops.serve.runtime import control_socket, runtime_dir
 
 PATIENCE_S = 5.0
 

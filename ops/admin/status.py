@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from broker.settings.serve import ConfigError, load_settings
-from router.control import NotRunningError, ask_status
-from router.runtime import control_socket, runtime_dir
+from ops.serve.control import NotRunningError, ask_status
+from ops.serve.runtime import control_socket, runtime_dir
 
 DESCRIPTION = "Show the processes of a running broker, and its store."
 

@@ -17,8 +17,8 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
-from ops.group_state import committed_offsets, find_group
+from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.admin.group_state import committed_offsets, find_group
 
 INACTIVE = ("Empty", "Dead")
 

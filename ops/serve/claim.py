@@ -16,7 +16,7 @@ import time
 import msgspec
 import redis
 
-from router.supervisor import BootError
+from ops.serve.supervisor import BootError
 
 log = logging.getLogger("moldau.supervisor")
 

@@ -24,10 +24,10 @@ from broker.settings.options import OPTIONS
 from broker.settings.serve import ConfigError, ServeSettings, load_settings
 from broker.settings.validate import validate_static
 from broker.slots import slots_of
-from ops import embedded
-from router.children import EXIT_BOOT_FAILURE, ChildSpec
-from router.ports import check_ports
-from router.runtime import (
+from ops.serve import embedded_store
+from ops.serve.children import EXIT_BOOT_FAILURE, ChildSpec
+from ops.serve.ports import check_ports
+from ops.serve.runtime import (
     LockedError,
     check_socket_path,
     control_socket,
@@ -36,10 +36,10 @@ from router.runtime import (
     take_lock,
     worker_socket,
 )
-from router.supervisor import BootError, Stages, Supervisor
+from ops.serve.supervisor import BootError, Stages, Supervisor
 
 if TYPE_CHECKING:
-    from ops.claim import Claim
+    from ops.serve.claim import Claim
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -144,7 +144,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     background: Sequence[Any] = ()
     claim: Claim | None = None
     if settings.redis is None:
-        store = embedded.prepare(settings, runtime_dir)
+        store = embedded_store.prepare(settings, runtime_dir)
         url, background = store.url, store.background
         stages.append([store.spec])
         facts = {
@@ -204,7 +204,7 @@ def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> 
             slots=tuple(slots_of(index, settings.workers)),
             argv=WORKER_ARGV,
             # Not the current directory: it may hold a package called `broker` of its own.
-            env={**embedded.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
+            env={**embedded_store.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
             stdin_line=msgspec.json.encode(
                 settings.worker(index, redis_url=url, unix_socket=str(path))
             ),
@@ -225,7 +225,7 @@ def router_specs(
             index=index,
             port=settings.port,
             argv=ROUTER_ARGV,
-            env={**embedded.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
+            env={**embedded_store.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
             stdin_line=msgspec.json.encode(
                 settings.router(
                     index,
@@ -276,7 +276,7 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
 def _claim(url: str, port: int) -> Claim:
     """The database for ourselves. Raises BootError."""
     # Imported here, as below.
-    from ops.claim import Claim
+    from ops.serve.claim import Claim
 
     claim = Claim(url, port)
     claim.take()

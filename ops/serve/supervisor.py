@@ -28,9 +28,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from router.children import Child, ChildError, ChildSpec, State, first_of
-from router.control import remove_socket, serve_control
-from router.health import answers, is_stopped
+from ops.serve.children import Child, ChildError, ChildSpec, State, first_of
+from ops.serve.control import remove_socket, serve_control
+from ops.serve.health import answers, is_stopped
 
 logger = logging.getLogger("moldau.supervisor")
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker.errors import KafkaError
 from broker.log.topics import check_name
+from ops.admin.topics_adopt import name_for
 from ops.cli import main
-from ops.topics_adopt import name_for
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings.serve import ConfigError
-from router.runtime import (
+from ops.serve.runtime import (
     LockedError,
     check_socket_path,
     ensure_runtime_dir,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from router import supervisor as supervisor_module
-from router.children import ChildSpec, State
-from router.supervisor import BootError, Stages, Supervisor
+from ops.serve import supervisor as supervisor_module
+from ops.serve.children import ChildSpec, State
+from ops.serve.supervisor import BootError, Stages, Supervisor
 
 OBEDIENT = """
 import signal, sys

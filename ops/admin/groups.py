@@ -8,7 +8,9 @@ from typing import Any
 
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
-from ops.client import ClientError, Cluster, refusal
+from ops.admin.client import ClientError, Cluster, refusal
+from ops.admin.group_state import describe
+from ops.admin.reset_offsets import Goal, Move, execute, make_plan, parse_datetime, parse_topic
 from ops.command_line import (
     add_actions,
     complain,
@@ -18,8 +20,6 @@ from ops.command_line import (
     printable,
     run_action,
 )
-from ops.group_state import describe
-from ops.reset_offsets import Goal, Move, execute, make_plan, parse_datetime, parse_topic
 
 DESCRIPTION = "List, describe and delete consumer groups, and reset their offsets."
 
@@ -194,9 +194,9 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     # redis takes longer to import than all the rest
-    from ops.group_record import Records
-    from ops.local_store import open_store
-    from ops.native_lag import NativeLags
+    from ops.admin.group_record import Records
+    from ops.admin.local_store import open_store
+    from ops.admin.native_lag import NativeLags
 
     described, failed = [], False
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
@@ -337,7 +337,7 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 def _lag_after(cluster: Cluster, move: Move) -> int | None:
     """In records, which the offsets of a native topic do not tell."""
-    from ops.topics_describe import native_facts, topic_configs
+    from ops.admin.topics_describe import native_facts, topic_configs
 
     lag = move.end - move.after
     if lag and native_facts(topic_configs(cluster, move.place.topic)) is not None:

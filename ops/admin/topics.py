@@ -24,7 +24,15 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ops.client import KAFKAS_NAMES, ClientError, Cluster, refusal
+from ops.admin.client import KAFKAS_NAMES, ClientError, Cluster, refusal
+from ops.admin.topics_adopt import add_adopt
+from ops.admin.topics_describe import (
+    TOPIC_RESOURCE,
+    complain_of_missing,
+    id_text,
+    run_describe,
+    topic_configs,
+)
 from ops.command_line import (
     add_actions,
     complain,
@@ -33,14 +41,6 @@ from ops.command_line import (
     print_json,
     print_table,
     run_action,
-)
-from ops.topics_adopt import add_adopt
-from ops.topics_describe import (
-    TOPIC_RESOURCE,
-    complain_of_missing,
-    id_text,
-    run_describe,
-    topic_configs,
 )
 
 DESCRIPTION = "List, describe, create, delete and alter topics; make topics of Redis streams."

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ops import store_files
+from ops.serve import store_files
 
 MIB = 1 << 20
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from broker.settings.serve import ConfigError
-from router.ports import PortTakenError, check_ports
+from ops.serve.ports import PortTakenError, check_ports
 from tests.support.running import free_ports
 
 

@@ -1,0 +1,1 @@
+"""Looking at a running broker and changing it: topics, groups, status."""
