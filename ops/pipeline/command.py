@@ -7,8 +7,8 @@ import importlib.util
 
 from ops.admin.client import ClientError
 from ops.command_line import begin_actions, run_chosen
-from ops.pipeline.archive_command import add_archive_action
-from ops.pipeline.lake_commands import add_lake_actions
+from ops.pipeline.archive.command import add_archive_action
+from ops.pipeline.lake.commands import add_lake_actions
 
 NEEDED = ("pyspark", "deltalake", "pyarrow", "numpy")
 INSTALL = "pip install 'moldau[pipeline]'"

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source import MoldauSource
+from ops.pipeline.source.data_source import MoldauSource
 
 OLDEST_JAVA = 17
 LOGGING = Path(__file__).with_name("log4j2.properties")

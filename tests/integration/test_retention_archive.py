@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ops.admin.client import Place
-from ops.pipeline.fetch import FetchSettings, connect
-from ops.pipeline.handover import publish
+from ops.pipeline.archive.trim_marks import publish
+from ops.pipeline.source.fetch import FetchSettings, connect
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.running import Broker, running_broker, wait_until

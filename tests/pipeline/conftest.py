@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ops.pipeline.lake import Lake
+from ops.pipeline.lake.tables import Lake
 from tests.support.lake_rows import make_lake
 from tests.support.spark import spark_session
 

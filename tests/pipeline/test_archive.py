@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from broker.log.archived import ARCHIVE_GROUP
 from ops.admin.client import ClientError
-from ops.pipeline.archive import Archiver, Settings
+from ops.pipeline.archive.archiver import Archiver, Settings
 from ops.pipeline.errors import DataLoss, PipelineError
-from ops.pipeline.lake import BATCHES, RECORDS, TABLES, Lake, Lock
+from ops.pipeline.lake.tables import BATCHES, RECORDS, TABLES, Lake, Lock
 from tests.support.lakes import check_lake, check_records, rows_of
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker

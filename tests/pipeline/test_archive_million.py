@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ops.pipeline.archive import Archiver, Settings
-from ops.pipeline.lake import RECORDS, Lake
+from ops.pipeline.archive.archiver import Archiver, Settings
+from ops.pipeline.lake.tables import RECORDS, Lake
 from tests.support.archiving import Archiving
 from tests.support.lakes import check_lake
 from tests.support.running import Broker

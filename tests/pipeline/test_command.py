@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ops.pipeline import command, progress, session
-from ops.pipeline.archive import Archiver
+from ops.pipeline.archive.archiver import Archiver
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.progress import Meter
 from tests.support.moldau_cli import Cli

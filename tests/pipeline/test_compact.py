@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from ops.pipeline import compact
-from ops.pipeline.compact import Compactor
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.exclusive import only_one
-from ops.pipeline.lake import BATCHES, OWN, RECORDS, TABLES, Lake, application_of
+from ops.pipeline.lake import compact
+from ops.pipeline.lake.compact import Compactor
+from ops.pipeline.lake.lock import only_one
+from ops.pipeline.lake.tables import BATCHES, OWN, RECORDS, TABLES, Lake, application_of
 from tests.support.lake_rows import add_rows, row_of
 from tests.support.lakes import check_lake, rows_of
 

@@ -18,8 +18,8 @@ from broker.wire.records import (
     read_records,
     recompress,
 )
-from ops.pipeline import decode as module
-from ops.pipeline.decode import Fetched, decode
+from ops.pipeline.source import decode as module
+from ops.pipeline.source.decode import Fetched, decode
 
 EVERYTHING = (0, 1 << 62)
 CODECS = [codecs.NONE, codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]

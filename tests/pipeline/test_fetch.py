@@ -11,9 +11,16 @@ from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
 from broker.wire.messages.fetch import AbortedTransaction, PartitionData
 from broker.wire.records import Record, build_batch
 from ops.admin.client import Place
-from ops.pipeline.decode import decode
 from ops.pipeline.errors import DataLoss, PipelineError
-from ops.pipeline.fetch import READ_COMMITTED, FetchSettings, Range, RangeReader, _batches, connect
+from ops.pipeline.source.decode import decode
+from ops.pipeline.source.fetch import (
+    READ_COMMITTED,
+    FetchSettings,
+    Range,
+    RangeReader,
+    _batches,
+    connect,
+)
 from tests.support.running import Broker
 from tests.support.spark import create_topic, fill, key_of, value_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.pipeline.lake_commands import _moment
+from ops.pipeline.lake.commands import _moment
 from tests.support.lake_rows import add_rows, make_lake, row_of
 from tests.support.running import MOLDAU, clean_environment
 

@@ -7,8 +7,8 @@ import pytest
 
 from ops.admin.client import Place
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import READ_COMMITTED, Range
-from ops.pipeline.offsets import (
+from ops.pipeline.source.fetch import READ_COMMITTED, Range
+from ops.pipeline.source.offsets import (
     EARLIEST,
     LATEST,
     bundles,
@@ -18,7 +18,7 @@ from ops.pipeline.offsets import (
     split,
     to_nested,
 )
-from ops.pipeline.options import Options, Where, read_options
+from ops.pipeline.source.options import Options, Where, read_options
 
 A0, A1, B0 = Place("a", 0), Place("a", 1), Place("b", 0)
 

@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient
 from broker.wire.records import encode_headers
 from ops.admin.client import Cluster, Place, parse_address
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import FetchSettings
-from ops.pipeline.lake import Lake
-from ops.pipeline.partitioning import murmur2, partition_of
-from ops.pipeline.replay import Replay, Wanted
-from ops.pipeline.sending import OutOfStep, Producing, Sender
+from ops.pipeline.lake.tables import Lake
+from ops.pipeline.replay.partitioning import murmur2, partition_of
+from ops.pipeline.replay.producer import OutOfStep, Producing, Sender
+from ops.pipeline.replay.replay import Replay, Wanted
+from ops.pipeline.source.fetch import FetchSettings
 from tests.support.lake_rows import Row, add_rows, row_of
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
 from tests.support.spark import create_topic, produce

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker.log.topics import GROUP_EVENTS
-from ops.pipeline.lake import Lake
-from ops.pipeline.report_data import Gap, Pause, Report, bucket_width_ms, compute
-from ops.pipeline.report_page import render
+from ops.pipeline.lake.tables import Lake
+from ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute
+from ops.pipeline.report.page import render
 from tests.support.lake_rows import Row, add_rows, make_lake
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from ops.pipeline.lake import RECORDS, Lake
+from ops.pipeline.lake.tables import RECORDS, Lake
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
 
 PATIENCE_S = 120.0

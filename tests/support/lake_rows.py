@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from broker.wire.records import Record, build_batch, encode_headers
-from ops.pipeline.files import Writer, file_schema
-from ops.pipeline.lake import BATCHES, RECORDS, Lake, application_of
+from ops.pipeline.archive.task import Writer, file_schema
+from ops.pipeline.lake.tables import BATCHES, RECORDS, Lake, application_of
 from tests.support.spark import headers_of, key_of, timestamp_of, value_of
 
 DAY_MS = 86_400_000

@@ -31,10 +31,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from broker.process import prepare_process
+from ops.pipeline.archive.task import Writer, file_schema
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.exclusive import only_one
-from ops.pipeline.files import Writer, file_schema
-from ops.pipeline.lake import (
+from ops.pipeline.lake.lock import only_one
+from ops.pipeline.lake.tables import (
     BATCHES,
     OWN,
     PARTITIONED_BY,

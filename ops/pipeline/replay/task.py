@@ -11,11 +11,11 @@ import pyarrow as pa
 from broker.process import prepare_process
 from broker.wire.records import NO_HEADERS, encode_headers
 from ops.admin.client import LATEST, Cluster, Place
-from ops.pipeline.fetch import FetchSettings, connect
-from ops.pipeline.in_order import Rows, read_in_order
-from ops.pipeline.partitioning import partition_of
-from ops.pipeline.replay_job import KEEP, Job, find_positions
-from ops.pipeline.sending import Producing, Sender
+from ops.pipeline.lake.ordered_rows import Rows, read_in_order
+from ops.pipeline.replay.job import KEEP, Job, find_positions
+from ops.pipeline.replay.partitioning import partition_of
+from ops.pipeline.replay.producer import Producing, Sender
+from ops.pipeline.source.fetch import FetchSettings, connect
 
 
 def target_offsets(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ops.admin.client import Place, parse_address
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchSettings
-from ops.pipeline.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
+from ops.pipeline.source.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchSettings
+from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
 
 RECORDS, RANGES = "records", "ranges"
 _STRATEGIES = ("assign", "subscribe", "subscribepattern")

@@ -33,10 +33,10 @@ from pyspark.sql.types import StructType
 
 from broker.process import prepare_process
 from ops.admin.client import Place
-from ops.pipeline.decode import HEADERS_TYPE, Columns, decode
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import FetchSettings, Range, RangeReader
-from ops.pipeline.offsets import (
+from ops.pipeline.source.decode import HEADERS_TYPE, Columns, decode
+from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
+from ops.pipeline.source.offsets import (
     LATEST,
     Nested,
     Offsets,
@@ -45,8 +45,8 @@ from ops.pipeline.offsets import (
     split,
     to_nested,
 )
-from ops.pipeline.options import RANGES, Options, read_options
-from ops.pipeline.planning import Planner
+from ops.pipeline.source.options import RANGES, Options, read_options
+from ops.pipeline.source.planning import Planner
 
 FORMAT = "moldau"
 

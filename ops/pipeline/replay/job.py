@@ -19,8 +19,8 @@ import msgspec
 
 from ops.admin.client import Place
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import FetchSettings, Range, RangeReader
-from ops.pipeline.lake import OWN, Lake, sync_directory
+from ops.pipeline.lake.tables import OWN, Lake, sync_directory
+from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
 
 KEEP, HASH = "keep", "hash"
 MODES = (KEEP, HASH)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ops.admin.client import Place
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import Range
+from ops.pipeline.source.fetch import Range
 
 LATEST, EARLIEST = -1, -2
 

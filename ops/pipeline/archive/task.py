@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from broker.process import prepare_process
 from broker.wire.batch import CODEC_MASK, Buffer
 from ops.admin.client import Place
-from ops.pipeline.decode import FIRST_MS, LAST_MS, Columns, Fetched, decode
-from ops.pipeline.fetch import FetchSettings, Range, RangeReader
-from ops.pipeline.lake import BATCHES, RECORDS, SCHEMAS, NewFile, stats_json, sync_directory
-from ops.pipeline.source import timestamps
+from ops.pipeline.lake.tables import BATCHES, RECORDS, SCHEMAS, NewFile, stats_json, sync_directory
+from ops.pipeline.source.data_source import timestamps
+from ops.pipeline.source.decode import FIRST_MS, LAST_MS, Columns, Fetched, decode
+from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
 
 _DAY_MS = 86_400_000
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

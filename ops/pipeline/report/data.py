@@ -10,8 +10,8 @@ import bisect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.log.topics import GROUP_EVENTS
-from ops.pipeline.lake import BATCHES, RECORDS, Lake
-from ops.pipeline.query import table_frame, text_of
+from ops.pipeline.lake.query import table_frame, text_of
+from ops.pipeline.lake.tables import BATCHES, RECORDS, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

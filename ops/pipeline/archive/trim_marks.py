@@ -20,7 +20,7 @@ from broker.wire.messages.offset_commit import (
 from broker.wire.primitives import MalformedMessage
 from ops.admin.client import ClientError, Connection, Place, refusal
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import FetchSettings, connect
+from ops.pipeline.source.fetch import FetchSettings, connect
 
 log = logging.getLogger("moldau.pipeline")
 

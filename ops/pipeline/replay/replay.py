@@ -26,14 +26,13 @@ from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 from ops.admin.topics_describe import topic_configs
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.exclusive import only_one
 from ops.pipeline.faults import explained
-from ops.pipeline.fetch import FetchSettings, connect
-from ops.pipeline.in_order import Rows, files_of, of_partition
-from ops.pipeline.lake import RECORDS, Lake
+from ops.pipeline.lake.lock import only_one
+from ops.pipeline.lake.ordered_rows import Rows, files_of, of_partition
+from ops.pipeline.lake.query import table_frame
+from ops.pipeline.lake.tables import RECORDS, Lake
 from ops.pipeline.progress import Meter
-from ops.pipeline.query import table_frame
-from ops.pipeline.replay_job import (
+from ops.pipeline.replay.job import (
     KEEP,
     Job,
     Positions,
@@ -46,8 +45,9 @@ from ops.pipeline.replay_job import (
     load_job,
     save_job,
 )
-from ops.pipeline.replay_task import Order, Sent, send_partition, target_offsets
-from ops.pipeline.sending import BATCH_BYTES
+from ops.pipeline.replay.producer import BATCH_BYTES
+from ops.pipeline.replay.task import Order, Sent, send_partition, target_offsets
+from ops.pipeline.source.fetch import FetchSettings, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

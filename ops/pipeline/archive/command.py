@@ -6,7 +6,7 @@ import argparse
 import signal
 
 from ops.command_line import Actions, add_bootstrap, bootstrap_of
-from ops.pipeline.lake_options import add_lake_action, add_master
+from ops.pipeline.lake.options import add_lake_action, add_master
 
 ARCHIVE_EXAMPLES = """\
 The lake gets two Delta tables: `batches`, a row per record batch with its bytes as they are, and
@@ -54,12 +54,12 @@ def add_archive_action(actions: Actions) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.archive import Archiver, Settings
-    from ops.pipeline.fetch import connect
-    from ops.pipeline.lake import Lake, Lock
-    from ops.pipeline.options import read_options
+    from ops.pipeline.archive.archiver import Archiver, Settings
+    from ops.pipeline.lake.tables import Lake, Lock
     from ops.pipeline.progress import Meter
     from ops.pipeline.session import check_java, session
+    from ops.pipeline.source.fetch import connect
+    from ops.pipeline.source.options import read_options
 
     settings = Settings(
         bootstrap_of(arguments),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from broker.log.topics import GROUP_EVENTS
 from ops.command_line import size_text
-from ops.pipeline.report_charts import Point, bars_over_time, columns, line_over_time, shares
-from ops.pipeline.report_data import GroupActivity, Partition, Report, Topic
+from ops.pipeline.report.charts import Point, bars_over_time, columns, line_over_time, shares
+from ops.pipeline.report.data import GroupActivity, Partition, Report, Topic
 
 _STYLE = Path(__file__).with_name("report.css")
 _MOST_PARTITIONS = 200

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlparse
 
 from ops.command_line import printable
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake import TABLES, Lake
+from ops.pipeline.lake.tables import TABLES, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

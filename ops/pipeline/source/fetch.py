@@ -38,8 +38,8 @@ from broker.wire.messages.fetch import (
 )
 from broker.wire.primitives import MalformedMessage
 from ops.admin.client import ClientError, Cluster, Node, Place, nodes_of, refusal
-from ops.pipeline.decode import Fetched
 from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
+from ops.pipeline.source.decode import Fetched
 
 log = logging.getLogger("moldau.pipeline")
 

@@ -21,9 +21,9 @@ from ops.pipeline.errors import (
     offsets_trimmed,
     partition_gone,
 )
-from ops.pipeline.fetch import Range, connect
-from ops.pipeline.offsets import EARLIEST, LATEST, Offsets
-from ops.pipeline.options import Options, Where
+from ops.pipeline.source.fetch import Range, connect
+from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets
+from ops.pipeline.source.options import Options, Where
 
 log = logging.getLogger("moldau.pipeline")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ops.admin.client import ClientError, parse_address
 from ops.command_line import Actions, add_bootstrap, bootstrap_of, discard_output
-from ops.pipeline.lake_options import add_lake_action, add_master
+from ops.pipeline.lake.options import add_lake_action, add_master
 
 COMPACT_EXAMPLES = """\
 The new files of each topic and day become files sorted by partition and offset. Readers see the old
@@ -97,8 +97,8 @@ def _add_compact(actions: Actions) -> None:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.compact import Compactor
-    from ops.pipeline.lake import Lake
+    from ops.pipeline.lake.compact import Compactor
+    from ops.pipeline.lake.tables import Lake
     from ops.pipeline.progress import Meter
     from ops.pipeline.session import session
 
@@ -143,8 +143,8 @@ def _sql(arguments: argparse.Namespace) -> int:
     # Timestamps come to Python in the time of the place it runs at.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    from ops.pipeline.lake import Lake
-    from ops.pipeline.query import run_query
+    from ops.pipeline.lake.query import run_query
+    from ops.pipeline.lake.tables import Lake
     from ops.pipeline.session import session
 
     lake = Lake(arguments.lake)
@@ -205,11 +205,11 @@ def _add_replay(actions: Actions) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.fetch import FetchSettings, connect
-    from ops.pipeline.lake import RECORDS, Lake
+    from ops.pipeline.lake.tables import RECORDS, Lake
     from ops.pipeline.progress import Meter
-    from ops.pipeline.replay import Replay, Wanted
+    from ops.pipeline.replay.replay import Replay, Wanted
     from ops.pipeline.session import session
+    from ops.pipeline.source.fetch import FetchSettings, connect
 
     try:
         addresses = tuple(parse_address(one) for one in bootstrap_of(arguments).split(","))
@@ -259,10 +259,10 @@ def _report(arguments: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
     from ops.pipeline.faults import explained
-    from ops.pipeline.lake import Lake
+    from ops.pipeline.lake.tables import Lake
     from ops.pipeline.progress import Meter
-    from ops.pipeline.report_data import compute
-    from ops.pipeline.report_page import render
+    from ops.pipeline.report.data import compute
+    from ops.pipeline.report.page import render
     from ops.pipeline.session import session
 
     lake = Lake(arguments.lake)

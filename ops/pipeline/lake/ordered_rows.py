@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ops.admin.client import Place
+from ops.pipeline.archive.task import file_schema
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.files import file_schema
-from ops.pipeline.lake import RECORDS, Lake
+from ops.pipeline.lake.tables import RECORDS, Lake
 
 WINDOW_BYTES = 32 << 20
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 20_000, 500, 2_000_000

@@ -30,8 +30,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from ops.admin.client import Place
-from ops.pipeline.decode import HEADERS_TYPE
 from ops.pipeline.errors import PipelineError
+from ops.pipeline.source.decode import HEADERS_TYPE
 
 BATCHES, RECORDS = "batches", "records"
 TABLES = (BATCHES, RECORDS)

@@ -19,15 +19,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ops.admin.client import ClientError, Place
+from ops.pipeline.archive.task import Done, Task, Work, run_task
+from ops.pipeline.archive.trim_marks import publish
 from ops.pipeline.errors import PipelineError, offsets_trimmed
-from ops.pipeline.fetch import Range
-from ops.pipeline.files import Done, Task, Work, run_task
-from ops.pipeline.handover import publish
-from ops.pipeline.lake import BATCHES, RECORDS, TABLES, Lake, application_of
-from ops.pipeline.offsets import bundles, split
-from ops.pipeline.options import RANGES, Options, read_options
-from ops.pipeline.planning import Planner
+from ops.pipeline.lake.tables import BATCHES, RECORDS, TABLES, Lake, application_of
 from ops.pipeline.progress import Meter
+from ops.pipeline.source.fetch import Range
+from ops.pipeline.source.offsets import bundles, split
+from ops.pipeline.source.options import RANGES, Options, read_options
+from ops.pipeline.source.planning import Planner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,7 +29,7 @@ from broker.wire.primitives import MalformedMessage
 from broker.wire.records import Record, build_batch
 from ops.admin.client import ClientError, Cluster, Connection, Node, Place, nodes_of, refusal
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.fetch import FetchSettings, connect
+from ops.pipeline.source.fetch import FetchSettings, connect
 
 log = logging.getLogger("moldau.pipeline")
 

@@ -1,0 +1,1 @@
+"""`moldau pipeline archive`: topics into the tables of a lake, exactly once."""

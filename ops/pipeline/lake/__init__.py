@@ -1,0 +1,1 @@
+"""The lake: its Delta tables, and what is done with them: compaction, SQL, rows in order."""

@@ -1,0 +1,1 @@
+"""`moldau pipeline replay`: records of a lake back into a topic."""

@@ -1,0 +1,1 @@
+"""`moldau pipeline report`: figures of a lake as one HTML page."""
