@@ -38,7 +38,7 @@ COMMANDS = {
     "topics": Command("ops.admin.topics", "list, describe, create, delete and alter topics"),
     "groups": Command("ops.admin.groups", "list, describe, delete groups and reset their offsets"),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
-    "bench": Command("loadtest.bench", "measure a broker against its own baseline"),
+    "bench": Command("loadtest.bench.command", "measure a broker against its own baseline"),
 }
 
 

@@ -15,7 +15,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from loadtest.client import Client
+from loadtest.bench.client import Client
 from loadtest.users.member import Member
 from loadtest.users.producer import ProducerSettings, StampedProducer
 from loadtest.users.session import Session, blob_of

@@ -4,8 +4,8 @@ Workers share nothing, so what a request costs must not depend on how many there
 requests pass in a second does, as long as there are cores for them (the client takes one here).
 Each worker gets as many connections as one alone does: what a worker finds to do in one turn of its
 event loop sets the price of a request, and must not depend on how many others there are. The
-requests are those of coordinating.py; each kind goes directly to the workers, and through the
-router.
+requests are those of coordinator_requests.py; each kind goes directly to the workers, and through
+the router.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import argparse
 import secrets
 from collections.abc import Iterator
 
-from loadtest.client import Client
-from loadtest.coordinating import (
+from loadtest.bench.client import Client
+from loadtest.bench.coordinator_requests import (
     check_commit,
     commit,
     find,
@@ -24,9 +24,9 @@ from loadtest.coordinating import (
     load_of,
     workers_of,
 )
-from loadtest.producing import Load
-from loadtest.replay import Totals
-from loadtest.target import Target
+from loadtest.bench.produce import Load
+from loadtest.bench.replay import Totals
+from loadtest.bench.target import Target
 
 WORKERS = [1, 2, 4]
 

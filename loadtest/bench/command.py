@@ -41,14 +41,14 @@ from typing import Any
 from rich.progress import Progress
 
 from broker.wire.primitives import MalformedMessage
-from loadtest import growing, growth_pages
-from loadtest.client import RequestFailed
-from loadtest.compare import NotAResult, compare, readable
-from loadtest.grouping import allow_connections
-from loadtest.measure import Figure, show, size_name, table
-from loadtest.runs import BENCHES, RUNS, options_of, rounds_of, scaling
-from loadtest.runs import run as run_bench
-from loadtest.target import Target, TargetError, await_ready, own, running
+from loadtest.bench import growth, growth_pages
+from loadtest.bench.client import RequestFailed
+from loadtest.bench.compare import NotAResult, compare, readable
+from loadtest.bench.groups import allow_connections
+from loadtest.bench.measure import Figure, show, size_name, table
+from loadtest.bench.runs import BENCHES, RUNS, options_of, rounds_of, scaling
+from loadtest.bench.runs import run as run_bench
+from loadtest.bench.target import Target, TargetError, await_ready, own, running
 
 EPILOG = """\
 examples:
@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--longest-log", type=_count, default=10**9, help="growth: bytes; as much memory is used"
     )
-    parser.add_argument("--out", default=growing.DIRECTORY, help="growth: where the plots go")
+    parser.add_argument("--out", default=growth.DIRECTORY, help="growth: where the plots go")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
 
 
@@ -223,9 +223,9 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _growth(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap:
         raise TargetError("growth starts a broker of its own, not with --bootstrap")
-    plan = growing.plan(arguments.quick, arguments.longest_log)
+    plan = growth.plan(arguments.quick, arguments.longest_log)
     with _progress(arguments, sum(len(series.values) for series in plan)) as advance:
-        rows = growing.measure(plan, arguments, advance)
+        rows = growth.measure(plan, arguments, advance)
     files = [*growth_pages.plot(rows, arguments.out), growth_pages.write_table(rows, arguments.out)]
     if arguments.json:
         print(json.dumps({"bench": "growth", "rows": rows}, indent=2))

@@ -24,14 +24,14 @@ import uvloop
 from broker.wire.batch import read_header
 from broker.wire.frame import request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from loadtest import connections
-from loadtest.client import FETCH, Client, RequestFailed
-from loadtest.grouping import GroupsRun, allow_connections
-from loadtest.measure import CpuMeter, summary
-from loadtest.native_clients import Limited
-from loadtest.producing import make_batch, produce_frame
-from loadtest.replay import Connect, Replayer, Totals, run_load
-from loadtest.target import Target, own
+from loadtest.bench import connections
+from loadtest.bench.client import FETCH, Client, RequestFailed
+from loadtest.bench.groups import GroupsRun, allow_connections
+from loadtest.bench.measure import CpuMeter, summary
+from loadtest.bench.native_clients import Limited
+from loadtest.bench.produce import make_batch, produce_frame
+from loadtest.bench.replay import Connect, Replayer, Totals, run_load
+from loadtest.bench.target import Target, own
 
 DIRECTORY = "loadtest/growth"  # from where the command is given: the root of the tree
 FETCH_VERSION = 12

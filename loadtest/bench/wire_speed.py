@@ -1,4 +1,4 @@
-"""How fast the wire protocol is: `python -m loadtest.wire_speed [--json]`.
+"""How fast the wire protocol is: `python -m loadtest.bench.wire_speed [--json]`.
 
 Times the generated codecs alone, without sockets or a store: what one request costs a worker
 before anything is done about it. Each row is the fastest of many repeats, because on a shared
@@ -200,7 +200,9 @@ def measure(subject: Subject, repeats: int) -> Measured:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.wire_speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.bench.wire_speed", description=__doc__
+    )
     parser.add_argument("--json", action="store_true", help="one JSON array instead of a table")
     parser.add_argument("--repeats", type=int, default=50, help="rounds per row; the best counts")
     options: Any = parser.parse_args(arguments)
