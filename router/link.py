@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from broker.wire.advertised import PING
 from broker.wire.batch import Buffer
 from broker.wire.frame import LENGTH, peer_frame
-from ops.serve.health import PING
 
 if TYPE_CHECKING:
     from router.gather import Gather

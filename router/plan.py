@@ -34,8 +34,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from broker.placement import leader_of
-from broker.slots import owner_of
+from broker.placement import leader_of, owner_of
 from broker.wire.apis import API_VERSIONS, Api, Routing, lookup
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags

@@ -33,8 +33,8 @@ from broker.group.groups import Coordinator, StoredGroup
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey
+from broker.placement import slot_of, slots_of
 from broker.settings import BrokerConfig
-from broker.slots import slot_of, slots_of
 from broker.store.groups import GroupStore
 from broker.store.groups import StoredGroup as StoredBytes
 

@@ -1,22 +1,22 @@
 """FindCoordinator (key 10): who coordinates a group. KIP-699: several keys from v4 on.
 
 Transactional ids have owners by the same rule, though transactions are not served yet: their
-clients then hear a clear refusal from InitProducerId instead of looking for ever.
+clients get a clear error from InitProducerId instead of searching for a coordinator for ever.
 
-A worker knows nothing of the others' lives and names the owner, whether it is there or not; the
-router, which does know, answers COORDINATOR_NOT_AVAILABLE [15] while the owner is away.
+A worker does not know which other workers are running and always names the owner. The router does
+know, and answers COORDINATOR_NOT_AVAILABLE while the owner is down.
 """
 
 from __future__ import annotations
 
 from broker.handlers.context import Broker
+from broker.placement import find_coordinator
 from broker.server.connection import Call
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from router.local import find_coordinator
 
 
 async def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
-    everybody = [True] * broker.settings.workers
-    return find_coordinator(request, call.header.api_version, broker.brokers, everybody)
+    assumed_up = [True] * broker.settings.workers
+    return find_coordinator(request, call.header.api_version, broker.brokers, assumed_up)

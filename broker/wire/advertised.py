@@ -5,9 +5,10 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.wire.apis import API_VERSIONS, APIS
 from broker.wire.batch import Buffer
-from broker.wire.frame import response_frame
+from broker.wire.frame import request_frame, response_frame
 from broker.wire.messages.api_versions import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
@@ -16,6 +17,9 @@ from broker.wire.messages.api_versions import (
 # 4.0-IV3: user interfaces read the broker's version from it.
 METADATA_VERSION = "metadata.version"
 METADATA_LEVEL = 25
+
+# The cheapest request: ApiVersions v0. Every process answers it without the store.
+PING = request_frame(APIS[API_VERSIONS], 0, 0, None, ApiVersionsRequest())
 
 
 def api_versions() -> ApiVersionsResponse:

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.slots import owner_of
+from broker.placement import owner_of
 from broker.wire.apis import APIS, Api
 from broker.wire.frame import request_frame
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -20,7 +20,7 @@ import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from broker.slots import owner_of
+from broker.placement import owner_of
 from broker.wire.frame import LENGTH
 from loadtest.bench.client import RequestFailed
 from loadtest.bench.coordinator_requests import coordinators

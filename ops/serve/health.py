@@ -6,11 +6,9 @@ not the same as hanging.
 """
 
 import asyncio
-import struct
 from pathlib import Path
 
-# ApiVersions v0, correlation id 0, no client id: every worker answers it without the store.
-PING = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+from broker.wire.advertised import PING
 
 
 async def answers(address: str | tuple[str, int], patience_s: float) -> bool:

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from broker.group.record import GroupRecord, decode
-from broker.slots import owner_of
+from broker.placement import owner_of
 from broker.store import keys
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from tests.support.compat.grouping import OffsetWatch

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from broker.slots import owner_of
+from broker.placement import owner_of
 from ops.admin.client import ClientError, Cluster
 from ops.admin.group_state import find_group
 from tests.support.moldau_cli import Cli

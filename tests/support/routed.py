@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import psutil  # type: ignore[import-untyped]
 
-from broker.placement import leader_of
-from broker.slots import owner_of
+from broker.placement import leader_of, owner_of
 from broker.wire.frame import LENGTH
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.raw_calls import create_topic

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.placement import leader_of
+from broker.placement import leader_of, owner_of
 from broker.settings.serve import Endpoint
-from broker.slots import owner_of
 from broker.wire.apis import APIS
 from broker.wire.frame import (
     PEER_ADDRESS,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
+from broker.placement import owner_of
 from broker.settings.serve import Endpoint
-from broker.slots import owner_of
 from broker.wire.apis import API_VERSIONS, APIS
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest

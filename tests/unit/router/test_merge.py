@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import ErrorCode
-from broker.slots import owner_of
+from broker.placement import owner_of
 from broker.wire.apis import APIS, Routing
 from broker.wire.frame import LENGTH, read_response, response_frame
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.placement import leader_of
-from broker.slots import owner_of
+from broker.placement import leader_of, owner_of
 from broker.wire.apis import APIS, Api, Routing
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
