@@ -20,7 +20,7 @@ from locust.runners import MasterRunner, WorkerRunner
 from broker.wire.codecs import CODEC_NAMES
 from loadtest.users.session import Fault, Session
 from loadtest.users.shapes import SHAPES
-from ops.admin.client import parse_address
+from ops.client import parse_address
 
 DEFAULT_HOST = "127.0.0.1:9092"
 MOST_TOLD = 20  # violations of one process; a broken log would tell of every record

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.admin.client import ClientError, Cluster, parse_address
+from ops.client import ClientError, Cluster, parse_address
 
 BOOTSTRAP_ENV = "MOLDAU_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"

@@ -1,4 +1,4 @@
-"""What benchmarks set up and check with, on top of the operator's client (ops/admin/client.py)."""
+"""What benchmarks set up and check with, on top of the operator's client (ops/client)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ops.admin.client import TIMEOUT_S, Connection
+from ops.client import TIMEOUT_S, Connection
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = APIS[0], APIS[1], APIS[2], APIS[3]
 CREATE_TOPICS, DELETE_TOPICS = APIS[19], APIS[20]

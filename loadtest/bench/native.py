@@ -37,7 +37,7 @@ from loadtest.bench.native_clients import GroupFetcher, GroupReader, Limited, Li
 from loadtest.bench.produce import produce_frame, store_address
 from loadtest.bench.replay import Connect, Replayer, Totals, run_load
 from loadtest.bench.target import Target, TargetError
-from ops.admin.client import Connection
+from ops.client import Connection
 
 SIZES = [100, 1024]
 BATCH_RECORDS = 200

@@ -9,7 +9,7 @@ from broker.group.subscription import CONSUMER
 from broker.wire.consumer_protocol import assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from ops.admin.client import LATEST, Cluster, Place, refusal
+from ops.client import LATEST, Cluster, Place, refusal
 
 if TYPE_CHECKING:
     from ops.admin.group_record import Records

@@ -8,9 +8,9 @@ from typing import Any
 
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
-from ops.admin.client import ClientError, Cluster, refusal
 from ops.admin.group_state import describe
 from ops.admin.reset_offsets import Goal, Move, execute, make_plan, parse_datetime, parse_topic
+from ops.client import ClientError, Cluster, refusal
 from ops.command_line import (
     add_actions,
     complain,

@@ -13,8 +13,8 @@ from broker.log.native.ids import Numbering, Run, parse, parse_mark
 from broker.log.topics import native_key
 from broker.store import keys
 from broker.store.topics import TopicRecord
-from ops.admin.client import Cluster, Place
 from ops.admin.topics_describe import native_facts, topic_configs
+from ops.client import Cluster, Place
 
 STEP = 100  # entries at a time: they may be large, and the store holds so many of them twice
 MOST_COUNTED = 10_000

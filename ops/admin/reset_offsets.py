@@ -17,8 +17,8 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 from ops.admin.group_state import committed_offsets, find_group
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 
 INACTIVE = ("Empty", "Dead")
 

@@ -24,7 +24,6 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ops.admin.client import KAFKAS_NAMES, ClientError, Cluster, refusal
 from ops.admin.topics_adopt import add_adopt
 from ops.admin.topics_describe import (
     TOPIC_RESOURCE,
@@ -33,6 +32,7 @@ from ops.admin.topics_describe import (
     run_describe,
     topic_configs,
 )
+from ops.client import KAFKAS_NAMES, ClientError, Cluster, refusal
 from ops.command_line import (
     add_actions,
     complain,

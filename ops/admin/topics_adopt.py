@@ -19,7 +19,7 @@ from broker.wire.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 from ops.command_line import Action, positive, print_facts, print_json
 
 TIMEOUT_MS = 60_000  # a long stream is read once from end to end

@@ -13,8 +13,8 @@ from broker.settings.catalogue import ConfigSource
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.metadata import MetadataResponseTopic
-from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, nodes_of, refusal
 from ops.admin.local_store import open_store
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, nodes_of, refusal
 from ops.command_line import complain, print_facts, print_json, print_table, size_text
 
 TOPIC_RESOURCE = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 
-from ops.admin.client import ClientError
+from ops.client import ClientError
 from ops.command_line import begin_actions, run_chosen
 from ops.pipeline.archive.command import add_archive_action
 from ops.pipeline.lake.commands import add_lake_actions

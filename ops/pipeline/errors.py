@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.admin.client import ClientError, Place
+from ops.client import ClientError, Place
 
 
 class PipelineError(ClientError):

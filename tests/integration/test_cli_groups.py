@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from broker.placement import owner_of
-from ops.admin.client import ClientError, Cluster
 from ops.admin.group_state import find_group
+from ops.client import ClientError, Cluster
 from tests.support.moldau_cli import Cli
 from tests.support.raw_group import RawMember, coordinator_port
 from tests.support.running import Broker, wait_until

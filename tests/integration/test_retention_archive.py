@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.archive.trim_marks import publish
 from ops.pipeline.source.fetch import FetchSettings, connect
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.log.archived import ARCHIVE_GROUP
-from ops.admin.client import ClientError
+from ops.client import ClientError
 from ops.pipeline.archive.archiver import Archiver, Settings
 from ops.pipeline.errors import DataLoss, PipelineError
 from ops.pipeline.lake.tables import BATCHES, RECORDS, TABLES, Lake, Lock

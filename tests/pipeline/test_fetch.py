@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
 from broker.wire.messages.fetch import AbortedTransaction, PartitionData
 from broker.wire.records import Record, build_batch
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.errors import DataLoss, PipelineError
 from ops.pipeline.source.decode import decode
 from ops.pipeline.source.fetch import (

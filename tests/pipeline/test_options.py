@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import READ_COMMITTED, Range
 from ops.pipeline.source.offsets import (

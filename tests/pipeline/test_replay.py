@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.wire.records import encode_headers
-from ops.admin.client import Cluster, Place, parse_address
+from ops.client import Cluster, Place, parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.replay.partitioning import murmur2, partition_of

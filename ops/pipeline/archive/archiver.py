@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ops.admin.client import ClientError, Place
+from ops.client import ClientError, Place
 from ops.pipeline.archive.task import Done, Task, Work, run_task
 from ops.pipeline.archive.trim_marks import publish
 from ops.pipeline.errors import PipelineError, offsets_trimmed

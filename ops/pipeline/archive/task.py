@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from broker.process import prepare_process
 from broker.wire.batch import CODEC_MASK, Buffer
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.lake.tables import BATCHES, RECORDS, SCHEMAS, NewFile, stats_json, sync_directory
 from ops.pipeline.source.data_source import timestamps
 from ops.pipeline.source.decode import FIRST_MS, LAST_MS, Columns, Fetched, decode

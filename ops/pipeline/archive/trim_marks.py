@@ -18,7 +18,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.primitives import MalformedMessage
-from ops.admin.client import ClientError, Connection, Place, refusal
+from ops.client import ClientError, Connection, Place, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 

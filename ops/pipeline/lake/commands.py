@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from ops.admin.client import ClientError, parse_address
+from ops.client import ClientError, parse_address
 from ops.command_line import Actions, add_bootstrap, bootstrap_of, discard_output
 from ops.pipeline.lake.options import add_lake_action, add_master
 

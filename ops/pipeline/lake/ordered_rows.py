@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.archive.task import file_schema
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import RECORDS, Lake

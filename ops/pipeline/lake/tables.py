@@ -29,7 +29,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.decode import HEADERS_TYPE
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import OWN, Lake, sync_directory
 from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader

@@ -27,7 +27,7 @@ from broker.wire.messages.produce import (
 )
 from broker.wire.primitives import MalformedMessage
 from broker.wire.records import Record, build_batch
-from ops.admin.client import ClientError, Cluster, Connection, Node, Place, nodes_of, refusal
+from ops.client import ClientError, Cluster, Connection, Node, Place, nodes_of, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from broker.wire import codecs
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from ops.admin.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 from ops.admin.topics_describe import topic_configs
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.faults import explained
 from ops.pipeline.lake.lock import only_one

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from broker.process import prepare_process
 from broker.wire.records import NO_HEADERS, encode_headers
-from ops.admin.client import LATEST, Cluster, Place
+from ops.client import LATEST, Cluster, Place
 from ops.pipeline.lake.ordered_rows import Rows, read_in_order
 from ops.pipeline.replay.job import KEEP, Job, find_positions
 from ops.pipeline.replay.partitioning import partition_of

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from broker.process import prepare_process
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.decode import HEADERS_TYPE, Columns, decode
 from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader

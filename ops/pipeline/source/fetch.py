@@ -37,7 +37,7 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 from broker.wire.primitives import MalformedMessage
-from ops.admin.client import ClientError, Cluster, Node, Place, nodes_of, refusal
+from ops.client import ClientError, Cluster, Node, Place, nodes_of, refusal
 from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
 from ops.pipeline.source.decode import Fetched
 

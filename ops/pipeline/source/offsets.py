@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ops.admin.client import Place
+from ops.client import Place
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import Range
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ops.admin.client import Place, parse_address
+from ops.client import Place, parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchSettings
 from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions

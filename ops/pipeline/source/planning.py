@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ops.admin.client import ClientError, Cluster, Place
+from ops.client import ClientError, Cluster, Place
 from ops.pipeline.errors import (
     DataLoss,
     PipelineError,

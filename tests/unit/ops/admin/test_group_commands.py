@@ -7,10 +7,10 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.admin.client import Place
 from ops.admin.group_state import assigned_places
 from ops.admin.reset_offsets import parse_datetime, parse_topic
 from ops.cli import main
+from ops.client import Place
 from ops.command_line import print_table, printable, size_text
 
 

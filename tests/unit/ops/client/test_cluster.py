@@ -21,7 +21,7 @@ from broker.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.wire.schema import Message
-from ops.admin.client import LATEST, ClientError, Cluster, Node, Place, parse_address, refusal
+from ops.client import LATEST, ClientError, Cluster, Node, Place, parse_address, refusal
 
 PLACE = Place("t", 0)
 
