@@ -9,7 +9,7 @@ from broker.group.subscription import CONSUMER
 from broker.wire.consumer_protocol import assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from ops.client import LATEST, Cluster, Place, refusal
+from ops.client import LATEST, Cluster, TopicPartition, refusal
 
 if TYPE_CHECKING:
     from ops.admin.group_record import Records
@@ -34,7 +34,7 @@ def find_group(cluster: Cluster, group_id: str) -> DescribedGroup | None:
     return group
 
 
-def committed_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]:
+def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
     """Everything the group has committed."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=None)])
     answer = cluster.call_coordinator(
@@ -45,7 +45,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[Place, Committed]
     found = {}
     for topic in answer.topics:
         for one in topic.partitions:
-            place = Place(topic.name, one.partition_index)
+            place = TopicPartition(topic.name, one.partition_index)
             if one.error_code:
                 raise refusal(f"group {group_id}, partition {place}", one.error_code)
             if one.committed_offset >= 0:
@@ -62,7 +62,7 @@ def describe(
         raise refusal(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
     committed = committed_offsets(cluster, group_id)
     members = []
-    owners: dict[Place, dict[str, Any]] = {}
+    owners: dict[TopicPartition, dict[str, Any]] = {}
     for told in sorted(group.members, key=lambda one: (one.client_id, one.member_id)):
         assigned = None
         if group.protocol_type == CONSUMER:
@@ -101,10 +101,10 @@ def describe(
 
 
 def _partition(
-    place: Place,
-    committed: dict[Place, Committed],
-    ends: dict[Place, int],
-    owners: dict[Place, dict[str, Any]],
+    place: TopicPartition,
+    committed: dict[TopicPartition, Committed],
+    ends: dict[TopicPartition, int],
+    owners: dict[TopicPartition, dict[str, Any]],
 ) -> dict[str, Any]:
     mine = committed.get(place)
     end = ends.get(place)
@@ -122,14 +122,14 @@ def _partition(
     }
 
 
-def _by_topic(places: list[Place]) -> dict[str, list[int]]:
+def _by_topic(places: list[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for place in sorted(places):
         topics.setdefault(place.topic, []).append(place.partition)
     return topics
 
 
-def assigned_places(assignment: bytes) -> list[Place] | None:
+def assigned_places(assignment: bytes) -> list[TopicPartition] | None:
     """The partitions of a ConsumerProtocolAssignment; None: it is something else."""
     found = assigned_partitions(assignment)
-    return None if found is None else [Place(*one) for one in found]
+    return None if found is None else [TopicPartition(*one) for one in found]

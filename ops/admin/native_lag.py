@@ -14,7 +14,7 @@ from broker.log.topics import native_key
 from broker.store import keys
 from broker.store.topics import TopicRecord
 from ops.admin.topics_describe import native_facts, topic_configs
-from ops.client import Cluster, Place
+from ops.client import Cluster, TopicPartition
 
 STEP = 100  # entries at a time: they may be large, and the store holds so many of them twice
 MOST_COUNTED = 10_000
@@ -33,7 +33,7 @@ class NativeLags:
             self._facts[topic] = native_facts(topic_configs(self._cluster, topic))
         return self._facts[topic] is not None
 
-    def lag(self, group_id: str, place: Place, committed: int) -> int | None:
+    def lag(self, group_id: str, place: TopicPartition, committed: int) -> int | None:
         """Records at `committed` and above; None: nobody knows, or too many to count."""
         if self._store is None:
             return None
@@ -42,7 +42,9 @@ class NativeLags:
         except (redis.RedisError, msgspec.DecodeError):
             return None  # the stream is gone, say: the rest is worth showing
 
-    def _count(self, store: redis.Redis, group_id: str, place: Place, committed: int) -> int | None:
+    def _count(
+        self, store: redis.Redis, group_id: str, place: TopicPartition, committed: int
+    ) -> int | None:
         stored: Any = store.hget(keys.TOPICS.decode(), place.topic)
         facts = self._facts[place.topic]
         if stored is None or facts is None:

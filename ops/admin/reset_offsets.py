@@ -18,7 +18,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from ops.admin.group_state import committed_offsets, find_group
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 
 INACTIVE = ("Empty", "Dead")
 
@@ -31,7 +31,7 @@ class Goal(NamedTuple):
 
 
 class Move(NamedTuple):
-    place: Place
+    place: TopicPartition
     before: int | None
     after: int
     start: int
@@ -107,10 +107,10 @@ def make_plan(
 
 def _named_places(
     cluster: Cluster, topics: Iterable[tuple[str, frozenset[int] | None]]
-) -> set[Place]:
+) -> set[TopicPartition]:
     wanted = list(topics)
     found = cluster.topics({name for name, _ in wanted})
-    places: set[Place] = set()
+    places: set[TopicPartition] = set()
     for name, partitions in wanted:
         if name not in found:
             raise refusal(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -120,12 +120,12 @@ def _named_places(
                 f"topic {name}: it has no partition {missing}, only 0 to {max(known)}; "
                 f"`moldau topics describe {name}` shows them"
             )
-        places |= {Place(name, index) for index in (partitions or known)}
+        places |= {TopicPartition(name, index) for index in (partitions or known)}
     return places
 
 
 def _wanted(
-    place: Place, goal: Goal, start: int, end: int, before: int | None, by_time: int
+    place: TopicPartition, goal: Goal, start: int, end: int, before: int | None, by_time: int
 ) -> int:
     match goal.kind:
         case "earliest":
@@ -159,7 +159,7 @@ def execute(cluster: Cluster, group_id: str, plan: Collection[Move]) -> None:
     for topic in answer.topics:
         for one in topic.partitions:
             if one.error_code:
-                place = Place(topic.name, one.partition_index)
+                place = TopicPartition(topic.name, one.partition_index)
                 raise refusal(f"group {group_id}, partition {place}", one.error_code)
     stored = committed_offsets(cluster, group_id)
     for move in plan:

@@ -19,7 +19,7 @@ from broker.wire.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 from ops.command_line import Action, positive, print_facts, print_json
 
 TIMEOUT_MS = 60_000  # a long stream is read once from end to end
@@ -162,7 +162,7 @@ def _refuse(wanted: Wanted, answer: CreatableTopicResult) -> None:
 def _told(
     cluster: Cluster, wanted: Wanted, made: CreatableTopicResult, created: bool
 ) -> dict[str, Any]:
-    places = [Place(wanted.topic, number) for number in range(wanted.partitions)]
+    places = [TopicPartition(wanted.topic, number) for number in range(wanted.partitions)]
     starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
     if not starts.keys() == ends.keys() == set(places):

@@ -14,7 +14,7 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest, Descri
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.metadata import MetadataResponseTopic
 from ops.admin.local_store import open_store
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, nodes_of, refusal
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, nodes_of, refusal
 from ops.command_line import complain, print_facts, print_json, print_table, size_text
 
 TOPIC_RESOURCE = 2
@@ -47,13 +47,13 @@ def complain_of_missing(names: list[str], found: dict[str, MetadataResponseTopic
     return 1 if missing else 0
 
 
-def _sizes(cluster: Cluster, topics: dict[str, MetadataResponseTopic]) -> dict[Place, int]:
+def _sizes(cluster: Cluster, topics: dict[str, MetadataResponseTopic]) -> dict[TopicPartition, int]:
     """Bytes in the store: every broker answers for what it leads."""
     wanted = [
         DescribableLogDirTopic(name, [one.partition_index for one in topic.partitions])
         for name, topic in topics.items()
     ]
-    sizes: dict[Place, int] = {}
+    sizes: dict[TopicPartition, int] = {}
     for node in cluster.nodes() if wanted else ():
         answer = cluster.call(DescribeLogDirsRequest(wanted), node)
         for result in answer.results:
@@ -62,13 +62,13 @@ def _sizes(cluster: Cluster, topics: dict[str, MetadataResponseTopic]) -> dict[P
                 raise refusal(subject, answer.error_code or result.error_code)
             for topic in result.topics:
                 for one in topic.partitions:
-                    place = Place(topic.name, one.partition_index)
+                    place = TopicPartition(topic.name, one.partition_index)
                     sizes[place] = sizes.get(place, 0) + one.partition_size
     return sizes
 
 
 def _describe_one(
-    cluster: Cluster, topic: MetadataResponseTopic, sizes: dict[Place, int]
+    cluster: Cluster, topic: MetadataResponseTopic, sizes: dict[TopicPartition, int]
 ) -> dict[str, Any]:
     name = topic.name or ""
     configs = topic_configs(cluster, name)
@@ -76,12 +76,12 @@ def _describe_one(
     if native is not None:
         native["groups"] = _redis_groups(cluster, native, name, len(topic.partitions))
     nodes = {node.node_id: node for node in nodes_of(cluster.metadata())}
-    places = [Place(name, one.partition_index) for one in topic.partitions]
+    places = [TopicPartition(name, one.partition_index) for one in topic.partitions]
     starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
     partitions = []
     for one in sorted(topic.partitions, key=lambda one: one.partition_index):
-        place = Place(name, one.partition_index)
+        place = TopicPartition(name, one.partition_index)
         if place not in starts or place not in ends:
             raise ClientError(f"topic {name}: it was deleted while it was looked at")
         leader = nodes.get(one.leader_id)

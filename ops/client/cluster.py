@@ -114,7 +114,7 @@ class Node(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
@@ -270,7 +270,9 @@ class Cluster:
 
     # --- offsets ---
 
-    def list_offsets(self, wanted: Mapping[Place, int], isolation: int = 0) -> dict[Place, int]:
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: int = 0
+    ) -> dict[TopicPartition, int]:
         """Offset by timestamp (or LATEST, EARLIEST); -1: no record is that late.
 
         Places that do not exist are left out. With isolation 1 (read_committed) LATEST is where
@@ -286,8 +288,8 @@ class Cluster:
         return found
 
     def _ask_leaders(
-        self, wanted: Mapping[Place, int], isolation: int
-    ) -> tuple[dict[Place, int], dict[Place, ErrorCode]]:
+        self, wanted: Mapping[TopicPartition, int], isolation: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ErrorCode]]:
         """Offsets found, and the places whose leader is another by now."""
         names = sorted({place.topic for place in wanted})
         if not names:
@@ -295,11 +297,11 @@ class Cluster:
         answer = self.metadata(names)
         nodes = {node.node_id: node for node in nodes_of(answer)}
         by_leader: dict[Node, dict[str, list[ListOffsetsPartition]]] = {}
-        found: dict[Place, int] = {}
-        stale: dict[Place, ErrorCode] = {}
+        found: dict[TopicPartition, int] = {}
+        stale: dict[TopicPartition, ErrorCode] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
-                place = Place(topic.name or "", partition.partition_index)
+                place = TopicPartition(topic.name or "", partition.partition_index)
                 if place not in wanted:
                     continue
                 if partition.leader_id not in nodes:
@@ -314,7 +316,7 @@ class Cluster:
             request = ListOffsetsRequest(-1, isolation, listed, int(self._timeout * 1000))
             for told in self.call(request, leader).topics:
                 for one in told.partitions:
-                    place = Place(told.name, one.partition_index)
+                    place = TopicPartition(told.name, one.partition_index)
                     if one.error_code in _STALE_LEADER:
                         stale[place] = ErrorCode(one.error_code)
                     elif one.error_code == 0:

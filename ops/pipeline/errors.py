@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.client import ClientError, Place
+from ops.client import ClientError, TopicPartition
 
 
 class PipelineError(ClientError):
@@ -16,7 +16,7 @@ class DataLoss(PipelineError):
 _GO_ON = "set failOnDataLoss=false (the archiver: --allow-data-loss)"
 
 
-def offsets_trimmed(place: Place, wanted: int, earliest: int) -> DataLoss:
+def offsets_trimmed(place: TopicPartition, wanted: int, earliest: int) -> DataLoss:
     return DataLoss(
         f"partition {place}: offsets {wanted} to {earliest - 1} were to be read, but the log "
         f"begins at {earliest} now; records aged out (retention.ms, retention.bytes) or were "
@@ -26,7 +26,7 @@ def offsets_trimmed(place: Place, wanted: int, earliest: int) -> DataLoss:
     )
 
 
-def beyond_the_end(place: Place, wanted: int, latest: int) -> DataLoss:
+def beyond_the_end(place: TopicPartition, wanted: int, latest: int) -> DataLoss:
     return DataLoss(
         f"partition {place}: offset {wanted} was to be read up to, but the log ends at {latest}; "
         f"was the topic deleted and created again? To go on {_GO_ON}, or begin anew with a new "
@@ -34,7 +34,7 @@ def beyond_the_end(place: Place, wanted: int, latest: int) -> DataLoss:
     )
 
 
-def partition_gone(place: Place) -> DataLoss:
+def partition_gone(place: TopicPartition) -> DataLoss:
     return DataLoss(
         f"partition {place} was read before and is gone; was its topic deleted? To go on with the "
         f"rest {_GO_ON}, or begin anew with a new checkpoint"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.archive.trim_marks import publish
 from ops.pipeline.source.fetch import FetchSettings, connect
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
@@ -50,7 +50,7 @@ def archived(broker: Broker, topic: str, until: int, topic_id: bytes | None = No
     if topic_id is None:
         with connect(settings) as cluster:
             topic_id = cluster.topics([topic])[topic].topic_id
-    publish(settings, {Place(topic, 0): until}, {topic: topic_id}, "/a/lake")
+    publish(settings, {TopicPartition(topic, 0): until}, {topic: topic_id}, "/a/lake")
 
 
 def waits_for_the_archiver(broker: Broker, topic: str, below: int) -> bool:

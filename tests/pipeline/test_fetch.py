@@ -4,13 +4,13 @@ import os
 import signal
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
 from broker.wire.messages.fetch import AbortedTransaction, PartitionData
 from broker.wire.records import Record, build_batch
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.errors import DataLoss, PipelineError
 from ops.pipeline.source.decode import decode
 from ops.pipeline.source.fetch import (
@@ -45,7 +45,7 @@ def offsets_and_keys(settings: FetchSettings, wanted: Range) -> list[tuple[int, 
 def test_any_range_is_read_exactly(moldau: Broker) -> None:
     create_topic(moldau.bootstrap, "fetch-ranges", 2)
     fill(moldau.bootstrap, "fetch-ranges", 2, 2000)
-    place = Place("fetch-ranges", 1)
+    place = TopicPartition("fetch-ranges", 1)
     settings = settings_for(moldau, max_bytes=3000)  # many answers
     for start, end in ((0, 2000), (1, 2), (17, 1983), (1999, 2000), (5, 5)):
         found = offsets_and_keys(settings, Range(place, start, end))
@@ -58,7 +58,7 @@ def test_a_worker_that_is_killed_meanwhile_is_waited_for(start_moldau: object) -
     fill(broker.bootstrap, "killed", 1, 3000)
     reader = RangeReader(settings_for(broker, max_bytes=4000))
     found: list[tuple[int, object]] = []
-    for answer, batches in enumerate(reader.read(Range(Place("killed", 0), 0, 3000))):
+    for answer, batches in enumerate(reader.read(Range(TopicPartition("killed", 0), 0, 3000))):
         if answer == 3:
             broker.remember_members()
             for pid in broker.pids("worker"):
@@ -73,9 +73,9 @@ def test_offsets_that_are_gone_are_an_error_or_skipped(moldau: Broker) -> None:
     create_topic(moldau.bootstrap, "fetch-trimmed", 1)
     fill(moldau.bootstrap, "fetch-trimmed", 1, 500)
     admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
-    gone = TopicPartition("fetch-trimmed", 0, 123)
+    gone = ConfluentPartition("fetch-trimmed", 0, 123)
     admin.delete_records([gone])[gone].result(20)
-    wanted = Range(Place("fetch-trimmed", 0), 100, 200)
+    wanted = Range(TopicPartition("fetch-trimmed", 0), 100, 200)
     with pytest.raises(DataLoss, match=r"100 to 122 .* begins at 123 .*failOnDataLoss=false"):
         offsets_and_keys(settings_for(moldau), wanted)
     lenient = settings_for(moldau, fail_on_data_loss=False)
@@ -91,7 +91,7 @@ def test_nobody_listens_and_no_such_topic(moldau: Broker) -> None:
         connect(nowhere)
     hasty = settings_for(moldau, patience_s=0.3)
     with pytest.raises(PipelineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        offsets_and_keys(hasty, Range(Place("no-such-topic", 0), 0, 10))
+        offsets_and_keys(hasty, Range(TopicPartition("no-such-topic", 0), 0, 10))
 
 
 def test_the_second_bootstrap_server_will_do(moldau: Broker) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import READ_COMMITTED, Range
 from ops.pipeline.source.offsets import (
@@ -20,7 +20,7 @@ from ops.pipeline.source.offsets import (
 )
 from ops.pipeline.source.options import Options, Where, read_options
 
-A0, A1, B0 = Place("a", 0), Place("a", 1), Place("b", 0)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
 def options(**given: str) -> Options:
@@ -126,7 +126,7 @@ def test_pieces_cover_ranges_exactly() -> None:
 
 
 def test_bundles_are_even_and_lose_nothing() -> None:
-    ranges = [Range(Place("t", index), 0, 100) for index in range(12)]
+    ranges = [Range(TopicPartition("t", index), 0, 100) for index in range(12)]
     made = bundles(ranges, 4)
     assert [one.size for one in made] == [300] * 4
     assert sorted(one for bundle in made for one in bundle.ranges) == ranges

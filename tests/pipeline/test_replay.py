@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.wire.records import encode_headers
-from ops.client import Cluster, Place, parse_address
+from ops.client import Cluster, TopicPartition, parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.replay.partitioning import murmur2, partition_of
@@ -42,9 +43,11 @@ def rows_in(broker: Broker, topic: str) -> list[Row]:
         partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
         left = {}
         for partition in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            low, high = consumer.get_watermark_offsets(
+                ConfluentPartition(topic, partition), timeout=20
+            )
             left[partition] = high - low
-        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        consumer.assign([ConfluentPartition(topic, p, 0) for p in partitions])
         while sum(left.values()):
             message: Any = consumer.poll(20)
             assert message is not None, f"{left} records of {topic} do not come"
@@ -222,7 +225,7 @@ class Running:
 
 def size_of(broker: Broker, topic: str, partitions: int) -> int:
     with Cluster(*parse_address(broker.bootstrap)) as cluster:
-        ends = cluster.list_offsets({Place(topic, p): -1 for p in range(partitions)})
+        ends = cluster.list_offsets({TopicPartition(topic, p): -1 for p in range(partitions)})
     return sum(ends.values())
 
 

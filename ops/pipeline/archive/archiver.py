@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ops.client import ClientError, Place
+from ops.client import ClientError, TopicPartition
 from ops.pipeline.archive.task import Done, Task, Work, run_task
 from ops.pipeline.archive.trim_marks import publish
 from ops.pipeline.errors import PipelineError, offsets_trimmed
@@ -130,7 +130,9 @@ class Archiver:
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            ranges = [Range(Place(row[0], row[1]), row[2], row[3]) for row in frame.collect()]
+            ranges = [
+                Range(TopicPartition(row[0], row[1]), row[2], row[3]) for row in frame.collect()
+            ]
             self._archive(ranges, batch_id)
         except ClientError as fault:
             self._fault = fault
@@ -174,7 +176,7 @@ class Archiver:
         )
 
     def _work(
-        self, ends: Mapping[Place, int], held: Mapping[str, Mapping[Place, int]]
+        self, ends: Mapping[TopicPartition, int], held: Mapping[str, Mapping[TopicPartition, int]]
     ) -> list[Work]:
         """From where each table ends, or from the first record there is."""
         earliest = self._planner.earliest(list(ends))
@@ -197,7 +199,7 @@ class Archiver:
                 made.append(Work(Range(place, start, end), begins[BATCHES], begins[RECORDS]))
         return made
 
-    def _lost(self, place: Place, wanted: int, earliest: int) -> None:
+    def _lost(self, place: TopicPartition, wanted: int, earliest: int) -> None:
         error = offsets_trimmed(place, wanted, earliest)
         if not self._settings.allow_data_loss:
             raise error

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from broker.process import prepare_process
 from broker.wire.batch import CODEC_MASK, Buffer
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.lake.tables import BATCHES, RECORDS, SCHEMAS, NewFile, stats_json, sync_directory
 from ops.pipeline.source.data_source import timestamps
 from ops.pipeline.source.decode import FIRST_MS, LAST_MS, Columns, Fetched, decode
@@ -139,7 +139,7 @@ def _instants(timestamps_ms: list[int]) -> Any:
     return pa.array(micros, pa.int64()).view(pa.timestamp("us", tz="UTC"))
 
 
-def _archive_records(writer: Writer, place: Place, columns: Columns) -> None:
+def _archive_records(writer: Writer, place: TopicPartition, columns: Columns) -> None:
     days = columns.timestamp_ms // _DAY_MS
     rows = pa.RecordBatch.from_arrays(
         [

@@ -18,7 +18,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.primitives import MalformedMessage
-from ops.client import ClientError, Connection, Place, refusal
+from ops.client import ClientError, Connection, TopicPartition, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 
@@ -34,7 +34,7 @@ _PAUSE_S = 0.3
 
 def publish(
     settings: FetchSettings,
-    offsets: Mapping[Place, int],
+    offsets: Mapping[TopicPartition, int],
     topic_ids: Mapping[str, bytes],
     lake: str,
 ) -> None:
@@ -55,7 +55,9 @@ def publish(
             time.sleep(_PAUSE_S)
 
 
-def _commit(settings: FetchSettings, left: dict[Place, int], notes: Mapping[str, str]) -> None:
+def _commit(
+    settings: FetchSettings, left: dict[TopicPartition, int], notes: Mapping[str, str]
+) -> None:
     """Removes from `left` what the broker has taken, or does not have."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for place, offset in left.items():
@@ -78,7 +80,7 @@ def _commit(settings: FetchSettings, left: dict[Place, int], notes: Mapping[str,
         for partition in topic.partitions:
             # One that was deleted meanwhile has nothing to trim.
             if partition.error_code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                left.pop(Place(topic.name, partition.partition_index), None)
+                left.pop(TopicPartition(topic.name, partition.partition_index), None)
             else:
                 refused = partition.error_code
     if refused:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.archive.task import file_schema
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import RECORDS, Lake
@@ -36,7 +36,7 @@ class File(NamedTuple):
 class Rows(NamedTuple):
     """What is wanted of a partition: offsets from `first` to `last`, of this time or later."""
 
-    place: Place
+    place: TopicPartition
     files: tuple[File, ...]
     first: int
     last: int

@@ -29,7 +29,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.decode import HEADERS_TYPE
 
@@ -123,7 +123,9 @@ class Lake:
                 f"there is no table {table} in {self.path}; `moldau pipeline archive` makes it"
             ) from None
 
-    def committed(self, table: str, applications: Mapping[Place, str]) -> dict[Place, int]:
+    def committed(
+        self, table: str, applications: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, int]:
         """The offset up to which a table holds each partition; those it has none of left out."""
         opened = self.open(table)
         found = {}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import OWN, Lake, sync_directory
 from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
@@ -125,7 +125,7 @@ def find_positions(
         for target, begin in job.begins.items():
             if job.mode == KEEP and only is not None and target != only:
                 continue
-            place = Place(job.target, target)
+            place = TopicPartition(job.target, target)
             for batches in reader.read(Range(place, begin, ends.get(target, begin))):
                 for header in (one.header for one in batches):
                     partition = by_producer.get(header.producer_id)
@@ -147,8 +147,8 @@ def check_trimmed(job: Job, positions: Positions, starts: Mapping[int, int]) -> 
             silent = [p for p in silent if p == target]
         if start > begin and silent:
             raise PipelineError(
-                f"partition {Place(job.target, target)} begins at {start} by now, and the replay "
-                f"began at {begin}: what it had sent may have been trimmed (retention.ms, "
+                f"partition {TopicPartition(job.target, target)} begins at {start} by now, and the "
+                f"replay began at {begin}: what it had sent may have been trimmed (retention.ms, "
                 "retention.bytes), so where it was cannot be told. Give the topic a longer "
                 "retention, empty it, and begin anew with --again"
             )

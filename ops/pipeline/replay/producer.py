@@ -27,7 +27,7 @@ from broker.wire.messages.produce import (
 )
 from broker.wire.primitives import MalformedMessage
 from broker.wire.records import Record, build_batch
-from ops.client import ClientError, Cluster, Connection, Node, Place, nodes_of, refusal
+from ops.client import ClientError, Cluster, Connection, Node, TopicPartition, nodes_of, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 
@@ -261,8 +261,8 @@ class Sender:
             return PipelineError(f"partition {place}: {remedy} ({answer.error_message})")
         return refusal(f"partition {place}", answer.error_code, answer.error_message)
 
-    def _place(self, batch: _Batch) -> Place:
-        return Place(self._producing.topic, batch.partition)
+    def _place(self, batch: _Batch) -> TopicPartition:
+        return TopicPartition(self._producing.topic, batch.partition)
 
     def _request(self, batch: _Batch) -> ProduceRequest:
         data = PartitionProduceData(batch.partition, batch.data)
@@ -282,7 +282,7 @@ class Sender:
                         self._leaders[one.partition_index] = nodes[one.leader_id]
         node = self._leaders.get(partition)
         if node is None:
-            place = Place(self._producing.topic, partition)
+            place = TopicPartition(self._producing.topic, partition)
             raise refusal(f"partition {place}", ErrorCode.LEADER_NOT_AVAILABLE)
         if node not in self._connections:
             settings = self._producing.settings

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from broker.wire import codecs
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from ops.admin.topics_describe import topic_configs
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, Place, refusal
+from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.faults import explained
 from ops.pipeline.lake.lock import only_one
@@ -199,9 +199,9 @@ class Replay:
             rows = found[partition].rows if partition in found else 0
             if rows != source.rows:
                 raise PipelineError(
-                    f"partition {Place(job.topic, partition)}: the lake had {source.rows:,} "
-                    f"records of it when this replay began and has {rows:,} of them now; if that "
-                    "is right, begin anew with --again"
+                    f"partition {TopicPartition(job.topic, partition)}: the lake had "
+                    f"{source.rows:,} records of it when this replay began and has {rows:,} of "
+                    "them now; if that is right, begin anew with --again"
                 )
         self._meter.say(f"reading from {job.target} how far it came")
         ends = target_offsets(cluster, job.target, job.begins, LATEST)
@@ -246,9 +246,9 @@ class Replay:
         for partition, first, last, rows, distinct, oldest_ms, size in summary.collect():
             if rows != distinct:
                 raise PipelineError(
-                    f"partition {Place(self._wanted.topic, partition)}: the lake has {rows:,} "
-                    f"records under {distinct:,} offsets; the topic was deleted and created again. "
-                    "Say with --from-time since when it is the one you mean"
+                    f"partition {TopicPartition(self._wanted.topic, partition)}: the lake has "
+                    f"{rows:,} records under {distinct:,} offsets; the topic was deleted and "
+                    "created again. Say with --from-time since when it is the one you mean"
                 )
             found[partition] = Found(first, last, rows, oldest_ms, size)
         self._bytes = sum(one.bytes for one in found.values())
@@ -274,7 +274,7 @@ class Replay:
                 self._settings,
                 job,
                 Rows(
-                    Place(job.topic, partition),
+                    TopicPartition(job.topic, partition),
                     of_partition(files, partition),
                     source.first,
                     source.last,

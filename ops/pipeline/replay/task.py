@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from broker.process import prepare_process
 from broker.wire.records import NO_HEADERS, encode_headers
-from ops.client import LATEST, Cluster, Place
+from ops.client import LATEST, Cluster, TopicPartition
 from ops.pipeline.lake.ordered_rows import Rows, read_in_order
 from ops.pipeline.replay.job import KEEP, Job, find_positions
 from ops.pipeline.replay.partitioning import partition_of
@@ -21,7 +21,7 @@ from ops.pipeline.source.fetch import FetchSettings, connect
 def target_offsets(
     cluster: Cluster, topic: str, partitions: Iterable[int], at: int
 ) -> dict[int, int]:
-    found = cluster.list_offsets({Place(topic, partition): at for partition in partitions})
+    found = cluster.list_offsets({TopicPartition(topic, partition): at for partition in partitions})
     return {place.partition: offset for place, offset in found.items()}
 
 

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from broker.process import prepare_process
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.decode import HEADERS_TYPE, Columns, decode
 from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
@@ -261,7 +261,7 @@ def _record_rows(
         reader.close()
 
 
-def _record_batch(schema: Any, place: Place, columns: Columns) -> Any:
+def _record_batch(schema: Any, place: TopicPartition, columns: Columns) -> Any:
     count = len(columns)
     arrays = [
         columns.key,

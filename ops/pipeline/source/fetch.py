@@ -37,7 +37,7 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 from broker.wire.primitives import MalformedMessage
-from ops.client import ClientError, Cluster, Node, Place, nodes_of, refusal
+from ops.client import ClientError, Cluster, Node, TopicPartition, nodes_of, refusal
 from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
 from ops.pipeline.source.decode import Fetched
 
@@ -79,7 +79,7 @@ class FetchSettings(NamedTuple):
 class Range(NamedTuple):
     """Offsets of a partition, from `start` up to and without `end`."""
 
-    place: Place
+    place: TopicPartition
     start: int
     end: int
 
@@ -220,7 +220,7 @@ class RangeReader:
             if batches:
                 yield batches
 
-    def _request(self, place: Place, position: int) -> FetchRequest:
+    def _request(self, place: TopicPartition, position: int) -> FetchRequest:
         settings = self._settings
         partition = FetchPartition(
             place.partition, fetch_offset=position, partition_max_bytes=settings.max_bytes
@@ -233,7 +233,7 @@ class RangeReader:
             topics=[FetchTopic(place.topic, partitions=[partition])],
         )
 
-    def _leader(self, place: Place) -> _Connection:
+    def _leader(self, place: TopicPartition) -> _Connection:
         if self._cluster is None:
             self._cluster = connect(self._settings)
         answer = self._cluster.metadata([place.topic])
@@ -254,14 +254,14 @@ class RangeReader:
         """Whatever was under way on these connections is of no use any more."""
         self.close()
 
-    def _wait(self, place: Place, cause: str, deadline: float, pause: float) -> float:
+    def _wait(self, place: TopicPartition, cause: str, deadline: float, pause: float) -> float:
         if time.monotonic() + pause > deadline:
             raise self._nothing_read(place, cause)
         log.info("partition %s: %s; trying again", place, cause)
         time.sleep(pause)
         return min(pause * 2, _LONGEST_PAUSE_S)
 
-    def _nothing_read(self, place: Place, cause: str) -> PipelineError:
+    def _nothing_read(self, place: TopicPartition, cause: str) -> PipelineError:
         return PipelineError(
             f"partition {place}: nothing could be read for {self._settings.patience_s:g} s: "
             f"{cause}; `moldau status` shows whether the broker is well, "

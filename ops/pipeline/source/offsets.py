@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import Range
 
 LATEST, EARLIEST = -1, -2
 
-Offsets = dict[Place, int]
+Offsets = dict[TopicPartition, int]
 Nested = dict[str, dict[str, int]]
 
 
@@ -32,11 +32,11 @@ def parse(option: str, text: str) -> Offsets:
         ) from None
 
 
-def parse_partitions(option: str, text: str) -> list[Place]:
+def parse_partitions(option: str, text: str) -> list[TopicPartition]:
     """`{"topic": [0, 1]}`, as `assign` takes it."""
     try:
         return [
-            Place(topic, int(partition))
+            TopicPartition(topic, int(partition))
             for topic, partitions in json.loads(text).items()
             for partition in partitions
         ]
@@ -48,20 +48,22 @@ def parse_partitions(option: str, text: str) -> list[Place]:
 
 def from_nested(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {
-        Place(topic, int(partition)): int(offset)
+        TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in nested.items()
         for partition, offset in partitions.items()
     }
 
 
-def to_nested(offsets: Mapping[Place, int]) -> Nested:
+def to_nested(offsets: Mapping[TopicPartition, int]) -> Nested:
     nested: Nested = {}
     for place in sorted(offsets):
         nested.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
     return nested
 
 
-def rate_limited(starts: Mapping[Place, int], ends: Mapping[Place, int], limit: int) -> Offsets:
+def rate_limited(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
+) -> Offsets:
     """Ends such that about `limit` offsets are read, each partition by its share of the lag."""
     lags = {place: max(end - starts.get(place, end), 0) for place, end in ends.items()}
     total = sum(lags.values())

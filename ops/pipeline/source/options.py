@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ops.client import Place, parse_address
+from ops.client import TopicPartition, parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchSettings
 from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
@@ -54,7 +54,7 @@ class Where(NamedTuple):
 
 class Options(NamedTuple):
     fetch: FetchSettings
-    assign: tuple[Place, ...] | None
+    assign: tuple[TopicPartition, ...] | None
     subscribe: tuple[str, ...] | None
     pattern: str | None
     batch_starting: Where

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ops.client import ClientError, Cluster, Place
+from ops.client import ClientError, Cluster, TopicPartition
 from ops.pipeline.errors import (
     DataLoss,
     PipelineError,
@@ -64,7 +64,7 @@ class Planner:
 
     # --- partitions ---
 
-    def partitions(self) -> set[Place]:
+    def partitions(self) -> set[TopicPartition]:
         """Those chosen by assign, subscribe or subscribePattern that exist."""
         options = self._options
         names: Collection[str] | None
@@ -75,7 +75,7 @@ class Planner:
         pattern = None if options.pattern is None else re.compile(options.pattern)
         answer = self._ask(lambda cluster: cluster.metadata(names))
         found = {
-            Place(topic.name or "", partition.partition_index)
+            TopicPartition(topic.name or "", partition.partition_index)
             for topic in answer.topics
             if topic.error_code == 0
             and (pattern is None or (not topic.is_internal and pattern.fullmatch(topic.name or "")))
@@ -104,7 +104,7 @@ class Planner:
                     self._storages[result.resource_name] = values[0] if values else "log"
         return {name for name in names if self._storages.get(name) == "native"}
 
-    def existing(self) -> set[Place]:
+    def existing(self) -> set[TopicPartition]:
         """The same, at the beginning: everything that is named has to be there."""
         found = self.partitions()
         options = self._options
@@ -122,17 +122,19 @@ class Planner:
 
     # --- offsets ---
 
-    def latest(self, places: Collection[Place]) -> Offsets:
+    def latest(self, places: Collection[TopicPartition]) -> Offsets:
         """Where reading can end: with read_committed, before transactions that have not ended."""
         isolation = self._options.fetch.isolation
         wanted = dict.fromkeys(places, LATEST)
         return self._ask(lambda cluster: cluster.list_offsets(wanted, isolation))
 
-    def earliest(self, places: Collection[Place]) -> Offsets:
+    def earliest(self, places: Collection[TopicPartition]) -> Offsets:
         wanted = dict.fromkeys(places, EARLIEST)
         return self._ask(lambda cluster: cluster.list_offsets(wanted))
 
-    def resolve(self, where: Where, places: Collection[Place], *, is_start: bool) -> Offsets:
+    def resolve(
+        self, where: Where, places: Collection[TopicPartition], *, is_start: bool
+    ) -> Offsets:
         """The offsets an option means."""
         if where.each is not None and set(where.each) != set(places):
             differing = sorted(set(where.each) ^ set(places))
@@ -148,7 +150,9 @@ class Planner:
         earliest = self.earliest([place for place, offset in each.items() if offset == EARLIEST])
         return {**each, **latest, **earliest}
 
-    def _by_time(self, where: Where, each: Mapping[Place, int], *, is_start: bool) -> Offsets:
+    def _by_time(
+        self, where: Where, each: Mapping[TopicPartition, int], *, is_start: bool
+    ) -> Offsets:
         found = self._ask(lambda cluster: cluster.list_offsets(each))
         unmatched = [place for place, offset in found.items() if offset < 0]
         if unmatched and is_start and not self._options.latest_when_no_match:
@@ -166,7 +170,9 @@ class Planner:
 
     # --- ranges ---
 
-    def ranges(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Range]:
+    def ranges(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> list[Range]:
         """From start to end for each partition; new ones begin at their earliest offset."""
         new = ends.keys() - starts.keys()
         first = self.earliest(new)
@@ -185,7 +191,9 @@ class Planner:
                 made.append(Range(place, start, end))
         return made
 
-    def check_lost(self, starts: Mapping[Place, int], present: Collection[Place]) -> None:
+    def check_lost(
+        self, starts: Mapping[TopicPartition, int], present: Collection[TopicPartition]
+    ) -> None:
         for place in sorted(starts.keys() - set(present)):
             self._lost(partition_gone(place))
 

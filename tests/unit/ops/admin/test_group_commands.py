@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ops.admin.group_state import assigned_places
 from ops.admin.reset_offsets import parse_datetime, parse_topic
 from ops.cli import main
-from ops.client import Place
+from ops.client import TopicPartition
 from ops.command_line import print_table, printable, size_text
 
 
@@ -23,7 +23,9 @@ def test_assignments_as_clients_write_them(
     topics: dict[str, list[int]], user_data: bytes, version: int
 ) -> None:
     written = ConsumerProtocolMemberAssignment(version, list(topics.items()), user_data).encode()
-    expected = [Place(topic, number) for topic, numbers in topics.items() for number in numbers]
+    expected = [
+        TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers
+    ]
     assert assigned_places(written) == expected
     # Nor is half of one taken for a whole one: only the user data may be missing.
     assert assigned_places(written[:5]) is None
@@ -32,7 +34,7 @@ def test_assignments_as_clients_write_them(
 @given(st.binary(max_size=60))
 def test_any_bytes_are_an_assignment_or_not(data: bytes) -> None:
     places = assigned_places(data)
-    assert places is None or all(isinstance(place, Place) for place in places)
+    assert places is None or all(isinstance(place, TopicPartition) for place in places)
 
 
 @pytest.mark.parametrize(

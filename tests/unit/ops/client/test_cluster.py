@@ -21,9 +21,9 @@ from broker.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.wire.schema import Message
-from ops.client import LATEST, ClientError, Cluster, Node, Place, parse_address, refusal
+from ops.client import LATEST, ClientError, Cluster, Node, TopicPartition, parse_address, refusal
 
-PLACE = Place("t", 0)
+PLACE = TopicPartition("t", 0)
 
 
 class Moving(Cluster):
@@ -69,7 +69,7 @@ def test_a_leader_that_goes_on_moving_is_an_error_not_a_loop() -> None:
 
 def test_a_place_that_does_not_exist_is_left_out() -> None:
     cluster = Moving(known_from=1)
-    assert cluster.list_offsets({Place("t", 5): LATEST}) == {}
+    assert cluster.list_offsets({TopicPartition("t", 5): LATEST}) == {}
     assert cluster.asked == []
 
 
