@@ -18,7 +18,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from broker.wire.codecs import CODEC_NAMES
-from loadtest.users.session import Fault, Session
+from loadtest.users.client.session import Fault, Session
 from loadtest.users.shapes import SHAPES
 from ops.client import parse_address
 

@@ -11,9 +11,9 @@ Every API is a line of the statistics, its type is the user's class. Users keep 
 latencies count from when a request was due: a slow broker shows. TailReader's fetches wait for
 records, so theirs is the time between records; what it measures is "end to end".
 
-What is read is checked (see users/stamped.py). A lost, duplicated, reordered or damaged record is a
-failure of type "check" that says which, and the run ends with exit code 1, also when locust is told
-to ignore errors (--exit-code-on-error 0).
+What is read is checked (see users/client/stamped.py). A lost, duplicated, reordered or damaged
+record is a failure of type "check" that says which, and the run ends with exit code 1, also when
+locust is told to ignore errors (--exit-code-on-error 0).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from loadtest._hooks import DEFAULT_HOST, bootstrap_of, note
-from loadtest.users.member import Member, OutOfGroup
-from loadtest.users.pace import Pace, age_s
-from loadtest.users.producer import ProducerSettings, StampedProducer
-from loadtest.users.session import EARLIEST, LATEST, RETRY_S, Fault, Session, blob_of
+from loadtest.users.client.connection import top_level
+from loadtest.users.client.group_member import Member, OutOfGroup
+from loadtest.users.client.pace import Pace, age_s
+from loadtest.users.client.session import EARLIEST, LATEST, RETRY_S, Fault, Session, blob_of
+from loadtest.users.client.stamped import PartitionCheck
+from loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
 from loadtest.users.shapes import SHAPES, USUAL_S, chosen_shape
-from loadtest.users.stamped import PartitionCheck
-from loadtest.users.wire import top_level
 
 CHECK = "check"  # the type of the failures that are violations
 STARTED_APART = 7919  # so that the processes' users do not all begin with partition 0

@@ -41,14 +41,15 @@ from typing import Any
 from rich.progress import Progress
 
 from broker.wire.primitives import MalformedMessage
-from loadtest.bench import growth, growth_pages
-from loadtest.bench.client import RequestFailed
+from loadtest.bench import growth
 from loadtest.bench.compare import NotAResult, compare, readable
 from loadtest.bench.groups import allow_connections
-from loadtest.bench.measure import Figure, show, size_name, table
+from loadtest.bench.harness import growth_report
+from loadtest.bench.harness.client import RequestFailed
+from loadtest.bench.harness.measure import Figure, show, size_name, table
+from loadtest.bench.harness.target import Target, TargetError, await_ready, own, running
 from loadtest.bench.runs import BENCHES, RUNS, options_of, rounds_of, scaling
 from loadtest.bench.runs import run as run_bench
-from loadtest.bench.target import Target, TargetError, await_ready, own, running
 
 EPILOG = """\
 examples:
@@ -226,11 +227,14 @@ def _growth(arguments: argparse.Namespace) -> int:
     plan = growth.plan(arguments.quick, arguments.longest_log)
     with _progress(arguments, sum(len(series.values) for series in plan)) as advance:
         rows = growth.measure(plan, arguments, advance)
-    files = [*growth_pages.plot(rows, arguments.out), growth_pages.write_table(rows, arguments.out)]
+    files = [
+        *growth_report.plot(rows, arguments.out),
+        growth_report.write_table(rows, arguments.out),
+    ]
     if arguments.json:
         print(json.dumps({"bench": "growth", "rows": rows}, indent=2))
     else:
-        show(table("moldau bench growth", [_readable(growth_pages.shown(row)) for row in rows]))
+        show(table("moldau bench growth", [_readable(growth_report.shown(row)) for row in rows]))
         print("\n".join(files))
     return 0
 

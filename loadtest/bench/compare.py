@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.measure import short
+from loadtest.bench.harness.measure import short
 
 _NAMES = ("bench", "size", "run", "workers", "connections", "x", "what")
 

@@ -19,17 +19,17 @@ from typing import Any
 
 import uvloop
 
-from loadtest.bench.client import Client
-from loadtest.bench.coordinator_requests import (
+from loadtest.bench.harness.client import Client
+from loadtest.bench.harness.coordinator_requests import (
     await_coordinator,
     coordinators,
     groups_of,
     heartbeat,
     workers_of,
 )
-from loadtest.bench.measure import CpuMeter, resident_bytes, summary
-from loadtest.bench.replay import Replayer
-from loadtest.bench.target import Target
+from loadtest.bench.harness.measure import CpuMeter, resident_bytes, summary
+from loadtest.bench.harness.replay import Replayer
+from loadtest.bench.harness.target import Target
 
 COUNTS = [1, 10, 100, 1000, 5000]
 ACTIVE = 8
@@ -137,7 +137,7 @@ def _growth(pids: list[int], before: int, count: int) -> float | None:
 @contextmanager
 def _bare_server() -> Iterator[tuple[Address, int]]:
     server = subprocess.Popen(
-        [sys.executable, "-m", "loadtest.bench.echo", str(HEARTBEAT_ANSWER_BYTES)],
+        [sys.executable, "-m", "loadtest.bench.harness.echo_server", str(HEARTBEAT_ANSWER_BYTES)],
         stdout=subprocess.PIPE,
     )
     assert server.stdout is not None

@@ -15,11 +15,11 @@ from broker.store import keys, resp
 from broker.wire.frame import request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from loadtest.bench.client import FETCH, PRODUCE, Client, RequestFailed
+from loadtest.bench.harness.client import FETCH, PRODUCE, Client, RequestFailed
+from loadtest.bench.harness.replay import BulkReplayer, Replayer, Totals, run_load
+from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import VERSION as PRODUCE_VERSION
 from loadtest.bench.produce import make_batch, store_address
-from loadtest.bench.replay import BulkReplayer, Replayer, Totals, run_load
-from loadtest.bench.target import Target
 
 VERSION = 12
 RESPONSE_BYTES = 1 << 20
@@ -134,7 +134,7 @@ def _replayer(frames: list[bytes], in_flight: int) -> Callable[[], Replayer]:
 
 
 def _echo_command(size: int) -> list[str]:
-    return [sys.executable, "-m", "loadtest.bench.echo", str(size)]
+    return [sys.executable, "-m", "loadtest.bench.harness.echo_server", str(size)]
 
 
 def _reply_size(url: str, topic: str, entries: int) -> int:

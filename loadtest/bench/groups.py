@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 
 from broker.placement import owner_of
 from broker.wire.frame import LENGTH
-from loadtest.bench.client import RequestFailed
-from loadtest.bench.coordinator_requests import coordinators
-from loadtest.bench.measure import CpuMeter, cpu_seconds, resident_bytes
-from loadtest.bench.members import BenchMember, Link
-from loadtest.bench.target import Target
+from loadtest.bench.harness.client import RequestFailed
+from loadtest.bench.harness.coordinator_requests import coordinators
+from loadtest.bench.harness.group_members import BenchMember, Link
+from loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
+from loadtest.bench.harness.target import Target
 
 PATIENCE_S = 120.0
 CONNECTING = 200  # at once
@@ -157,7 +157,8 @@ class GroupsRun:
         """CPU of a server that only answers."""
         size = str(len(HEARTBEAT_ANSWER))
         server = subprocess.Popen(  # noqa: ASYNC220 (nothing else runs meanwhile)
-            [sys.executable, "-m", "loadtest.bench.echo", size], stdout=subprocess.PIPE
+            [sys.executable, "-m", "loadtest.bench.harness.echo_server", size],
+            stdout=subprocess.PIPE,
         )
         assert server.stdout is not None
         links: list[Link] = []

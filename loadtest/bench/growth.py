@@ -25,13 +25,13 @@ from broker.wire.batch import read_header
 from broker.wire.frame import request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from loadtest.bench import connections
-from loadtest.bench.client import FETCH, Client, RequestFailed
 from loadtest.bench.groups import GroupsRun, allow_connections
-from loadtest.bench.measure import CpuMeter, summary
-from loadtest.bench.native_clients import Limited
+from loadtest.bench.harness.client import FETCH, Client, RequestFailed
+from loadtest.bench.harness.measure import CpuMeter, summary
+from loadtest.bench.harness.native_clients import Limited
+from loadtest.bench.harness.replay import Connect, Replayer, Totals, run_load
+from loadtest.bench.harness.target import Target, own
 from loadtest.bench.produce import make_batch, produce_frame
-from loadtest.bench.replay import Connect, Replayer, Totals, run_load
-from loadtest.bench.target import Target, own
 
 DIRECTORY = "loadtest/growth"  # from where the command is given: the root of the tree
 FETCH_VERSION = 12

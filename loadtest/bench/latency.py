@@ -28,11 +28,11 @@ from broker.wire.batch import headers
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.wire.messages.produce import ProduceResponse
-from loadtest.bench.client import FETCH, PRODUCE, Client, RequestFailed
+from loadtest.bench.harness.client import FETCH, PRODUCE, Client, RequestFailed
+from loadtest.bench.harness.replay import Totals
+from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import VERSION as PRODUCE_VERSION
 from loadtest.bench.produce import make_batch, produce_frame
-from loadtest.bench.replay import Totals
-from loadtest.bench.target import Target
 
 FETCH_VERSION = 12
 RECORD_BYTES = 100
@@ -214,7 +214,8 @@ def no_collection() -> Iterator[None]:
 def echo_latency(per_second: float, seconds: float) -> Totals:
     """Round trips of small frames to a bare uvloop server, on the same schedule."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "loadtest.bench.echo", str(RECORD_BYTES)], stdout=subprocess.PIPE
+        [sys.executable, "-m", "loadtest.bench.harness.echo_server", str(RECORD_BYTES)],
+        stdout=subprocess.PIPE,
     )
     assert server.stdout is not None
     try:

@@ -31,12 +31,12 @@ from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPr
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from broker.wire.records import Record, build_batch
-from loadtest.bench.client import CREATE_TOPICS, Client, RequestFailed
-from loadtest.bench.measure import CpuMeter, Figure
-from loadtest.bench.native_clients import GroupFetcher, GroupReader, Limited, LimitedLines
+from loadtest.bench.harness.client import CREATE_TOPICS, Client, RequestFailed
+from loadtest.bench.harness.measure import CpuMeter, Figure
+from loadtest.bench.harness.native_clients import GroupFetcher, GroupReader, Limited, LimitedLines
+from loadtest.bench.harness.replay import Connect, Replayer, Totals, run_load
+from loadtest.bench.harness.target import Target, TargetError
 from loadtest.bench.produce import produce_frame, store_address
-from loadtest.bench.replay import Connect, Replayer, Totals, run_load
-from loadtest.bench.target import Target, TargetError
 from ops.client import Connection
 
 SIZES = [100, 1024]

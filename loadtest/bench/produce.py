@@ -16,9 +16,9 @@ from broker.wire.batch import HEADER_SIZE, read_header
 from broker.wire.frame import request_frame
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.records import Record, build_batch
-from loadtest.bench.client import PRODUCE, Client, RequestFailed
-from loadtest.bench.replay import LineReplayer, Replayer, Totals, run_load
-from loadtest.bench.target import Target
+from loadtest.bench.harness.client import PRODUCE, Client, RequestFailed
+from loadtest.bench.harness.replay import LineReplayer, Replayer, Totals, run_load
+from loadtest.bench.harness.target import Target
 
 VERSION = 9
 BROKER, RAW = "produce", "raw XADD"

@@ -16,17 +16,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from loadtest.bench.client import Address, Client
-from loadtest.bench.coordinator_requests import (
+from loadtest.bench.harness.client import Address, Client
+from loadtest.bench.harness.coordinator_requests import (
     Connection,
     groups_of,
     heartbeat,
     load_of,
     workers_of,
 )
+from loadtest.bench.harness.replay import Totals
+from loadtest.bench.harness.target import Target, TargetError
 from loadtest.bench.produce import Load, make_batch, produce_frame
-from loadtest.bench.replay import Totals
-from loadtest.bench.target import Target, TargetError
 
 DIRECT, BARE, ROUTED = "direct", "bare forwarder", "routed"
 REQUESTS = ("heartbeat", "produce")
@@ -65,7 +65,7 @@ class RouterBench:
         return self
 
     def _forward(self, path: str) -> Address:
-        command = [sys.executable, "-m", "loadtest.bench.forward", path]
+        command = [sys.executable, "-m", "loadtest.bench.harness.forwarder", path]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         self._forwarders.append(process)
         assert process.stdout is not None

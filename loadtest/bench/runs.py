@@ -14,21 +14,21 @@ from typing import Any
 
 import uvloop
 
-from loadtest.bench.client import Client
 from loadtest.bench.connections import COUNTS
 from loadtest.bench.connections import measure as measure_connections
-from loadtest.bench.coordinator_requests import workers_of
 from loadtest.bench.fetch import FetchBench
 from loadtest.bench.groups import GroupsRun, allow_connections
+from loadtest.bench.harness.client import Client
+from loadtest.bench.harness.coordinator_requests import workers_of
+from loadtest.bench.harness.measure import CpuMeter, resident_bytes, summary
+from loadtest.bench.harness.replay import Totals
+from loadtest.bench.harness.target import Target, TargetError, own
 from loadtest.bench.latency import echo_latency, record_latency
-from loadtest.bench.measure import CpuMeter, resident_bytes, summary
 from loadtest.bench.native import SIZES as NATIVE_SIZES
 from loadtest.bench.native import measure as measure_native
 from loadtest.bench.produce import ProduceBench
-from loadtest.bench.replay import Totals
 from loadtest.bench.router import RouterBench
 from loadtest.bench.scaling import WORKERS, ScalingBench
-from loadtest.bench.target import Target, TargetError, own
 
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of each, how many
 Bench = ProduceBench | FetchBench | RouterBench | ScalingBench

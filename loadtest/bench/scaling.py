@@ -14,8 +14,8 @@ import argparse
 import secrets
 from collections.abc import Iterator
 
-from loadtest.bench.client import Client
-from loadtest.bench.coordinator_requests import (
+from loadtest.bench.harness.client import Client
+from loadtest.bench.harness.coordinator_requests import (
     check_commit,
     commit,
     find,
@@ -24,9 +24,9 @@ from loadtest.bench.coordinator_requests import (
     load_of,
     workers_of,
 )
+from loadtest.bench.harness.replay import Totals
+from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import Load
-from loadtest.bench.replay import Totals
-from loadtest.bench.target import Target
 
 WORKERS = [1, 2, 4]
 

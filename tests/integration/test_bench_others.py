@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.client import Client, NotYet
-from loadtest.bench.coordinator_requests import coordinators
-from loadtest.bench.members import BenchMember, Link
-from loadtest.bench.target import Target, running
+from loadtest.bench.harness.client import Client, NotYet
+from loadtest.bench.harness.coordinator_requests import coordinators
+from loadtest.bench.harness.group_members import BenchMember, Link
+from loadtest.bench.harness.target import Target, running
 from tests.support.running import Broker, remove_dir, short_temp_dir
 
 SHORT = ("--seconds", "0.3", "--repeat", "1")

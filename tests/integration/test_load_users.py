@@ -15,11 +15,11 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from loadtest.bench.client import Client
-from loadtest.users.member import Member
-from loadtest.users.producer import ProducerSettings, StampedProducer
-from loadtest.users.session import Session, blob_of
-from loadtest.users.stamped import PartitionCheck
+from loadtest.bench.harness.client import Client
+from loadtest.users.client.group_member import Member
+from loadtest.users.client.session import Session, blob_of
+from loadtest.users.client.stamped import PartitionCheck
+from loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import Broker
 

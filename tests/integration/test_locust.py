@@ -19,8 +19,8 @@ import pytest
 
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.records import Record, build_batch
-from loadtest.bench.client import PRODUCE, Client
-from loadtest.users.stamped import Stamp, stamped_batch, stamped_value
+from loadtest.bench.harness.client import PRODUCE, Client
+from loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import ROOT, Broker, clean_environment, free_ports, wait_until
 

@@ -1,7 +1,7 @@
 """A bare uvloop forwarder: what comes goes on, both ways, unread. The floor of a router's cost.
 
-`python -m loadtest.bench.forward PATH` prints its port; each connection to it gets one of its own
-to the unix socket at PATH, as a client of the router gets one to each worker it needs.
+`python -m loadtest.bench.harness.forwarder PATH` prints its port; each connection to it gets one
+of its own to the unix socket at PATH, as a client of the router gets one to each worker it needs.
 """
 
 from __future__ import annotations

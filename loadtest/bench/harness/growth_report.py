@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.measure import short
-from loadtest.bench.target import TargetError
+from loadtest.bench.harness.measure import short
+from loadtest.bench.harness.target import TargetError
 
 
 def plot(rows: Sequence[dict[str, Any]], directory: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.bench.measure import CpuMeter, resident_bytes, with_descendants
+from loadtest.bench.harness.measure import CpuMeter, resident_bytes, with_descendants
 
 # A process, its child, and the child's child; they say who they are and wait for their input's end.
 FAMILY = """

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from broker.wire.apis import APIS
 from broker.wire.messages.api_versions import ApiVersionsRequest
-from loadtest.bench.client import Client
-from loadtest.bench.measure import with_descendants
+from loadtest.bench.harness.client import Client
+from loadtest.bench.harness.measure import with_descendants
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir, worker_socket
 

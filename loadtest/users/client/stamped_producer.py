@@ -18,9 +18,10 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import read_records
-from loadtest.users.pace import due_us
-from loadtest.users.session import RETRIABLE, RETRY_S, Fault, Session, blob_of
-from loadtest.users.stamped import (
+from loadtest.users.client.connection import Refused, top_level
+from loadtest.users.client.pace import due_us
+from loadtest.users.client.session import RETRIABLE, RETRY_S, Fault, Session, blob_of
+from loadtest.users.client.stamped import (
     DECODED_LIMIT,
     Sequence,
     Stamp,
@@ -28,7 +29,6 @@ from loadtest.users.stamped import (
     read_stamp,
     stamped_batch,
 )
-from loadtest.users.wire import Refused, top_level
 
 PRODUCE_TIMEOUT_MS = 30_000
 READ_BACK_BYTES = 1 << 20

@@ -17,9 +17,9 @@ from broker.wire.messages.join_group import (
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from broker.wire.schema import Message
-from loadtest.bench.client import RequestFailed
-from loadtest.bench.coordinator_requests import NOT_YET
-from loadtest.bench.target import SENT
+from loadtest.bench.harness.client import RequestFailed
+from loadtest.bench.harness.coordinator_requests import NOT_YET
+from loadtest.bench.harness.target import SENT
 
 JOIN, HEARTBEAT, LEAVE, SYNC = APIS[11], APIS[12], APIS[13], APIS[14]
 PROTOCOL = "range"

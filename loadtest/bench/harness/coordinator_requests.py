@@ -25,10 +25,10 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.schema import Message
-from loadtest.bench.client import Address, Client, RequestFailed
+from loadtest.bench.harness.client import Address, Client, RequestFailed
+from loadtest.bench.harness.replay import Replayer, run_load
+from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import Load
-from loadtest.bench.replay import Replayer, run_load
-from loadtest.bench.target import Target
 
 COMMIT, FIND_COORDINATOR, HEARTBEAT = APIS[8], APIS[10], APIS[12]
 COMMIT_VERSION, FIND_VERSION, HEARTBEAT_VERSION = 8, 3, 4

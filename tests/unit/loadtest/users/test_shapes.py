@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from loadtest.users.pace import Pace
+from loadtest.users.client.pace import Pace
 from loadtest.users.shapes import SHAPES, chosen_shape
 
 

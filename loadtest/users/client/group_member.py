@@ -25,9 +25,9 @@ from broker.wire.messages.offset_commit import (
 )
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from loadtest.users.session import EARLIEST, Session, blob_of, first_partition
-from loadtest.users.stamped import PartitionCheck
-from loadtest.users.wire import Refused, top_level
+from loadtest.users.client.connection import Refused, top_level
+from loadtest.users.client.session import EARLIEST, Session, blob_of, first_partition
+from loadtest.users.client.stamped import PartitionCheck
 
 PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 REBALANCE_MS = 60_000

@@ -19,8 +19,8 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 from broker.wire.primitives import read_uvarint
-from loadtest.bench.client import FETCH, RequestFailed
-from loadtest.bench.replay import LineReplayer, Replayer
+from loadtest.bench.harness.client import FETCH, RequestFailed
+from loadtest.bench.harness.replay import LineReplayer, Replayer
 
 FETCH_VERSION = 12
 RESPONSE_BYTES = 1 << 20

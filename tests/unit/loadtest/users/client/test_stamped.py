@@ -6,7 +6,7 @@ import pytest
 
 from broker.wire.batch import CRC_AT, HEADER_SIZE, checksum
 from broker.wire.codecs import CODEC_NAMES
-from loadtest.users.stamped import (
+from loadtest.users.client.stamped import (
     SMALLEST,
     PartitionCheck,
     Stamp,

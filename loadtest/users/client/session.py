@@ -22,7 +22,7 @@ from broker.wire.messages.list_offsets import (
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
-from loadtest.users.wire import Address, CodeOf, Refused, Report, Wire, top_level
+from loadtest.users.client.connection import Address, CodeOf, Refused, Report, Wire, top_level
 
 LATEST, EARLIEST = -1, -2
 RETRY_S = 0.1

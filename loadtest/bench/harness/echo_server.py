@@ -1,6 +1,6 @@
 """A bare uvloop server: answers every frame with the same bytes. The baseline of tail fetches.
 
-`python -m loadtest.bench.echo SIZE` prints its port.
+`python -m loadtest.bench.harness.echo_server SIZE` prints its port.
 """
 
 from __future__ import annotations
