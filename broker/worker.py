@@ -22,8 +22,8 @@ from broker.errors import MoldauError, StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.log.compaction import Compaction
-from broker.log.housekeeping import Housekeeping
 from broker.log.logs import Logs
+from broker.log.maintenance import Housekeeping
 from broker.log.topics import Topic, Topics
 from broker.logging_setup import set_up_logging
 from broker.process import (

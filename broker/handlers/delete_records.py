@@ -6,7 +6,7 @@ from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
 from broker.handlers.partitions import current_log
 from broker.log.native.log import NativeLog
-from broker.log.native.upkeep import delete_records
+from broker.log.native.maintenance import delete_records
 from broker.server.connection import Call
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,

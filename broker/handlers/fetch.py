@@ -16,7 +16,7 @@ from functools import partial
 from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
 from broker.handlers.context import LEADER_EPOCH, Broker
 from broker.log.logs import AnyLog
-from broker.log.native.group_reading import GroupReading
+from broker.log.native.group_reader import GroupReading
 from broker.log.native.log import NativeLog
 from broker.log.topics import Topic
 from broker.server.connection import Call

@@ -13,9 +13,9 @@ from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import LEADER_EPOCH, Broker
 from broker.handlers.partitions import current_log
 from broker.log.logs import AnyLog
-from broker.log.native import upkeep
+from broker.log.native import maintenance as upkeep
 from broker.log.native.log import NativeLog
-from broker.log.times import Found, offset_for_timestamp, offset_of_largest_timestamp
+from broker.log.timestamps import Found, offset_for_timestamp, offset_of_largest_timestamp
 from broker.server.connection import Call
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,

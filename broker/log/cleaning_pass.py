@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 from broker.errors import MoldauError
 from broker.log.cleaning import KeyMap, clean_in_steps
 from broker.log.partition import PartitionLog
-from broker.log.reading import LogMoved, end_of
-from broker.log.times import DECODED_LIMIT, Place
+from broker.log.reader import LogMoved, end_of
+from broker.log.timestamps import DECODED_LIMIT, Place
 from broker.settings import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry

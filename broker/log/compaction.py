@@ -27,9 +27,9 @@ from weakref import WeakSet
 from broker.errors import StoreFault
 from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
 from broker.log.partition import PartitionLog
-from broker.log.reading import LogMoved, end_of
+from broker.log.reader import LogMoved, end_of
 from broker.log.retention import Retention
-from broker.log.times import Place, place_before_time
+from broker.log.timestamps import Place, place_before_time
 from broker.settings import TopicConfig
 from broker.store.cleaned import Cleaned
 from broker.store.streams import Streams

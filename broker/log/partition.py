@@ -39,7 +39,7 @@ from broker.errors import (
     StoreUnavailable,
 )
 from broker.log.flight import Append, Flight
-from broker.log.following import ENTRY_OVERHEAD, Following, LogHost, Phase, topic_gone
+from broker.log.replica import ENTRY_OVERHEAD, Following, LogHost, Phase, topic_gone
 from broker.log.tail import CachedEntry, Tail
 from broker.store.resp import append_prefix
 from broker.wire.batch import NO_PRODUCER_ID

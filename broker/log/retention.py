@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary, WeakSet
 from broker.errors import ErrorCode, KafkaError
 from broker.log.archived import Archived
 from broker.log.partition import PartitionLog
-from broker.log.reading import LogMoved, end_of
-from broker.log.times import Place, forget_places, place_before_time, places
+from broker.log.reader import LogMoved, end_of
+from broker.log.timestamps import Place, forget_places, place_before_time, places
 from broker.settings import TopicConfig
 from broker.store.streams import Entry, Streams
 from broker.store.topics import Change, TopicStore

@@ -20,12 +20,12 @@ from broker.errors import (
     StoreUnavailable,
 )
 from broker.log.flight import Append
-from broker.log.following import topic_gone
 from broker.log.native.batching import Delivery, to_batches
 from broker.log.native.fields import TooManyWords, to_words
-from broker.log.native.following import MOST_COUNT, NativeFollowing, NativeHost
 from broker.log.native.ids import Id, Run
-from broker.log.reading import ReadDone
+from broker.log.native.replica import MOST_COUNT, NativeFollowing, NativeHost
+from broker.log.reader import ReadDone
+from broker.log.replica import topic_gone
 from broker.settings import TopicConfig
 from broker.store.native import MOST_WORDS, RawEntries
 from broker.wire.batch import CorruptBatch

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from broker.log import cleaning_pass, compaction
-from broker.log.times import (
+from broker.log.timestamps import (
     offset_for_timestamp,
     offset_of_largest_timestamp,
 )

@@ -14,9 +14,10 @@ import pytest
 import uvloop
 
 from broker.errors import KafkaError, StoreFault, StoreUnavailable
-from broker.log import cleaning_pass, compaction, reading
+from broker.log import cleaning_pass, compaction
+from broker.log import reader as reading
 from broker.log.partition import PartitionLog
-from broker.log.times import (
+from broker.log.timestamps import (
     Place,
     batches_from,
 )

@@ -12,7 +12,7 @@ import redis as redis_py
 import uvloop
 
 from broker.errors import ErrorCode, KafkaError, StoreFull, StoreRefused
-from broker.log.following import Phase
+from broker.log.replica import Phase
 from tests.support.log_batches import fold, plain, sequenced, values
 from tests.support.log_host import Host, append, begin, stored, until
 from tests.support.raw_client import make_batch

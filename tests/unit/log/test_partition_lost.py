@@ -9,7 +9,7 @@ from typing import Any
 
 import uvloop
 
-from broker.log.following import Phase
+from broker.log.replica import Phase
 from tests.support.log_batches import plain, values
 from tests.support.log_host import Host, append, begin, stored, until
 from tests.support.redis_server import RedisServer

@@ -17,7 +17,7 @@ from broker.errors import StoreFault
 from broker.log.native.batching import to_batches
 from broker.log.native.log import NativeLog
 from broker.log.native.members import Owner
-from broker.log.reading import ReadDone
+from broker.log.reader import ReadDone
 from broker.store.native import (
     Expected,
     NativeStreams,

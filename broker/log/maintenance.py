@@ -16,7 +16,7 @@ from broker.errors import MoldauError, StoreFault
 from broker.log.compaction import Compaction
 from broker.log.logs import Logs
 from broker.log.native.log import NativeLog
-from broker.log.native.upkeep import enforce
+from broker.log.native.maintenance import enforce
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics

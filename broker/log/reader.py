@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, StoreRefused
-from broker.log.settling import settled
+from broker.log.callbacks import settled
 from broker.log.state import LogState
 from broker.log.tail import Tail
 from broker.store import keys

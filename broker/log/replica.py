@@ -14,8 +14,8 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull
-from broker.log.reading import Reading
-from broker.log.settling import Settled, settled
+from broker.log.callbacks import Settled, settled
+from broker.log.reader import Reading
 from broker.log.state import LogState
 from broker.log.tail import CachedEntry, Tail
 from broker.store.streams import Entry, Streams

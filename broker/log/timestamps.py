@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
-from broker.log.reading import LogMoved, Reading
+from broker.log.reader import LogMoved, Reading
 from broker.store.streams import Streams
 from broker.wire.batch import read_header, split_batches
 from broker.wire.records import first_at_or_after, read_records

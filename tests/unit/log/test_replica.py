@@ -9,7 +9,7 @@ import redis as redis_py
 import uvloop
 
 from broker.errors import KafkaError, StoreFault
-from broker.log.following import MOST_BYTES, Phase
+from broker.log.replica import MOST_BYTES, Phase
 from broker.log.state import LogState
 from broker.wire.batch import read_header
 from tests.support.log_batches import plain, sequenced

@@ -9,7 +9,7 @@ from broker.errors import ErrorCode, KafkaError
 from broker.log.native.batching import RawEntry, numbered
 from broker.log.native.ids import Id, parse
 from broker.log.native.log import NativeLog
-from broker.log.times import Found
+from broker.log.timestamps import Found
 from broker.settings import TopicConfig
 from broker.store.native import NativeStreams, RawEntries
 

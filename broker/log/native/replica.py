@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from broker.errors import StoreFault, StoreFull, StoreRefused
-from broker.log.following import topic_gone
+from broker.log.callbacks import Settled, settled
 from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
-from broker.log.settling import Settled, settled
+from broker.log.replica import topic_gone
 from broker.store.native import Bounds, NativeStreams, RawEntries
 from broker.store.streams import Streams
 
