@@ -23,7 +23,7 @@ from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.log.compaction import Compaction
 from broker.log.logs import Logs
-from broker.log.maintenance import Housekeeping
+from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
 from broker.logging_setup import set_up_logging
 from broker.process import (
@@ -104,9 +104,9 @@ class Worker:
         await self._listen()
         retention = self.broker.retention
         compaction = Compaction(self.store.streams, self.store.cleaned, retention)
-        housekeeping = Housekeeping(self.topics, self.logs, retention, compaction)
+        maintenance = Maintenance(self.topics, self.logs, retention, compaction)
         self._background = [
-            asyncio.ensure_future(housekeeping.run()),
+            asyncio.ensure_future(maintenance.run()),
             asyncio.ensure_future(self._keep_groups()),
             asyncio.ensure_future(self._watch_store()),
             asyncio.ensure_future(self._close_idle()),
@@ -175,7 +175,7 @@ class Worker:
             else:
                 topic = self.topics.get(change.name)
                 if topic is not None and change.partition < topic.partitions:
-                    await self.logs.get(topic, change.partition).load_start()
+                    await self.logs.log_for(topic, change.partition).load_start()
         except StoreFault as fault:
             log.warning("a change could not be read, everything will be: %s", fault)
             await self._reload()

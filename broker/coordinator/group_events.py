@@ -191,7 +191,7 @@ class GroupEvents:
             topic = await self._topics.find(GROUP_EVENTS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{GROUP_EVENTS} is gone")
-        found = self._logs.get(topic, 0)
+        found = self._logs.log_for(topic, 0)
         if not isinstance(found, PartitionLog):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{GROUP_EVENTS} must not be moldau.storage=native"

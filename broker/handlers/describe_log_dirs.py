@@ -51,7 +51,7 @@ async def _sizes(
     for partition in partitions:
         if broker.leader(topic, partition) != broker.node_id:
             continue
-        log = broker.logs.get(topic, partition)
+        log = broker.logs.log_for(topic, partition)
         try:
             await log.current()
         except StoreFault:

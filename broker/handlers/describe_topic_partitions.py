@@ -14,7 +14,7 @@ from broker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-MOST_PARTITIONS = 2000
+MAX_PARTITIONS_PER_REPLY = 2000
 
 
 async def handle(
@@ -28,7 +28,7 @@ async def handle(
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first = request.cursor.partition_index
-    left = min(request.response_partition_limit, MOST_PARTITIONS)
+    left = min(request.response_partition_limit, MAX_PARTITIONS_PER_REPLY)
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if left <= 0:

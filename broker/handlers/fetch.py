@@ -16,7 +16,7 @@ from functools import partial
 from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
 from broker.handlers.context import LEADER_EPOCH, Broker
 from broker.log.logs import AnyLog
-from broker.log.native.group_reader import GroupReading
+from broker.log.native.group_reader import GroupReader
 from broker.log.native.log import NativeLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
@@ -121,7 +121,7 @@ class FetchCall:
             elif partition.current_leader_epoch > LEADER_EPOCH:
                 answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
             else:
-                log = self.broker.logs.get(topic, partition.partition)
+                log = self.broker.logs.log_for(topic, partition.partition)
             self._has_error = self._has_error or log is None
             self._parts.append(Part(answer, log, partition))
         self._response.responses.append(FetchableTopicResponse(item.topic, item.topic_id, answers))
@@ -221,16 +221,16 @@ class FetchCall:
                 self._mark(part, log)
         self._one_read()
 
-    def _reading_of(self, log: NativeLog) -> GroupReading | None:
+    def _reading_of(self, log: NativeLog) -> GroupReader | None:
         """The reading of the group's member that this fetch must come from, if that is certain."""
         client_id = self.call.header.client_id or ""
         place = (log.topic, log.partition)
         owner = self.broker.readership.members.owner(place, client_id, self.call.peer)
         if owner is None:
             return None
-        reading: GroupReading | None = log.readings.get(owner.group)
+        reading: GroupReader | None = log.readings.get(owner.group)
         if reading is None or reading.owner != owner:
-            reading = log.readings[owner.group] = GroupReading(log, self.broker.store.native, owner)
+            reading = log.readings[owner.group] = GroupReader(log, self.broker.store.native, owner)
         return reading
 
     def _mark(self, part: Part, log: AnyLog) -> None:

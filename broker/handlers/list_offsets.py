@@ -15,7 +15,11 @@ from broker.handlers.partitions import current_log
 from broker.log.logs import AnyLog
 from broker.log.native import maintenance as upkeep
 from broker.log.native.log import NativeLog
-from broker.log.timestamps import Found, offset_for_timestamp, offset_of_largest_timestamp
+from broker.log.timestamps import (
+    OffsetAndTimestamp,
+    offset_for_timestamp,
+    offset_of_largest_timestamp,
+)
 from broker.server.connection import Call
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -62,11 +66,11 @@ async def _find(
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     log = await current_log(broker, topic, item.partition_index)
     wanted = item.timestamp
-    found: Found | None
+    found: OffsetAndTimestamp | None
     if wanted == LATEST:
-        found = Found(log.end, -1)
+        found = OffsetAndTimestamp(log.end, -1)
     elif wanted in (EARLIEST, EARLIEST_LOCAL):
-        found = Found(log.first if isinstance(log, NativeLog) else log.start, -1)
+        found = OffsetAndTimestamp(log.first if isinstance(log, NativeLog) else log.start, -1)
     elif wanted == MAX_TIMESTAMP:
         found = await _largest(broker, log)
     elif wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -80,13 +84,13 @@ async def _find(
     )
 
 
-async def _largest(broker: Broker, log: AnyLog) -> Found | None:
+async def _largest(broker: Broker, log: AnyLog) -> OffsetAndTimestamp | None:
     if isinstance(log, NativeLog):
         return await upkeep.offset_of_largest_timestamp(broker.store.native, log)
     return await offset_of_largest_timestamp(log)
 
 
-async def _at_time(broker: Broker, log: AnyLog, timestamp: int) -> Found | None:
+async def _at_time(broker: Broker, log: AnyLog, timestamp: int) -> OffsetAndTimestamp | None:
     if isinstance(log, NativeLog):
         return await upkeep.offset_for_timestamp(broker.store.native, log, timestamp)
     return await offset_for_timestamp(broker.store.streams, log, timestamp)

@@ -115,7 +115,7 @@ def _acknowledge_native(
     for place, committed in accepted.items():
         topic = broker.topics.get(place.topic)
         if topic is not None and topic.native:
-            log = broker.logs.get(topic, place.partition)
+            log = broker.logs.log_for(topic, place.partition)
             assert isinstance(log, NativeLog)
             last = log.numbering.start_at(committed.offset).first.before
             broker.store.native.acknowledge(log.key, group_id, bytes(last), is_read=is_read)

@@ -91,7 +91,7 @@ async def _ask_redis(
         known = 0 <= answer.partition_index < topic.partitions
         if answer.error_code or answer.committed_offset != NO_OFFSET or not known:
             continue
-        log = broker.logs.get(topic, answer.partition_index)
+        log = broker.logs.log_for(topic, answer.partition_index)
         assert isinstance(log, NativeLog)
         try:
             facts = await broker.store.native.group_facts(log.key, group_id)

@@ -12,6 +12,6 @@ async def current_log(broker: Broker, topic_name: str, partition: int) -> AnyLog
     topic = await broker.topics.find(topic_name)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    log = broker.logs.get(topic, partition)
+    log = broker.logs.log_for(topic, partition)
     await log.current()
     return log

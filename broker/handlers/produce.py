@@ -66,7 +66,7 @@ def _one_place(
         return None
     if replicas_wanted(request.acks, topic):
         return None
-    log = broker.logs.get(topic, item.index)
+    log = broker.logs.log_for(topic, item.index)
     return OnePlace(broker, call.header, request, topic, log)
 
 
@@ -152,7 +152,7 @@ class ProduceCall:
                 except KafkaError as refusal:
                     self._refuse(answer, refusal)
                     continue
-                log = self.broker.logs.get(topic, item.index)
+                log = self.broker.logs.log_for(topic, item.index)
                 self.appends.append(OneOfMany(self, answer, log, topic, batch, header))
             self.response.responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
         if not self.appends:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-Settled = Callable[[BaseException | None], None]
+Completion = Callable[[BaseException | None], None]
 
 
-async def settled(begin: Callable[[Settled], None]) -> None:
+async def settled(begin: Callable[[Completion], None]) -> None:
     """Begin something that tells when it is done, and wait for that; raises what went wrong."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -19,7 +19,7 @@ from broker.errors import MoldauError
 from broker.log.cleaning import KeyMap, clean_in_steps
 from broker.log.partition import PartitionLog
 from broker.log.reader import LogMoved, end_of
-from broker.log.timestamps import DECODED_LIMIT, Place
+from broker.log.timestamps import DECODED_LIMIT, LogPosition
 from broker.settings import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry
@@ -50,7 +50,7 @@ class PassEnded(MoldauError):
 class Plan(NamedTuple):
     """What a pass over a log would clean."""
 
-    dirty: Place  # from here on it was never cleaned
+    dirty: LogPosition  # from here on it was never cleaned
     end: int  # to here it can be
     note_to: int  # keys count to here
     ratio: float  # how much of what a pass reads is dirty

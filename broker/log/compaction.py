@@ -29,7 +29,7 @@ from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
 from broker.log.partition import PartitionLog
 from broker.log.reader import LogMoved, end_of
 from broker.log.retention import Retention
-from broker.log.timestamps import Place, place_before_time
+from broker.log.timestamps import LogPosition, position_before_time
 from broker.settings import TopicConfig
 from broker.store.cleaned import Cleaned
 from broker.store.streams import Streams
@@ -55,11 +55,11 @@ class Compaction:
     async def plan(self, found: PartitionLog, config: TopicConfig, now_ms: int) -> Plan | None:
         """What there is to clean, None when it is not worth it yet."""
         cleaned = found.clean
-        dirty = Place(found.start, found.start_bytes)
+        dirty = LogPosition(found.start, found.start_bytes)
         kept = 0
         expired_tombstones = False
         if found.start < cleaned.end:
-            dirty = Place(cleaned.end, cleaned.end_bytes)
+            dirty = LogPosition(cleaned.end, cleaned.end_bytes)
             kept = max(cleaned.end_bytes - found.start_bytes, 0)
             expired_tombstones = 0 <= cleaned.tombstones_until <= now_ms
         at_most = _ratio(found.state.size - dirty.size, kept)
@@ -78,23 +78,23 @@ class Compaction:
         return Plan(dirty, end.offset, note_to, ratio) if due else None
 
     async def _cleanable_end(
-        self, found: PartitionLog, dirty: Place, config: TopicConfig, now_ms: int
-    ) -> tuple[Place, int]:
+        self, found: PartitionLog, dirty: LogPosition, config: TopicConfig, now_ms: int
+    ) -> tuple[LogPosition, int]:
         """Where a pass has to end, and up to where keys count."""
         last = await self._streams.last_entry(found.key)
         if last is None or last.base <= dirty.offset:
             return dirty, dirty.offset
-        whole = Place(last.base, max(found.state.size - len(last.blob), dirty.size))
+        whole = LogPosition(last.base, max(found.state.size - len(last.blob), dirty.size))
         if config.min_compaction_lag_ms <= 0:
             return whole, end_of(last)
         newest_cleaned = now_ms - config.min_compaction_lag_ms
-        end = max(dirty, await place_before_time(self._streams, found, newest_cleaned + 1))
+        end = max(dirty, await position_before_time(self._streams, found, newest_cleaned + 1))
         async with aclosing(found.scan(end.offset)) as entries:
             async for entry in entries:
                 newest = max(header.max_timestamp for header in headers(entry.blob))
                 if entry.base >= last.base or newest > newest_cleaned:
                     break
-                end = Place(end_of(entry), end.size + len(entry.blob))
+                end = LogPosition(end_of(entry), end.size + len(entry.blob))
         return (whole, end_of(last)) if end.offset >= last.base else (end, end.offset)
 
     async def _first_timestamp(self, found: PartitionLog, offset: int) -> int:

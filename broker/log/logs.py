@@ -54,7 +54,7 @@ class Logs:
 
     # --- finding ---
 
-    def get(self, topic: Topic, partition: int) -> AnyLog:
+    def log_for(self, topic: Topic, partition: int) -> AnyLog:
         """The log of a partition that exists."""
         place = (topic.topic_id, partition)
         found = self._by_place.get(place)

@@ -32,7 +32,7 @@ HEED_S = 1.0
 SHORTEST_PAUSE_S = 0.05
 
 
-class Housekeeping:
+class Maintenance:
     def __init__(
         self, topics: Topics, logs: Logs, retention: Retention, compaction: Compaction
     ) -> None:
@@ -86,7 +86,7 @@ class Housekeeping:
     async def _retain_native(self) -> None:
         for topic in self._topics.all():
             for partition in range(topic.partitions) if topic.native else ():
-                found = self._logs.get(topic, partition)
+                found = self._logs.log_for(topic, partition)
                 if isinstance(found, NativeLog) and self._logs.leads(topic.name, partition):
                     await self._see_to_native(found, topic)
 
@@ -139,5 +139,5 @@ class Housekeeping:
             if wanted(topic)
             for partition in range(topic.partitions)
             if self._logs.leads(topic.name, partition)
-            and isinstance(found := self._logs.get(topic, partition), PartitionLog)
+            and isinstance(found := self._logs.log_for(topic, partition), PartitionLog)
         ]

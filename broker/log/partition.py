@@ -39,7 +39,7 @@ from broker.errors import (
     StoreUnavailable,
 )
 from broker.log.flight import Append, Flight
-from broker.log.replica import ENTRY_OVERHEAD, Following, LogHost, Phase, topic_gone
+from broker.log.replica import ENTRY_OVERHEAD, LogHost, LogReplica, Phase, topic_gone
 from broker.log.tail import CachedEntry, Tail
 from broker.store.resp import append_prefix
 from broker.wire.batch import NO_PRODUCER_ID
@@ -53,8 +53,8 @@ INDEX_EVERY = 1 << 20
 RESOLVE_AGAIN_S = 0.25  # a store that answers, but not this: it is loading its file, say
 
 
-class PartitionLog(Following):
-    """See the module. Reading is in reading.py, the fold and its upkeep in following.py."""
+class PartitionLog(LogReplica):
+    """See the module. Reading is in reader.py, the fold and its upkeep in replica.py."""
 
     def __init__(
         self, host: LogHost, topic: str, partition: int, key: bytes, tail: Tail, wake: bytes | None

@@ -27,7 +27,7 @@ from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch, headers
 log = logging.getLogger("moldau.log")
 
 FIRST_COUNT = 8
-MOST_COUNT = 2048
+MAX_ENTRIES_PER_READ = 2048
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 ReadDone = Callable[[list[Buffer] | StoreFault], None]
@@ -37,7 +37,7 @@ class LogMoved(MoldauError):
     """The log was trimmed or replaced under a scan; where it lies now is known by then."""
 
 
-class Reading:
+class LogReader:
     """The reading half of a partition's log."""
 
     def __init__(self, streams: Streams, key: bytes, tail: Tail) -> None:
@@ -187,11 +187,11 @@ def end_of(entry: Entry) -> int:
     return end
 
 
-def _first_count(found: Reading, offset: int) -> int:
+def _first_count(found: LogReader, offset: int) -> int:
     return _fitting(found, offset, SCAN_BYTES)
 
 
-def _fitting(found: Reading, offset: int, limit: int) -> int:
+def _fitting(found: LogReader, offset: int, limit: int) -> int:
     """How many entries to ask for first: few enough that large ones are not read in vain."""
     if offset < found.clean.end:
         size, entries = found.clean.end_bytes - found.start_bytes, found.clean.entries
@@ -203,7 +203,7 @@ def _fitting(found: Reading, offset: int, limit: int) -> int:
 
 def _next_count(entries: list[Entry]) -> int:
     average = max(sum(len(entry.blob) for entry in entries) // len(entries), 1)
-    return max(min(SCAN_BYTES // average, len(entries) * 4, MOST_COUNT), 1)
+    return max(min(SCAN_BYTES // average, len(entries) * 4, MAX_ENTRIES_PER_READ), 1)
 
 
 class _StoreRead:
@@ -211,7 +211,7 @@ class _StoreRead:
 
     def __init__(
         self,
-        log: Reading,
+        log: LogReader,
         streams: Streams,
         offset: int,
         limit: int,
@@ -320,6 +320,6 @@ class _StoreRead:
                 return False
         average = max(self._size // max(len(self._out), 1), 1)
         expected = (self._limit - self._size) // average + 1
-        self._count = min(self._count * 4, MOST_COUNT, expected)
+        self._count = min(self._count * 4, MAX_ENTRIES_PER_READ, expected)
         self._streams.read_on(self._key, following, self._count, self._take)
         return True

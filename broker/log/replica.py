@@ -14,8 +14,8 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull
-from broker.log.callbacks import Settled, settled
-from broker.log.reader import Reading
+from broker.log.callbacks import Completion, settled
+from broker.log.reader import LogReader
 from broker.log.state import LogState
 from broker.log.tail import CachedEntry, Tail
 from broker.store.streams import Entry, Streams
@@ -23,8 +23,8 @@ from broker.wire.batch import CorruptBatch, headers
 
 log = logging.getLogger("moldau.log")
 
-MOST_ENTRIES = 64  # read at a time, to catch up
-MOST_BYTES = 4 << 20  # about: of the store's memory and ours, for each log that reads
+MAX_ENTRIES_PER_READ = 64  # read at a time, to catch up
+MAX_BYTES_PER_READ = 4 << 20  # about: of the store's memory and ours, for each log that reads
 SNAPSHOT_BYTES = 64 << 20
 ENTRY_OVERHEAD = 256  # what a cached entry costs beside its bytes
 
@@ -51,7 +51,7 @@ class LogHost(Protocol):
     def store_full(self, fault: StoreFull) -> None: ...
 
 
-class Following(Reading):
+class LogReplica(LogReader):
     """See the module. What waits to be appended is the subclass's."""
 
     def __init__(self, host: LogHost, topic: str, partition: int, key: bytes, tail: Tail) -> None:
@@ -60,9 +60,9 @@ class Following(Reading):
         self.topic = topic
         self.partition = partition
         self.phase = Phase.UNLOADED
-        self._when_loaded: list[Settled] = []
-        self._when_looked: list[Settled] = []  # told when the next look is done
-        self._looking_for: list[Settled] = []  # told when this one is
+        self._when_loaded: list[Completion] = []
+        self._when_looked: list[Completion] = []  # told when the next look is done
+        self._looking_for: list[Completion] = []  # told when this one is
         self._look_again = False
         self._asked_for = 0
         self._since_snapshot = 0
@@ -98,7 +98,7 @@ class Following(Reading):
         elif self.phase is not Phase.UNLOADED:
             self._look_again = True
 
-    def when_current(self, done: Settled) -> None:
+    def when_current(self, done: Completion) -> None:
         """Call `done` once the fold has everything that is in the log now."""
         if self.phase is Phase.UNLOADED:
             self._when_loaded.append(done)
@@ -113,7 +113,7 @@ class Following(Reading):
         """`when_current`, for those who can wait; raises what went wrong."""
         await settled(self.when_current)
 
-    def when_loaded(self, done: Settled) -> None:
+    def when_loaded(self, done: Completion) -> None:
         """Call `done` once the log is known at all; at once when it is."""
         if self.phase is Phase.UNLOADED:
             self._when_loaded.append(done)
@@ -268,8 +268,8 @@ class Following(Reading):
 
 def _few(state: LogState) -> int:
     """How many entries to read at a time: large ones by the piece."""
-    average = state.size // state.entries if state.entries else MOST_BYTES // 8
-    return max(1, min(MOST_ENTRIES, MOST_BYTES // max(average, 1)))
+    average = state.size // state.entries if state.entries else MAX_BYTES_PER_READ // 8
+    return max(1, min(MAX_ENTRIES_PER_READ, MAX_BYTES_PER_READ // max(average, 1)))
 
 
 def topic_gone() -> KafkaError:

@@ -19,7 +19,12 @@ from broker.errors import ErrorCode, KafkaError
 from broker.log.archived import Archived
 from broker.log.partition import PartitionLog
 from broker.log.reader import LogMoved, end_of
-from broker.log.timestamps import Place, forget_places, place_before_time, places
+from broker.log.timestamps import (
+    LogPosition,
+    forget_positions,
+    indexed_positions,
+    position_before_time,
+)
 from broker.settings import TopicConfig
 from broker.store.streams import Entry, Streams
 from broker.store.topics import Change, TopicStore
@@ -87,7 +92,9 @@ class Retention:
         await self.settle(found, moved=moved)
         return moved
 
-    async def _within_archived(self, found: PartitionLog, first: Place, now_ms: int) -> Place:
+    async def _within_archived(
+        self, found: PartitionLog, first: LogPosition, now_ms: int
+    ) -> LogPosition:
         """No further than the lake has it; the edge of an entry, as ever."""
         until = await self._archived.until(found.topic, found.partition)
         if until >= first.offset:
@@ -101,26 +108,26 @@ class Retention:
                 found, first.offset, until,
             )  # fmt: skip
         if until <= found.start:
-            return Place(found.start, found.start_bytes)
+            return LogPosition(found.start, found.start_bytes)
         return await self._edge_before(found, until)
 
     async def _first_kept(
         self, found: PartitionLog, oldest_kept_ms: int | None, surplus_until: int
-    ) -> Place:
+    ) -> LogPosition:
         """The first entry that neither time nor size removes.
 
         The index takes us near, entry by entry takes us there. Entries go as wholes: one is
         removed by time when its newest record is too old, by size when all of it is surplus. One
         without any timestamp goes by time when a later one does.
         """
-        first = Place(found.start, found.start_bytes)
+        first = LogPosition(found.start, found.start_bytes)
         if surplus_until > first.size:
-            async with aclosing(places(self._streams, found)) as indexed:
+            async with aclosing(indexed_positions(self._streams, found)) as indexed:
                 async for place in indexed:
                     if first.offset < place.offset and place.size <= surplus_until:
                         first = place
         if oldest_kept_ms is not None:
-            first = max(first, await place_before_time(self._streams, found, oldest_kept_ms))
+            first = max(first, await position_before_time(self._streams, found, oldest_kept_ms))
         position = first.size
         async with aclosing(found.scan(first.offset)) as entries:
             async for entry in entries:
@@ -128,15 +135,15 @@ class Retention:
                 newest = _newest(entry)
                 too_old = oldest_kept_ms is not None and NO_TIMESTAMP < newest < oldest_kept_ms
                 if too_old or position <= surplus_until:
-                    first = Place(end_of(entry), position)
+                    first = LogPosition(end_of(entry), position)
                 elif newest > NO_TIMESTAMP or oldest_kept_ms is None:
                     break
         return first
 
-    async def _edge_before(self, found: PartitionLog, offset: int) -> Place:
+    async def _edge_before(self, found: PartitionLog, offset: int) -> LogPosition:
         """The edge of the entry that contains `offset`."""
-        edge = Place(found.start, found.start_bytes)
-        async with aclosing(places(self._streams, found)) as indexed:
+        edge = LogPosition(found.start, found.start_bytes)
+        async with aclosing(indexed_positions(self._streams, found)) as indexed:
             async for place in indexed:
                 if edge.offset < place.offset <= offset:
                     edge = place
@@ -145,11 +152,11 @@ class Retention:
                 end = end_of(entry)
                 if end > offset:
                     break
-                edge = Place(end, edge.size + len(entry.blob))
+                edge = LogPosition(end, edge.size + len(entry.blob))
         return edge
 
     async def _raise_start(
-        self, found: PartitionLog, start: int, edge: Place, generation: int
+        self, found: PartitionLog, start: int, edge: LogPosition, generation: int
     ) -> bool:
         """False when the generation in which `edge` was found is no longer current."""
         raised = await self._streams.raise_start(found.key, start, edge.size, generation)
@@ -182,7 +189,7 @@ class Retention:
             if not await self._is_covered(found, first):
                 return False, removed
             removed += await self._streams.trim(found.key, first)
-            await forget_places(self._streams, found.key, first)
+            await forget_positions(self._streams, found.key, first)
         if found.clean.entries and found.start > 0:
             removed += await self._trim_clean(found)
         return True, removed
@@ -210,7 +217,7 @@ class Retention:
             if end_of(entries[0]) <= start:
                 first = min(start, found.clean.last)
         removed = await self._streams.trim(key, first)
-        await forget_places(self._streams, key, start)
+        await forget_positions(self._streams, key, start)
         return removed
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
-from broker.log.reader import LogMoved, Reading
+from broker.log.reader import LogMoved, LogReader
 from broker.store.streams import Streams
 from broker.wire.batch import read_header, split_batches
 from broker.wire.records import first_at_or_after, read_records
@@ -19,12 +19,12 @@ from broker.wire.records import first_at_or_after, read_records
 DECODED_LIMIT = 1 << 30
 
 
-class Found(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """An entry's edge: its base offset and its position in all bytes ever appended."""
 
     offset: int
@@ -34,33 +34,33 @@ class Place(NamedTuple):
 # --- the sparse index ---
 
 
-async def place_before_time(streams: Streams, log: Reading, timestamp: int) -> Place:
+async def position_before_time(streams: Streams, log: LogReader, timestamp: int) -> LogPosition:
     """A place before which every timestamp is below `timestamp`; the log start at least."""
-    start = Place(log.start, log.start_bytes)
+    start = LogPosition(log.start, log.start_bytes)
     clean = log.clean
     point = await streams.index_before(log.key, timestamp)
     if point is not None and point[0] >= clean.end:
-        return max(start, Place(*point))
+        return max(start, LogPosition(*point))
     if log.start < clean.end:
         point = await streams.index_before(log.clean_key, timestamp)
         if point is not None:
-            return max(start, Place(*point))
+            return max(start, LogPosition(*point))
     return start
 
 
-async def places(streams: Streams, log: Reading) -> AsyncGenerator[Place, None]:
+async def indexed_positions(streams: Streams, log: LogReader) -> AsyncGenerator[LogPosition, None]:
     """Every indexed place after the log start, in order but where timestamps are equal."""
     clean = log.clean
     if log.start < clean.end:
-        async for place in _all_places(streams, log.clean_key):
+        async for place in _all_positions(streams, log.clean_key):
             if place.offset > log.start:
                 yield place
-    async for place in _all_places(streams, log.key):
+    async for place in _all_positions(streams, log.key):
         if place.offset >= clean.end and place.offset > log.start:
             yield place
 
 
-async def forget_places(streams: Streams, key: bytes, first_kept: int) -> None:
+async def forget_positions(streams: Streams, key: bytes, first_kept: int) -> None:
     """Remove from a stream's index what points before `first_kept`."""
     while points := await streams.index_points(key):
         stale = [point for point in points if point[0] < first_kept]
@@ -69,18 +69,18 @@ async def forget_places(streams: Streams, key: bytes, first_kept: int) -> None:
             break
 
 
-async def _all_places(streams: Streams, key: bytes) -> AsyncGenerator[Place, None]:
+async def _all_positions(streams: Streams, key: bytes) -> AsyncGenerator[LogPosition, None]:
     page = 0
     while points := await streams.index_points(key, page):
         for point in points:
-            yield Place(*point)
+            yield LogPosition(*point)
         page += 1
 
 
 # --- look-up ---
 
 
-async def batches_from(log: Reading, offset: int) -> AsyncGenerator[memoryview, None]:
+async def batches_from(log: LogReader, offset: int) -> AsyncGenerator[memoryview, None]:
     """The batches from the one that contains `offset` on, in order, each once."""
     while True:
         try:
@@ -96,20 +96,22 @@ async def batches_from(log: Reading, offset: int) -> AsyncGenerator[memoryview, 
             return
 
 
-async def offset_for_timestamp(streams: Streams, log: Reading, timestamp: int) -> Found | None:
+async def offset_for_timestamp(
+    streams: Streams, log: LogReader, timestamp: int
+) -> OffsetAndTimestamp | None:
     """The first record whose timestamp is at least `timestamp`."""
-    place = await place_before_time(streams, log, timestamp)
+    place = await position_before_time(streams, log, timestamp)
     async with aclosing(batches_from(log, place.offset)) as batches:
         async for batch in batches:
             if read_header(batch).max_timestamp < timestamp:
                 continue
             found = first_at_or_after(batch, timestamp, DECODED_LIMIT, log.start)
             if found is not None:
-                return Found(*found)
+                return OffsetAndTimestamp(*found)
     return None
 
 
-async def offset_of_largest_timestamp(log: Reading) -> Found | None:
+async def offset_of_largest_timestamp(log: LogReader) -> OffsetAndTimestamp | None:
     """The first record with the largest timestamp (KIP-734)."""
     state, clean = log.state, log.clean
     begin = state.max_timestamp_base
@@ -131,10 +133,10 @@ async def offset_of_largest_timestamp(log: Reading) -> Found | None:
     return None if best is None else _newest(best, log.start)
 
 
-def _newest(batch: memoryview, start: int) -> Found:
+def _newest(batch: memoryview, start: int) -> OffsetAndTimestamp:
     """The first record from `start` on that has the largest timestamp; -1 twice for none."""
-    found = Found(-1, -1)
+    found = OffsetAndTimestamp(-1, -1)
     for record in read_records(batch, DECODED_LIMIT):
         if record.offset >= start and record.timestamp > found.timestamp:
-            found = Found(record.offset, record.timestamp)
+            found = OffsetAndTimestamp(record.offset, record.timestamp)
     return found

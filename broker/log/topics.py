@@ -27,7 +27,7 @@ from broker.store.streams import Streams
 from broker.store.topics import Change, TopicRecord, TopicStore
 
 MAX_NAME = 249
-LEAST_CHOSEN_BITS, MOST_BITS = 10, 20  # of a native topic's sequences
+MIN_CHOSEN_BITS, MAX_CHOSEN_BITS = 10, 20  # of a native topic's sequences
 MAX_PARTITIONS = 10_000  # per topic: beyond it a mistake is likelier than a wish
 GROUP_EVENTS = "__moldau_group_events"
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS})
@@ -254,7 +254,7 @@ class Topics:
                     text = f"there is no stream {key.decode('utf-8', 'replace')} to look at"
                     raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
                 largest = max(largest, found)
-            bits = min(max(largest.bit_length(), LEAST_CHOSEN_BITS), MOST_BITS)
+            bits = min(max(largest.bit_length(), MIN_CHOSEN_BITS), MAX_CHOSEN_BITS)
             chosen["moldau.native.sequence.bits"] = str(bits)
         bits = int(chosen.get("moldau.native.sequence.bits", config.native_bits))
         for key in keys_used:

@@ -13,7 +13,7 @@ from broker.log.native.fields import KEY, TIMESTAMP, VALUE, from_fields, millise
 from broker.log.native.ids import Id, Run
 from broker.wire.records import NO_HEADERS, BatchBuilder, Record
 
-MOST_DELTA = (1 << 31) - 1
+MAX_OFFSET_DELTA = (1 << 31) - 1
 BATCH_BYTES = 1 << 20
 RECORD_OVERHEAD = 24  # bytes about, beside key, value and headers
 
@@ -101,7 +101,7 @@ def to_batches(
         if offset > furthest:
             builder = BatchBuilder(offset, timestamp)
             builders.append(builder)
-            furthest = offset + MOST_DELTA
+            furthest = offset + MAX_OFFSET_DELTA
         builder.add(offset, timestamp, key, value, headers)
         if builder.size >= BATCH_BYTES:
             furthest = -1

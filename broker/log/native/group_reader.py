@@ -29,7 +29,7 @@ from broker.store.native import (
 log = logging.getLogger("moldau.log")
 
 
-class GroupReading:
+class GroupReader:
     """One member's reading of one partition, in this worker's memory only."""
 
     def __init__(self, found: NativeLog, native: NativeStreams, owner: Owner) -> None:
@@ -62,7 +62,7 @@ class _Read:
 
     def __init__(
         self,
-        reading: GroupReading,
+        reading: GroupReader,
         found: NativeLog,
         native: NativeStreams,
         offset: int,

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MOST_SEQUENCE = (1 << 64) - 1
+MAX_SEQUENCE = (1 << 64) - 1
 MISFIT_BITS = 6  # by so many more than the bits a sequence may be too large and still say where
 
 
@@ -30,11 +30,11 @@ class Id(NamedTuple):
         """The id right below."""
         if self.seq:
             return Id(self.ms, self.seq - 1)
-        return Id(self.ms - 1, MOST_SEQUENCE) if self.ms else self
+        return Id(self.ms - 1, MAX_SEQUENCE) if self.ms else self
 
     @property
     def after(self) -> Id:
-        return Id(self.ms, self.seq + 1) if self.seq < MOST_SEQUENCE else Id(self.ms + 1, 0)
+        return Id(self.ms, self.seq + 1) if self.seq < MAX_SEQUENCE else Id(self.ms + 1, 0)
 
 
 def parse(raw: bytes) -> Id:
@@ -169,7 +169,7 @@ class Numbering:
         first = self.id_at(offset)
         if mark is not None:
             sequence = mark.id.seq + offset - mark.offset
-            fits = sequence <= MOST_SEQUENCE
+            fits = sequence <= MAX_SEQUENCE
             first = Id(mark.id.ms, sequence) if fits else Id(mark.id.ms + 1, 0)
         elif first.seq == 0 and first.ms:
             # Whoever has read up to the last id that fits a millisecond finds those behind it.

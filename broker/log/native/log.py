@@ -1,8 +1,8 @@
 """A partition of a native topic: a stream that Redis applications write and read as well.
 
-Nothing is cached: what this worker knows of the stream is in following.py. A batch is appended in
+Nothing is cached: what this worker knows of the stream is in replica.py. A batch is appended in
 one step by a function in the store, together with what makes a retry of it recognisable; ids, and
-so offsets, are given there. Reading for a group is in group_reading.py.
+so offsets, are given there. Reading for a group is in group_reader.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker.log.flight import Append
 from broker.log.native.batching import Delivery, to_batches
 from broker.log.native.fields import TooManyWords, to_words
 from broker.log.native.ids import Id, Run
-from broker.log.native.replica import MOST_COUNT, NativeFollowing, NativeHost
+from broker.log.native.replica import MAX_ENTRIES_PER_READ, NativeHost, NativeReplica
 from broker.log.reader import ReadDone
 from broker.log.replica import topic_gone
 from broker.settings import TopicConfig
@@ -38,7 +38,7 @@ DECODED_LIMIT = 1 << 28
 FIRST_COUNT = 32  # of entries, before any was seen: they may be large
 
 
-class NativeLog(NativeFollowing):
+class NativeLog(NativeReplica):
     """See the module. Offers what handlers use of a PartitionLog."""
 
     def __init__(
@@ -53,7 +53,7 @@ class NativeLog(NativeFollowing):
         super().__init__(host, topic, partition, stream, base, config().native_bits)
         self._config = config
         self.replies: dict[int, Template] = {}
-        self.readings: dict[str, Any] = {}  # by group: GroupReading, of members this worker serves
+        self.readings: dict[str, Any] = {}  # by group: GroupReader, of members this worker serves
         # Readers that are no group's member, as the store said: client id and address.
         self.strangers: set[tuple[str, str]] = set()
         self._in_flight = 0
@@ -104,7 +104,7 @@ class NativeLog(NativeFollowing):
         """How many entries to ask for: about as many as fit."""
         if not self._average:
             return FIRST_COUNT
-        return max(1, min(limit // self._average, MOST_COUNT))
+        return max(1, min(limit // self._average, MAX_ENTRIES_PER_READ))
 
     def deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
         """Give records to a reader; what is odd about their offsets is noted first."""

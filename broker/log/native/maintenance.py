@@ -9,7 +9,7 @@ from broker.errors import ErrorCode, KafkaError
 from broker.log.native.batching import RawEntry, numbered
 from broker.log.native.ids import Id, parse
 from broker.log.native.log import NativeLog
-from broker.log.timestamps import Found
+from broker.log.timestamps import OffsetAndTimestamp
 from broker.settings import TopicConfig
 from broker.store.native import NativeStreams, RawEntries
 
@@ -70,7 +70,7 @@ async def delete_records(native: NativeStreams, found: NativeLog, offset: int) -
 
 async def offset_for_timestamp(
     native: NativeStreams, found: NativeLog, timestamp: int
-) -> Found | None:
+) -> OffsetAndTimestamp | None:
     """The first record whose timestamp is at least `timestamp`.
 
     A record is older than its entry, so nothing is looked for in entries older than that.
@@ -82,22 +82,24 @@ async def offset_for_timestamp(
         for record in numbered(entries, run, found.value_field):
             if record.timestamp >= timestamp:
                 await found.note(run)
-                return Found(record.offset, record.timestamp)
+                return OffsetAndTimestamp(record.offset, record.timestamp)
         if len(entries) < PAGE:
             return None
         at = entries[-1][0].after
 
 
-async def offset_of_largest_timestamp(native: NativeStreams, found: NativeLog) -> Found | None:
+async def offset_of_largest_timestamp(
+    native: NativeStreams, found: NativeLog
+) -> OffsetAndTimestamp | None:
     """The first record with the largest timestamp, among the newest entries."""
     entries = _parsed(await native.newest(found.key, NEWEST_LOOKED_AT))[::-1]
     if not entries:
         return None
     run = found.numbering.start_at(found.numbering.offset_from(entries[0][0]))
-    best: Found | None = None
+    best: OffsetAndTimestamp | None = None
     for record in numbered(entries, run, found.value_field):
         if best is None or record.timestamp > best.timestamp:
-            best = Found(record.offset, record.timestamp)
+            best = OffsetAndTimestamp(record.offset, record.timestamp)
     await found.note(run)
     return best
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):
@@ -21,7 +21,7 @@ class Reader(msgspec.Struct, frozen=True, array_like=True):
     member_id: str
     client_id: str
     host: str
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
 
 
 class Owner(NamedTuple):
@@ -46,7 +46,7 @@ class Members:
 
     def __init__(self) -> None:
         self._readers: dict[str, tuple[Reader, ...]] = {}
-        self._owners: dict[tuple[Place, str, str], list[Owner]] = {}
+        self._owners: dict[tuple[TopicPartition, str, str], list[Owner]] = {}
 
     def readers(self, group: str) -> tuple[Reader, ...]:
         return self._readers.get(group, ())
@@ -73,7 +73,7 @@ class Members:
         for group, readers in everything.items():
             self.update(group, readers)
 
-    def owner(self, place: Place, client_id: str, host: str) -> Owner | None:
+    def owner(self, place: TopicPartition, client_id: str, host: str) -> Owner | None:
         """The member this must be; None when nobody or several could be."""
         found = self._owners.get((place, client_id, host))
         return found[0] if found is not None and len(found) == 1 else None

@@ -22,7 +22,7 @@ from broker.wire.consumer_protocol import assigned_partitions
 
 log = logging.getLogger("moldau.group")
 
-MOST_STRANGERS = 1_000  # of a partition, remembered as members of no group
+MAX_STRANGERS = 1_000  # of a partition, remembered as members of no group
 
 
 class Readership:
@@ -59,7 +59,7 @@ class Readership:
         except StoreFault as fault:
             log.warning("%r: who reads it is not known: %s", found, fault)
             return
-        if len(found.strangers) >= MOST_STRANGERS:
+        if len(found.strangers) >= MAX_STRANGERS:
             found.strangers.clear()
         found.strangers.add((client_id, host))
 

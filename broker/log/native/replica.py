@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from broker.errors import StoreFault, StoreFull, StoreRefused
-from broker.log.callbacks import Settled, settled
+from broker.log.callbacks import Completion, settled
 from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
 from broker.log.replica import topic_gone
 from broker.store.native import Bounds, NativeStreams, RawEntries
@@ -21,7 +21,7 @@ from broker.store.streams import Streams
 
 log = logging.getLogger("moldau.log")
 
-MOST_COUNT = 1_000  # so long a worker does nothing else: some 4 ms
+MAX_ENTRIES_PER_READ = 1_000  # so long a worker does nothing else: some 4 ms
 FIRST_GUESS = 512  # bytes of an entry, before any was seen
 
 
@@ -42,7 +42,7 @@ class Seen:
         self.size = 0
 
 
-class NativeFollowing:
+class NativeReplica:
     """See the module."""
 
     def __init__(
@@ -70,8 +70,8 @@ class NativeFollowing:
         self.is_gone = False
         self.is_followed = False  # told of what others add to the stream
         self._average = 0  # bytes of an entry, of late; 0: none was seen
-        self._asking: list[Settled] = []  # told when the answer is here
-        self._ask_next: list[Settled] = []  # came later: what is out may miss what they know of
+        self._asking: list[Completion] = []  # told when the answer is here
+        self._ask_next: list[Completion] = []  # came later: what is out may miss what they know of
         self.misfits = 0
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class NativeFollowing:
 
     # --- where it begins and ends ---
 
-    def when_loaded(self, done: Settled) -> None:
+    def when_loaded(self, done: Completion) -> None:
         if self.is_gone:
             done(topic_gone())
         elif self.is_loaded:
@@ -92,7 +92,7 @@ class NativeFollowing:
         else:
             self.when_current(done)
 
-    def when_current(self, done: Settled) -> None:
+    def when_current(self, done: Completion) -> None:
         """Call `done` once everything that is in the stream now is known of."""
         if self.is_gone:
             done(topic_gone())
@@ -205,11 +205,11 @@ class NativeFollowing:
         run = numbering.start_at(offset)
         at = run.first
         while at <= last:
-            entries = await native.entries(self.key, bytes(at), MOST_COUNT)
+            entries = await native.entries(self.key, bytes(at), MAX_ENTRIES_PER_READ)
             for raw, _ in entries:
                 if (entry_id := parse(raw)) <= last:
                     run.offset_of(entry_id)
-            if len(entries) < MOST_COUNT:
+            if len(entries) < MAX_ENTRIES_PER_READ:
                 break
             at = parse(entries[-1][0]).after
         await self.note(run)

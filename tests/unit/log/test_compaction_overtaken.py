@@ -18,7 +18,7 @@ from broker.log import cleaning_pass, compaction
 from broker.log import reader as reading
 from broker.log.partition import PartitionLog
 from broker.log.timestamps import (
-    Place,
+    LogPosition,
     batches_from,
 )
 from broker.store import keys, resp
@@ -193,7 +193,7 @@ def test_deleting_records_overtaken_by_a_pass(
             find = slow.retention._edge_before
             found = []
 
-            async def overtaken(log: PartitionLog, offset: int) -> Place:
+            async def overtaken(log: PartitionLog, offset: int) -> LogPosition:
                 found.append(await find(log, offset))
                 if len(found) == 1:
                     assert await quick.run()

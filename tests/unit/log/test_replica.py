@@ -9,7 +9,7 @@ import redis as redis_py
 import uvloop
 
 from broker.errors import KafkaError, StoreFault
-from broker.log.replica import MOST_BYTES, Phase
+from broker.log.replica import MAX_BYTES_PER_READ, Phase
 from broker.log.state import LogState
 from broker.wire.batch import read_header
 from tests.support.log_batches import plain, sequenced
@@ -229,7 +229,7 @@ def test_large_entries_are_read_by_the_piece(
                 await append(log, plain(b"x" * 400_000))
             await other.current()
             assert other.end == 60
-            assert max(asked) * 400_000 <= MOST_BYTES
+            assert max(asked) * 400_000 <= MAX_BYTES_PER_READ
             assert other.state.snapshot() == log.state.snapshot()
 
     uvloop.run(run())

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.native.batching import MOST_DELTA, Delivery, RawEntry, numbered, to_batches
+from broker.log.native.batching import MAX_OFFSET_DELTA, Delivery, RawEntry, numbered, to_batches
 from broker.log.native.ids import Id, Numbering
 from broker.wire.batch import read_header
 from broker.wire.records import Record, encode_headers, read_records
@@ -61,7 +61,7 @@ def test_no_delta_is_too_large_for_a_batch(drawn: list[tuple[int, int, list[byte
     last = -1
     for batch in delivered(entries_of(drawn)).batches:
         header = read_header(batch)
-        assert 0 <= header.last_offset_delta <= MOST_DELTA
+        assert 0 <= header.last_offset_delta <= MAX_OFFSET_DELTA
         assert header.base_offset > last
         last = header.base_offset + header.last_offset_delta
 

@@ -3,14 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.log.native.ids import MOST_SEQUENCE, Id, Mark, Numbering, parse, parse_mark
+from broker.log.native.ids import MAX_SEQUENCE, Id, Mark, Numbering, parse, parse_mark
 
 MS = 1_234_567_890_123
-ids = st.builds(Id, st.integers(0, 1 << 43), st.integers(0, MOST_SEQUENCE))
+ids = st.builds(Id, st.integers(0, 1 << 43), st.integers(0, MAX_SEQUENCE))
 
 # Streams with bursts: few milliseconds close together, sequences around what two bits hold.
 bursts = st.lists(
-    st.builds(Id, st.integers(100, 140), st.integers(0, 40) | st.integers(0, MOST_SEQUENCE)),
+    st.builds(Id, st.integers(100, 140), st.integers(0, 40) | st.integers(0, MAX_SEQUENCE)),
     unique=True,
     min_size=1,
     max_size=80,
@@ -72,7 +72,7 @@ def test_before_and_after(one: Id, other: Id) -> None:
 
 def test_nothing_is_before_the_first_id() -> None:
     assert Id(0, 0).before == Id(0, 0)
-    assert Id(7, 0).before == Id(6, MOST_SEQUENCE)
+    assert Id(7, 0).before == Id(6, MAX_SEQUENCE)
 
 
 @given(st.builds(Mark, st.integers(0, (1 << 63) - 1), ids, st.booleans()))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.log.native.batching import BATCH_BYTES, MOST_DELTA, numbered, to_batches
+from broker.log.native.batching import BATCH_BYTES, MAX_OFFSET_DELTA, numbered, to_batches
 from broker.log.native.fields import to_fields
 from broker.log.native.ids import Id, Mark, Numbering, parse
 from broker.wire.batch import checksum, headers, read_header
@@ -35,7 +35,7 @@ def read(batches: list[bytearray]) -> list[Record]:
         header = read_header(batch)
         assert header.size == len(batch)
         assert header.crc == checksum(batch)
-        assert header.last_offset_delta <= MOST_DELTA
+        assert header.last_offset_delta <= MAX_OFFSET_DELTA
     return [record for batch in batches for record in read_records(batch, LIMIT)]
 
 
