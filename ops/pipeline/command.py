@@ -25,7 +25,7 @@ examples:
   moldau pipeline replay --lake /data/lake --topic orders --to orders-again
 
 the source by itself, in PySpark (options and columns of Spark's own Kafka source):
-  from ops.pipeline.source import MoldauSource
+  from moldau import MoldauSource
   spark.dataSource.register(MoldauSource)
   spark.read.format("moldau").option("kafka.bootstrap.servers", "127.0.0.1:9092") \\
       .option("subscribe", "orders").load()

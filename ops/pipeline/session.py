@@ -90,7 +90,7 @@ def start_session(
 
 
 @contextmanager
-def session(
+def spark_session(
     name: str, master: str | None = None, *, plans_only: bool = False
 ) -> Iterator[SparkSession]:
     """A session for the length of a command; what is left of it goes, even if Java is gone."""

@@ -57,7 +57,7 @@ def _archive(arguments: argparse.Namespace) -> int:
     from ops.pipeline.archive.archiver import Archiver, Settings
     from ops.pipeline.lake.tables import Lake, Lock
     from ops.pipeline.progress import Meter
-    from ops.pipeline.session import check_java, session
+    from ops.pipeline.session import check_java, spark_session
     from ops.pipeline.source.fetch import connect
     from ops.pipeline.source.options import read_options
 
@@ -77,7 +77,7 @@ def _archive(arguments: argparse.Namespace) -> int:
     lake.create()
     with Lock(lake), Meter("archive") as meter:
         meter.say(f"starting Spark; the lake is {lake.path}")
-        with session("moldau-archive", arguments.master, plans_only=True) as spark:
+        with spark_session("moldau-archive", arguments.master, plans_only=True) as spark:
             archiver = Archiver(spark, lake, settings, meter)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: archiver.stop())

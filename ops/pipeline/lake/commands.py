@@ -100,13 +100,13 @@ def _compact(arguments: argparse.Namespace) -> int:
     from ops.pipeline.lake.compact import Compactor
     from ops.pipeline.lake.tables import Lake
     from ops.pipeline.progress import Meter
-    from ops.pipeline.session import session
+    from ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()  # before Spark, which takes its time to start
     with (
         Meter("compact") as meter,
-        session("moldau-compact", arguments.master, plans_only=True) as spark,
+        spark_session("moldau-compact", arguments.master, plans_only=True) as spark,
     ):
         outcomes = Compactor(
             spark,
@@ -145,12 +145,12 @@ def _sql(arguments: argparse.Namespace) -> int:
     time.tzset()
     from ops.pipeline.lake.query import run_query
     from ops.pipeline.lake.tables import Lake
-    from ops.pipeline.session import session
+    from ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
-    with session("moldau-sql", arguments.master) as spark:
+    with spark_session("moldau-sql", arguments.master) as spark:
         try:
             rows = run_query(spark, lake, query.rstrip().rstrip(";"), arguments.form, sys.stdout)
             sys.stdout.flush()
@@ -208,7 +208,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from ops.pipeline.lake.tables import RECORDS, Lake
     from ops.pipeline.progress import Meter
     from ops.pipeline.replay.replay import Replay, Wanted
-    from ops.pipeline.session import session
+    from ops.pipeline.session import spark_session
     from ops.pipeline.source.fetch import FetchSettings, connect
 
     try:
@@ -230,7 +230,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     )
     with (
         Meter("replay") as meter,
-        session("moldau-replay", arguments.master, plans_only=True) as spark,
+        spark_session("moldau-replay", arguments.master, plans_only=True) as spark,
     ):
         outcome = Replay(spark, lake, settings, wanted, meter).run()
     if outcome.done_before is not None:
@@ -263,7 +263,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from ops.pipeline.progress import Meter
     from ops.pipeline.report.data import compute
     from ops.pipeline.report.page import render
-    from ops.pipeline.session import session
+    from ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()
@@ -276,7 +276,7 @@ def _report(arguments: argparse.Namespace) -> int:
             f"{file} cannot be written: {error.strerror}; give --html a file in a directory that "
             "exists and that this user may write"
         ) from None
-    with Meter("report") as meter, session("moldau-report", arguments.master) as spark:
+    with Meter("report") as meter, spark_session("moldau-report", arguments.master) as spark:
         meter.say("reading the lake")
         try:
             report = compute(spark, lake)
