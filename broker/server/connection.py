@@ -1,4 +1,4 @@
-"""A client's connection: frames in (receiving.py), replies out in the order of their requests.
+"""A client's connection: frames in, replies out in the order of their requests.
 
 Replies that are finished in one turn of the event loop go out in one write.
 
@@ -18,7 +18,6 @@ from typing import cast
 import msgspec
 
 from broker.server.budget import Budget
-from broker.server.receiving import Receiving
 from broker.server.repeats import Repeats
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
@@ -27,6 +26,7 @@ from broker.wire.frame import (
     read_request_header,
     response_frame,
 )
+from broker.wire.frame_reader import FrameReader, InvalidFrameSize
 from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
@@ -79,11 +79,12 @@ class Call(msgspec.Struct, eq=False):
 Dispatch = Callable[[Call, bytearray], None]
 
 
-class Connection(Receiving):
+class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
     ) -> None:
-        super().__init__(max_frame)
+        self._frames = FrameReader(max_frame)
+        self._receiving = False  # replies completed meanwhile go out when that is over
         self._dispatch = dispatch
         self._budget = budget
         self._connections = connections
@@ -118,29 +119,30 @@ class Connection(Receiving):
         self.last_active = self._loop.time()
         self._connections.add(self)
 
-    def _begin(self, frame: bytearray) -> None:
-        if not (self._backlog or self._read_paused or self._held or self.closing):
-            self._serve(frame)
-        elif not self.closing:
-            self._backlog.append(frame)
-            if len(self._backlog) >= MAX_BACKLOG:
-                self._pause()
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer
 
-    def _more_came(self) -> None:
-        self.last_active = self._loop.time()  # slow is not idle
-
-    def _received(self) -> None:
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self._frames.received(nbytes)
+        except InvalidFrameSize as fault:
+            log.warning("closing %s: %s", self.peer, fault)
+            self.abort()
+            return
+        if not frames:
+            self.last_active = self._loop.time()  # slow is not idle
+            return
+        self._receiving = True
+        for frame in frames:
+            if not (self._backlog or self._read_paused or self._held or self.closing):
+                self._serve(frame)
+            elif not self.closing:
+                self._backlog.append(frame)
+                if len(self._backlog) >= MAX_BACKLOG:
+                    self._pause()
+        self._receiving = False
         if self._out and not self._flush_scheduled:
             self._flush()  # what was answered at once
-
-    def _refuse_size(self, size: int) -> None:
-        log.warning(
-            "closing %s: a frame of %d bytes (at most %d; is it a Kafka client?)",
-            self.peer,
-            size,
-            self._max_frame,
-        )
-        self.abort()
 
     def _serve(self, frame: bytearray) -> None:
         if self._served_on_end == MOST_ON_END:
@@ -330,7 +332,7 @@ class Connection(Receiving):
         return not self._calls
 
     def close_idle(self) -> None:
-        if self._write_paused or self._frame is not None:
+        if self._write_paused or self._frames.is_inside_frame:
             what = "does not read its replies" if self._write_paused else "sent half a request"
             log.warning("closing %s: it %s, and nothing more came for long", self.peer, what)
             self.abort()
@@ -350,5 +352,5 @@ class Connection(Receiving):
             if call.on_lost is not None:
                 call.on_lost()
         self._backlog.clear()
-        self._frame = None
+        self._frames.discard()
         self._out.clear()

@@ -1,7 +1,7 @@
-"""A connection: frames however they arrive, replies in order, back-pressure, the end.
+"""A connection: replies in order, back-pressure, bad frames, the end.
 
-The framing is fed through the protocol's own buffer calls, as the event loop does; what depends on
-a real socket is tried with one.
+Bad frames are fed through the protocol's own buffer calls, as the event loop does; what depends on
+a real socket is tried with one. How frames are cut is in tests/unit/wire/test_frame_reader.py.
 """
 
 import asyncio
@@ -10,13 +10,10 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import cycle
 from typing import cast
 
 import pytest
 import uvloop
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from broker.server import connection as module
 from broker.server.budget import Budget
@@ -105,33 +102,6 @@ def received(data: bytes, chunks: Callable[[], int]) -> tuple[list[bytes], FakeT
     return asyncio.run(run())
 
 
-sizes = st.one_of(
-    st.integers(8, 2_000),
-    st.integers(0, 3).map(lambda power: 65_536 << power),
-    st.integers(60_000, 3 * MIB),
-    st.sampled_from([256 * 1024 - 4, 256 * 1024, 256 * 1024 + 1, MIB, MIB + 1, 2 * MIB, 5 * MIB]),
-)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
-@given(st.lists(sizes, min_size=1, max_size=6), st.data())
-def test_frames_arrive_whole_however_they_are_cut(lengths: list[int], data: st.DataObject) -> None:
-    frames = [request(number, size) for number, size in enumerate(lengths)]
-    chunk = st.one_of(st.integers(1, 64), st.integers(1, 300_000), st.just(1 << 30))
-    drawn = data.draw(st.lists(chunk, min_size=1, max_size=12))
-    pieces = cycle([*drawn, 100_000])  # not only crumbs, or it takes forever
-    got, _ = received(framed(*frames), lambda: next(pieces))
-    assert got == frames
-
-
-def test_a_large_frame_that_outgrows_its_memory_in_mid_buffer_is_whole() -> None:
-    """Pieces that do not divide the memory a frame is given, so that one straddles its end."""
-    frame = request(3, 5 * MIB + 17)
-    for piece in (200_000, 99_991, 250_001, 262_144):
-        got, _ = received(framed(frame, frame), lambda piece=piece: piece)  # type: ignore[misc]
-        assert got == [frame, frame]
-
-
 @pytest.mark.parametrize("length", [-1, -(1 << 31), 0, 7, MAX_FRAME + 1, (1 << 31) - 1])
 def test_1_an_absurd_length_closes_the_connection_and_says_why(
     length: int, caplog: pytest.LogCaptureFixture
@@ -142,18 +112,6 @@ def test_1_an_absurd_length_closes_the_connection_and_says_why(
     assert transport.aborted
     assert f"a frame of {length} bytes" in caplog.text
     assert "192.0.2.1" in caplog.text
-
-
-def test_1_a_claimed_length_is_not_given_memory() -> None:
-    async def run() -> int:
-        connection = Connection(Recorder(), Budget(1 << 40, 1 << 40), set(), 100 * MIB)
-        connection.connection_made(cast("asyncio.BaseTransport", FakeTransport()))
-        feed(connection, struct.pack(">i", 100 * MIB) + b"x" * 10, lambda: 1 << 30)
-        frame = connection._frame
-        assert frame is not None
-        return len(frame)
-
-    assert asyncio.run(run()) <= 128 * 1024
 
 
 @pytest.mark.parametrize(
@@ -526,7 +484,7 @@ def test_idle_is_also_who_stopped_in_the_middle_of_a_frame() -> None:
             await send(client, framed(request(1))[:9])
             await until(lambda: bool(connections))
             (connection,) = connections
-            await until(lambda: connection._frame is not None)
+            await until(lambda: connection._frames.is_inside_frame)
             assert connection.is_idle
             connection.close_idle()
             await until(lambda: not connections)

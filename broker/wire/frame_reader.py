@@ -1,0 +1,166 @@
+"""Cuts a stream of bytes into frames. No I/O: the caller receives the bytes.
+
+Two readers share the check of a frame's size:
+
+- `FrameReader` collects whole frames: the worker. It names the memory to receive into. That is one
+  buffer shared by all readers of the process (only in use within one call), out of which a frame is
+  copied once; when more than the buffer holds is missing of a frame, the rest is received straight
+  into the frame's own memory.
+- `FrameTracker` only tells where frames begin and end, in bytes that are passed on in the pieces
+  in which they come: the router.
+"""
+
+from __future__ import annotations
+
+from broker.wire.frame import LENGTH, LENGTH_SIZE
+
+SHARED_BUFFER = 256 * 1024
+FIRST_FRAME_MEMORY = 1 << 16
+MIN_REQUEST = 8  # API key, version and correlation id
+MIN_RESPONSE = 4  # correlation id
+MAX_INT32 = (1 << 31) - 1
+
+_length_at = LENGTH.unpack_from
+_shared = bytearray(SHARED_BUFFER)
+_shared_view = memoryview(_shared)
+
+
+class InvalidFrameSize(ValueError):
+    """A length that no frame can have: nothing that follows can be read."""
+
+    def __init__(self, size: int, most: int) -> None:
+        super().__init__(f"a frame of {size} bytes (at most {most}; is it a Kafka client?)")
+
+
+def frame_size(data: bytes | bytearray, at: int, least: int, most: int) -> int:
+    """The size, without its length field, of the frame that begins at `at`."""
+    size: int = _length_at(data, at)[0]
+    if not least <= size <= most:
+        raise InvalidFrameSize(size, most)
+    return size
+
+
+class FrameReader:
+    """Collects whole request frames, without their length fields."""
+
+    __slots__ = ("_frame", "_have", "_head", "_is_cut", "_max_size", "_wanted", "buffer")
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._is_cut = False  # part of a frame has been received
+        self._head = bytearray()  # part of a length field
+        self._frame: bytearray | None = None  # a frame of which a part has been received
+        self._have = 0
+        self._wanted = 0
+        self.buffer = _shared_view  # where to receive the next bytes
+
+    @property
+    def is_inside_frame(self) -> bool:
+        return self._frame is not None
+
+    def received(self, nbytes: int) -> list[bytearray]:
+        """The frames completed by `nbytes` received into `buffer`. Raises InvalidFrameSize."""
+        if not self._is_cut:
+            size = nbytes - LENGTH_SIZE
+            if _length_at(_shared)[0] == size and MIN_REQUEST <= size <= self._max_size:
+                return [_shared[LENGTH_SIZE:nbytes]]  # the usual case: one whole frame
+            return self._cut(_shared, 0, nbytes, [])
+        if self._frame is not None:
+            return self._continue_frame(self._frame, nbytes)
+        self._is_cut = False
+        pending, self._head = self._head, bytearray()
+        pending += _shared_view[:nbytes]
+        return self._cut(pending, 0, len(pending), [])
+
+    def discard(self) -> None:
+        """Free the memory of a frame whose rest will not come."""
+        self._frame = None
+        self._is_cut = False
+        self.buffer = _shared_view
+
+    def _cut(self, data: bytearray, at: int, end: int, frames: list[bytearray]) -> list[bytearray]:
+        """Add the frames in data[at:end] to `frames`; keep what is there of the last one."""
+        while end - at >= LENGTH_SIZE:
+            size = frame_size(data, at, MIN_REQUEST, self._max_size)
+            at += LENGTH_SIZE
+            if at + size > end:
+                self._start_frame(size, memoryview(data)[at:end])
+                return frames
+            frames.append(data[at : at + size])
+            at += size
+        if at < end:
+            self._head += memoryview(data)[at:end]
+            self._is_cut = True
+        return frames
+
+    # --- a frame larger than what has been received at once ---
+
+    def _start_frame(self, size: int, begun: memoryview) -> None:
+        # A length is only a claim: memory is allocated as bytes arrive.
+        have = len(begun)
+        frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 4 * have)))
+        frame[:have] = begun
+        self._wanted = size
+        self._have = have
+        self._set_frame(frame)
+
+    def _continue_frame(self, frame: bytearray, nbytes: int) -> list[bytearray]:
+        have, wanted = self._have, self._wanted
+        if self.buffer is _shared_view:
+            taken = min(wanted - have, nbytes)
+            if have + taken > len(frame):
+                frame = self._grown(frame, have + taken)
+            frame[have : have + taken] = _shared_view[:taken]
+        else:
+            taken = nbytes  # in the frame's own memory
+        self._have = have = have + taken
+        if have == wanted:
+            self.discard()
+            return self._cut(_shared, taken, nbytes, [frame])
+        self._set_frame(self._grown(frame, have) if have == len(frame) else frame)
+        return []
+
+    def _grown(self, frame: bytearray, at_least: int) -> bytearray:
+        larger = bytearray(min(self._wanted, max(2 * len(frame), at_least)))
+        larger[: self._have] = memoryview(frame)[: self._have]
+        return larger
+
+    def _set_frame(self, frame: bytearray) -> None:
+        self._frame = frame
+        self._is_cut = True
+        have = self._have
+        missing = len(frame) - have
+        self.buffer = memoryview(frame)[have:] if missing > SHARED_BUFFER else _shared_view
+
+
+class FrameTracker:
+    """Where frames begin and end in bytes that are passed on in pieces."""
+
+    __slots__ = ("_least", "_most", "left")
+
+    def __init__(self, least: int, most: int = MAX_INT32) -> None:
+        self._least = least
+        self._most = most
+        self.left = 0  # bytes of the current frame that have not come yet
+
+    def size_at(self, data: bytes | bytearray, at: int) -> int | None:
+        """The size of the frame that begins at `at`, without its length field; None when the
+        length field has not come whole. Raises InvalidFrameSize."""
+        if len(data) - at < LENGTH_SIZE:
+            return None
+        return frame_size(data, at, self._least, self._most)
+
+    def enter(self, at: int, size: int, have: int) -> int:
+        """Step over the frame that begins at `at`, of which data[:have] is there; returns the
+        position behind what is there of it."""
+        end = at + LENGTH_SIZE + size
+        if end <= have:
+            return end
+        self.left = end - have
+        return have
+
+    def resume(self, have: int) -> int:
+        """How many of `have` further bytes still belong to the current frame."""
+        taken = min(self.left, have)
+        self.left -= taken
+        return taken
