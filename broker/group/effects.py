@@ -53,10 +53,6 @@ class SyncAnswer(Struct, frozen=True):
     assignment: bytes = b""
 
 
-class HeartbeatAnswer(Struct, frozen=True):
-    error: ErrorCode
-
-
 class LeftMember(Struct, frozen=True):
     member_id: str
     """As it was asked for: empty when an administrator named only the instance."""
@@ -73,7 +69,7 @@ class DeleteAnswer(Struct, frozen=True):
     error: ErrorCode
 
 
-Answer: TypeAlias = JoinAnswer | SyncAnswer | HeartbeatAnswer | LeaveAnswer | DeleteAnswer
+Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer
 
 
 class Reply(Struct, frozen=True):

@@ -66,16 +66,6 @@ class Sync(Struct, frozen=True):
     """Member id and assignment; only the leader's are looked at."""
 
 
-class Heartbeat(Struct, frozen=True):
-    """Heartbeat. Answered by a `HeartbeatAnswer`, always at once: `Group.heartbeat` is the same
-    without event and effect."""
-
-    call: object
-    member_id: str
-    instance_id: str | None
-    generation_id: int
-
-
 class LeavingMember(Struct, frozen=True):
     member_id: str
     """Empty with an instance id: an administrator removes that static member."""
@@ -109,13 +99,13 @@ class TimerFired(Struct, frozen=True):
 class Persisted(Struct, frozen=True):
     """The outcome of the `Persist` effect with this token. Each one gets exactly one.
 
-    `error` is the code of the storage fault (`broker.errors.code_for`); with an unknown outcome it
-    is an error as well.
+    `error` is what members that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
+    its outcome is unknown.
     """
 
     token: int
     error: ErrorCode = ErrorCode.NONE
 
 
-Request: TypeAlias = Join | Sync | Heartbeat | Leave | Delete
+Request: TypeAlias = Join | Sync | Leave | Delete
 Event: TypeAlias = Request | TimerFired | Persisted

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import ErrorCode
 from broker.group import join, leave, rebalance, sessions, sync
 from broker.group.config import GroupConfig, Minting
 from broker.group.core import Core
-from broker.group.effects import Effect, HeartbeatAnswer
+from broker.group.effects import Effect
 from broker.group.events import (
     Delete,
     Event,
-    Heartbeat,
     Join,
     Leave,
     Persisted,
@@ -76,12 +74,6 @@ class Group(Core):
         _HANDLERS[type(event)](self, event)
         return self._take_effects()
 
-    def heartbeat(
-        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
-    ) -> ErrorCode:
-        """The `Heartbeat` event without event and effects, for the hottest request of groups."""
-        return sessions.heartbeat(self, member_id, instance_id, generation_id, now_ms)
-
     def unload(self, now_ms: int) -> list[Effect]:
         """Give the group up: whatever is parked is answered with [16], no timer stays armed.
 
@@ -100,10 +92,6 @@ class Group(Core):
         effects = self.effects
         self.effects = []
         return effects
-
-    def _heartbeat(self, event: Heartbeat) -> None:
-        error = self.heartbeat(event.member_id, event.instance_id, event.generation_id, self.now_ms)
-        self.reply(event.call, HeartbeatAnswer(error))
 
     def _timer_fired(self, event: TimerFired) -> None:
         key = event.key
@@ -142,7 +130,6 @@ class Group(Core):
 _HANDLERS: dict[type[Event], Callable[[Group, Any], None]] = {
     Join: join.join,
     Sync: sync.sync,
-    Heartbeat: Group._heartbeat,
     Leave: leave.leave,
     Delete: leave.delete,
     TimerFired: Group._timer_fired,

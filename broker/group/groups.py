@@ -17,7 +17,6 @@ from broker.group.effects import (
     Answer,
     DeleteAnswer,
     Effect,
-    HeartbeatAnswer,
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
@@ -27,7 +26,6 @@ from broker.group.effects import (
 from broker.group.events import (
     Delete,
     Event,
-    Heartbeat,
     Join,
     Leave,
     Persisted,
@@ -139,7 +137,7 @@ class Coordinator:
         generation_id: int,
         now_ms: int,
     ) -> ErrorCode:
-        """The `Heartbeat` event without event and effects."""
+        """Heartbeat: the hottest group request, so neither an event nor an effect."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
@@ -261,8 +259,6 @@ class Coordinator:
         error = self.availability(group_id)
         if error is ErrorCode.NONE:
             return None
-        if isinstance(event, Heartbeat) and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return HeartbeatAnswer(ErrorCode.NONE)
         return refuse(event, error)
 
     def _handle_unknown(self, group_id: str, event: Request, now_ms: int) -> list[Effect]:
@@ -288,7 +284,7 @@ class Coordinator:
                 )
             case Delete():
                 answer = DeleteAnswer(ErrorCode.GROUP_ID_NOT_FOUND)
-            case Sync() | Heartbeat():
+            case Sync():
                 answer = refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
         return [Reply(event.call, answer)]
 
@@ -300,8 +296,6 @@ def refuse(event: Request, error: ErrorCode) -> Answer:
             return JoinAnswer(error, event.member_id)
         case Sync():
             return SyncAnswer(error)
-        case Heartbeat():
-            return HeartbeatAnswer(error)
         case Leave():
             return LeaveAnswer(error)
         case Delete():

@@ -7,7 +7,6 @@ from broker.group.config import GroupConfig
 from broker.group.core import Core
 from broker.group.effects import JoinAnswer, MemberChange
 from broker.group.events import Join
-from broker.group.faults import coordinator_error
 from broker.group.members import Member
 from broker.group.rebalance import complete_if_ready, current_generation, rebalance
 from broker.group.states import GroupState
@@ -197,7 +196,7 @@ def replacement_stored(group: Core, saved: SaveReplacement, error: ErrorCode) ->
     if error is not ErrorCode.NONE:
         _swap(group, new, saved.old)
         group.store_later()  # the store may have the new id after all
-        group.reply(saved.call, JoinAnswer(coordinator_error(error)))
+        group.reply(saved.call, JoinAnswer(error))
         return
     group.renew_session(new)
     if saved.supports_skip_assignment:

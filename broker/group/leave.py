@@ -6,7 +6,6 @@ from broker.errors import ErrorCode
 from broker.group.core import Core
 from broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember, MemberChange
 from broker.group.events import Delete, Leave, LeavingMember
-from broker.group.faults import coordinator_error
 from broker.group.members import Roster
 from broker.group.rebalance import complete_if_ready, rebalance
 from broker.group.states import GroupState
@@ -67,7 +66,7 @@ def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
     """A deletion that failed may have happened, or half of it: there is no way back to a group
     with offsets. It stays Dead, and is tried again until the store has forgotten it."""
     if wanted.call is not None:
-        group.reply(wanted.call, DeleteAnswer(coordinator_error(error)))
+        group.reply(wanted.call, DeleteAnswer(error))
     if error is ErrorCode.NONE:
         group.cancel_all_timers()
     else:

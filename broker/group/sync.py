@@ -6,7 +6,6 @@ from broker.errors import ErrorCode
 from broker.group.core import Core
 from broker.group.effects import MemberChange, SyncAnswer
 from broker.group.events import Sync
-from broker.group.faults import coordinator_error
 from broker.group.members import Member
 from broker.group.rebalance import prepare, refuse_syncs
 from broker.group.states import GroupState
@@ -69,7 +68,7 @@ def assignments_stored(group: Core, saved: SaveAssignments, error: ErrorCode) ->
     ):
         return  # overtaken: those who waited have been sent back to Join
     if error is not ErrorCode.NONE:
-        refuse_syncs(group, coordinator_error(error))
+        refuse_syncs(group, error)
         prepare(group, f"storing the assignments failed: {error.name}")
         return
     for member in group.roster.by_id.values():

@@ -34,11 +34,6 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     type: ConfigType
     documentation: str
 
-    @property
-    def is_default(self) -> bool:
-        """What DescribeConfigs v0 has in place of the source."""
-        return self.source is ConfigSource.DEFAULT_CONFIG
-
 
 class Resolved(NamedTuple):
     """The value that counts, its source, and all candidates in order of precedence."""

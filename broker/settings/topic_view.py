@@ -37,9 +37,6 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
-    segment_ms: int
-    segment_bytes: int
-    index_interval_bytes: int
     native: bool = False
     native_key: str = ""
     native_bits: int = 10
@@ -80,9 +77,6 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         min_compaction_lag_ms=integer("min.compaction.lag.ms"),
         max_compaction_lag_ms=integer("max.compaction.lag.ms"),
         min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
-        segment_ms=integer("segment.ms"),
-        segment_bytes=integer("segment.bytes"),
-        index_interval_bytes=integer("index.interval.bytes"),
         native=text("moldau.storage") == "native",
         native_key=text("moldau.native.key"),
         native_bits=integer("moldau.native.sequence.bits"),

@@ -171,10 +171,6 @@ class Streams:
     async def first_entries(self, key: bytes, offset: int, count: int) -> list[Entry]:
         return _entries(await self._read_call("XRANGE", key, b"%d-1" % offset, "+", "COUNT", count))
 
-    async def entry_count(self, key: bytes) -> int:
-        count: int = await self._read_call("XLEN", key)
-        return count
-
     async def _read_call(self, *words: bytes | str | int) -> Any:
         return await within(CONTROL_TIMEOUT, self._reads.call(*words))
 

@@ -21,7 +21,6 @@ from broker.group.effects import (
 )
 from broker.group.events import (
     Delete,
-    Heartbeat,
     Join,
     Leave,
     LeavingMember,
@@ -121,18 +120,13 @@ class GroupDriver(GroupWorld):
         instance: str | None = None,
     ) -> ErrorCode:
         self.learn()
-        call: Call[Any] = self.call(f"heartbeat of {name}")
-        self.send(
-            Heartbeat(
-                call,
-                self.id_of(name) if member_id is None else member_id,
-                instance,
-                self.generations.get(name, -1) if generation is None else generation,
-            )
+        return self.coordinator.heartbeat(
+            self.group_id,
+            self.id_of(name) if member_id is None else member_id,
+            instance,
+            self.generations.get(name, -1) if generation is None else generation,
+            self.now,
         )
-        error = call.answer.error
-        assert isinstance(error, ErrorCode)
-        return error
 
     def leave(self, *names: str) -> LeaveAnswer:
         return self.leave_members(*(LeavingMember(self.id_of(name)) for name in names))

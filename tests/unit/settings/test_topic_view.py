@@ -28,9 +28,6 @@ def test_defaults() -> None:
         min_compaction_lag_ms=0,
         max_compaction_lag_ms=MAX_LONG,
         min_cleanable_dirty_ratio=0.5,
-        segment_ms=604_800_000,
-        segment_bytes=1_073_741_824,
-        index_interval_bytes=4096,
     )
 
 
@@ -52,9 +49,6 @@ def test_defaults() -> None:
         ({"min.compaction.lag.ms": "10"}, {"min_compaction_lag_ms": 10}),
         ({"max.compaction.lag.ms": "11"}, {"max_compaction_lag_ms": 11}),
         ({"min.cleanable.dirty.ratio": "0.25"}, {"min_cleanable_dirty_ratio": 0.25}),
-        ({"segment.ms": "12"}, {"segment_ms": 12}),
-        ({"segment.bytes": "1048577"}, {"segment_bytes": 1048577}),
-        ({"index.interval.bytes": "13"}, {"index_interval_bytes": 13}),
     ],
 )
 def test_an_override_changes_its_attribute_and_no_other(
