@@ -16,8 +16,8 @@ import sys
 import msgspec
 import uvloop
 
+from broker.coordinator.group_coordinator import Groups
 from broker.coordinator.group_events import GroupEvents
-from broker.coordinator.groups import Groups
 from broker.errors import MoldauError, StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from broker.coordinator.groups import Groups
+from broker.coordinator.group_coordinator import Groups
 from broker.errors import ErrorCode, KafkaError, MoldauError
 from broker.group.effects import MemberChanged, StateChanged
 from broker.group.states import GroupState

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.coordinator.groups import Groups
+from broker.coordinator.group_coordinator import Groups
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.deadlines import Deadlines
 from broker.log.archived import Archived

@@ -7,7 +7,7 @@ kept with its connection (`Beats`) and found again by its bytes; then nothing is
 
 from __future__ import annotations
 
-from broker.coordinator.groups import Groups
+from broker.coordinator.group_coordinator import Groups
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.apis import APIS

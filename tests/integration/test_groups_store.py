@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from broker.coordinator.groups import Groups
+from broker.coordinator.group_coordinator import Groups
 from broker.errors import StoreRefused, StoreUnavailable
 from broker.group.effects import Answer, JoinAnswer, SyncAnswer
 from broker.group.events import Event, Join, Leave, LeavingMember, Sync
