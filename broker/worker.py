@@ -16,7 +16,7 @@ import sys
 import msgspec
 import uvloop
 
-from broker.coordinator.group_coordinator import Groups
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
 from broker.errors import MoldauError, StoreFault
 from broker.handlers.context import Broker
@@ -84,7 +84,7 @@ class Worker:
             cache_bytes=settings.tail_cache_bytes,
             snapshot_entries=settings.snapshot_entries,
         )
-        self.groups = Groups(
+        self.group_coordinator = GroupCoordinator(
             self.store.groups,
             static,
             self.logs.spawn,
@@ -92,7 +92,9 @@ class Worker:
             workers=settings.workers,
         )
         self.topics.on_removed.append(self._topic_removed)
-        self.broker = Broker(settings, self.store, self.topics, self.logs, self.groups, cluster_id)
+        self.broker = Broker(
+            settings, self.store, self.topics, self.logs, self.group_coordinator, cluster_id
+        )
         await self.broker.load_config()
         await self.topics.load()
         await self.broker.readership.load()
@@ -114,7 +116,7 @@ class Worker:
         ]
         self._group_events: GroupEvents | None = None
         if static.get_bool("moldau.group.events.enable"):
-            events = GroupEvents(self.groups, self.topics, self.logs, settings.index)
+            events = GroupEvents(self.group_coordinator, self.topics, self.logs, settings.index)
             self._group_events = events
             self._background.append(asyncio.ensure_future(events.run()))
 
@@ -249,19 +251,21 @@ class Worker:
 
     async def _forget_offsets(self, topic: str) -> None:
         try:
-            await self.groups.topic_deleted(topic)
+            await self.group_coordinator.topic_deleted(topic)
         except StoreFault as fault:
             log.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)
 
     async def _keep_groups(self) -> None:
         """Load our groups, then see to what expires. Deletions that a crash hid are found too."""
-        await self.groups.load()
+        await self.group_coordinator.load()
         while True:
             try:
-                for topic in self.groups.topics() - {known.name for known in self.topics.all()}:
+                for topic in self.group_coordinator.topics() - {
+                    known.name for known in self.topics.all()
+                }:
                     if await self.topics.find(topic) is None:
-                        await self.groups.topic_deleted(topic)
-                await self.groups.expire()
+                        await self.group_coordinator.topic_deleted(topic)
+                await self.group_coordinator.expire()
             except StoreFault as fault:
                 log.warning("expiry of offsets waits for the store: %s", fault)
             await asyncio.sleep(OFFSETS_CHECK_SECONDS)
@@ -289,7 +293,7 @@ class Worker:
             parked.finish()
         if self._group_events is not None:
             self._group_events.note_commits()
-        self.groups.give_up()
+        self.group_coordinator.give_up()
         if self._group_events is not None and not self._parent_gone:
             await self._group_events.close(DRAIN_SECONDS / 8)
         for connection in list(self._connections):

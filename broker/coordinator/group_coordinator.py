@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from broker.errors import ErrorCode, StoreFault
-from broker.group.config import GroupConfig, Minting
+from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     Answer,
     ArmTimer,
@@ -29,19 +29,18 @@ from broker.group.effects import (
     StateChanged,
 )
 from broker.group.events import Delete, Event, Persisted, TimerFired
-from broker.group.groups import Coordinator, StoredGroup
+from broker.group.groups import Groups, LoadedGroup
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey
 from broker.placement import slot_of, slots_of
 from broker.settings import BrokerConfig
-from broker.store.groups import GroupStore
-from broker.store.groups import StoredGroup as StoredBytes
+from broker.store.groups import GroupStore, StoredGroup
 
 log = logging.getLogger("moldau.group")
 
 LOAD_RETRY_S = 0.5
-_Told = TypeVar("_Told")
+_T = TypeVar("_T")
 
 _encode_offset = msgspec.msgpack.Encoder().encode
 _decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
@@ -57,38 +56,38 @@ class Spawn(Protocol):
     def __call__(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
-class Groups:
+class GroupCoordinator:
     def __init__(
         self, store: GroupStore, config: BrokerConfig, spawn: Spawn, *, worker: int, workers: int
     ) -> None:
         self._store = store
         self._spawn = spawn
-        self._place = worker, workers
+        self._worker, self._workers = worker, workers
         self._slots = slots_of(worker, workers)
         self._loop = asyncio.get_running_loop()
         # The wall clock once, the monotonic one from then on: a group's time never goes back.
         self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
-        # Told of what was stored, before anybody who waits for it is answered.
+        # Called with what was stored, before the requests that wait for it are answered.
         self.on_stored: Callable[[str, GroupRecord | None], Awaitable[None]] | None = None
-        # Told of what happens in groups, by those who keep book of it.
+        # Called with every change of state and membership: group events.
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
-        self.commits: dict[str, int] | None = None  # by group, for those who keep book
-        self.core = Coordinator(group_config(config), Minting(), slot_of)
+        self.commit_counts: dict[str, int] | None = None  # by group id, for group events
+        self.groups = Groups(group_config(config), IdGenerator(), slot_of)
         for slot in self._slots:
-            self.core.start_loading(slot)
+            self.groups.start_loading(slot)
 
     def now_ms(self) -> int:
         return self._started_ms + int(self._loop.time() * 1000)
 
     def use_config(self, config: BrokerConfig) -> None:
-        self.core.use_config(group_config(config))
+        self.groups.use_config(group_config(config))
 
     # --- events and effects ---
 
     def submit(self, group_id: str, event: Event) -> None:
         """Hand a request to its group; its token is answered, now or later."""
-        self._run(self.core.handle(group_id, event, self.now_ms()))
+        self._run(self.groups.handle(group_id, event, self.now_ms()))
 
     def _run(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -155,45 +154,45 @@ class Groups:
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Store what `core.check_commit` allowed just now. On a StoreFault nothing is noted."""
-        fields = {_field(place): _encode_offset(value) for place, value in offsets.items()}
-        self.core.commit_begins(group_id, offsets)
+        """Store what `groups.check_commit` allowed just now. On a StoreFault nothing is noted."""
+        fields = {_field(partition): _encode_offset(value) for partition, value in offsets.items()}
+        self.groups.commit_begins(group_id, offsets)
         try:
             await self._store.save_offsets(slot_of(group_id), group_id, fields)
         except BaseException:
-            self.core.commit_failed(group_id, offsets)
+            self.groups.commit_failed(group_id, offsets)
             raise
-        self._run(self.core.committed(group_id, offsets, self.now_ms()))
-        if self.commits is not None:
-            self.commits[group_id] = self.commits.get(group_id, 0) + 1
+        self._run(self.groups.committed(group_id, offsets, self.now_ms()))
+        if self.commit_counts is not None:
+            self.commit_counts[group_id] = self.commit_counts.get(group_id, 0) + 1
 
-    async def drop_offsets(self, group_id: str, places: Iterable[TopicPartition]) -> None:
-        gone = list(places)
-        await self._store.drop_offsets(group_id, map(_field, gone))
-        book = self.core.books.get(group_id)
-        if book is not None:
-            for place in gone:
-                book.remove(*place)
+    async def drop_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        dropped = list(partitions)
+        await self._store.drop_offsets(group_id, map(_field, dropped))
+        offsets = self.groups.offsets.get(group_id)
+        if offsets is not None:
+            for partition in dropped:
+                offsets.remove(*partition)
 
     def topics(self) -> set[str]:
         """The topics anybody has committed an offset of."""
-        return {topic for book in self.core.books.values() for topic in book.topics()}
+        return {topic for offsets in self.groups.offsets.values() for topic in offsets.topics()}
 
     async def topic_deleted(self, topic: str) -> None:
         """Offsets of a topic go with it (behaviour 25)."""
-        for group_id, book in list(self.core.books.items()):
-            if places := book.of_topic(topic):
-                await self.drop_offsets(group_id, places)
+        for group_id, offsets in list(self.groups.offsets.items()):
+            if partitions := offsets.of_topic(topic):
+                await self.drop_offsets(group_id, partitions)
 
     async def expire(self) -> None:
         """Remove what is past its retention, and groups of which nothing is left."""
-        for group_id in list(self.core.groups):
-            expired = self.core.expired_offsets(group_id, self.now_ms())
+        for group_id in list(self.groups.by_id):
+            expired = self.groups.expired_offsets(group_id, self.now_ms())
             if expired:
                 log.info("group %s: %d offsets expired", group_id, len(expired))
                 await self.drop_offsets(group_id, expired)
             # Whatever took the last offset: expiry, OffsetDelete, the end of a topic.
-            if self.core.is_forgettable(group_id):
+            if self.groups.is_forgettable(group_id):
                 await self.delete(group_id)
 
     async def delete(self, group_id: str) -> ErrorCode:
@@ -207,23 +206,23 @@ class Groups:
 
     async def load(self) -> None:
         """Load our slots; what is loaded is served, the rest says so (behaviour 26)."""
-        await _patiently("groups", lambda: self._store.take_over(*self._place))
+        await _retry_until_up("groups", lambda: self._store.take_over(self._worker, self._workers))
         for slot in self._slots:
-            stored = await _patiently(f"slot {slot}", partial(self._store.load, slot))
+            stored = await _retry_until_up(f"slot {slot}", partial(self._store.load, slot))
             found = [_readable(one) for one in stored]
             for one in found:
                 # Whoever ran before us may have died between storing it and telling of it.
                 if self.on_stored is not None and one.record is not None:
                     await self.on_stored(one.group_id, one.record)
-            self._run(self.core.finish_loading(slot, found, self.now_ms()))
+            self._run(self.groups.finish_loading(slot, found, self.now_ms()))
 
     def give_up(self) -> None:
         """The worker goes: whoever waits is told to look again (behaviour 27)."""
         for slot in self._slots:
-            self._run(self.core.give_up(slot, self.now_ms()))
+            self._run(self.groups.give_up(slot, self.now_ms()))
 
 
-async def _patiently(what: str, ask: Callable[[], Awaitable[_Told]]) -> _Told:
+async def _retry_until_up(what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
     while True:
         try:
             return await ask()
@@ -254,14 +253,14 @@ def group_config(config: BrokerConfig) -> GroupConfig:
     )
 
 
-def _field(place: TopicPartition) -> bytes:
-    return f"{place.topic}:{place.partition}".encode()
+def _field(partition: TopicPartition) -> bytes:
+    return f"{partition.topic}:{partition.partition}".encode()
 
 
-def _readable(stored: StoredBytes) -> StoredGroup:
+def _readable(stored: StoredGroup) -> LoadedGroup:
     offsets = {}
     for field, value in stored.offsets.items():
         topic, _, partition = field.decode().rpartition(":")
         offsets[TopicPartition(topic, int(partition))] = _decode_offset(value)
     record = None if stored.record is None else decode(stored.record)
-    return StoredGroup(stored.group_id, record, offsets)
+    return LoadedGroup(stored.group_id, record, offsets)

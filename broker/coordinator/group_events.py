@@ -22,11 +22,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from broker.coordinator.group_coordinator import Groups
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode, KafkaError, MoldauError
 from broker.group.effects import MemberChanged, StateChanged
 from broker.group.states import GroupState
@@ -41,10 +42,10 @@ log = logging.getLogger("moldau.group")
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0
-MOST_WAITING = 10_000
-MOST_BATCH_BYTES = 512 << 10
-MOST_OFFSETS = 500  # of one group in one event: the largest groups are told in part
-MOST_CHARACTERS = 500  # of what clients chose themselves
+MAX_WAITING = 10_000
+MAX_BATCH_BYTES = 512 << 10
+MAX_OFFSETS = 500  # of one group in one event: the largest groups are told in part
+MAX_CHARACTERS = 500  # of what clients chose themselves
 _CREATED_WITH = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 86_400_000),
@@ -57,13 +58,13 @@ _encode = msgspec.json.Encoder().encode
 class GroupEvents:
     def __init__(
         self,
-        groups: Groups,
+        coordinator: GroupCoordinator,
         topics: Topics,
         logs: Logs,
         worker: int,
         every_s: float = FLUSH_EVERY_S,
     ) -> None:
-        self._groups = groups
+        self._coordinator = coordinator
         self._topics = topics
         self._logs = logs
         self._worker = worker
@@ -74,8 +75,8 @@ class GroupEvents:
         self._something = asyncio.Event()
         self._commits_since = time.monotonic()
         self._was_told = False
-        groups.on_changed = self.changed
-        groups.commits = {}
+        coordinator.on_changed = self.changed
+        coordinator.commit_counts = {}
 
     # --- collecting ---
 
@@ -93,7 +94,7 @@ class GroupEvents:
             return
         group, reason = change.group_id, _short(change.reason)
         facts = {"generation": change.generation_id, "members": change.members}
-        now_ms = self._groups.now_ms()
+        now_ms = self._coordinator.now_ms()
         if change.state is GroupState.PREPARING_REBALANCE:
             # One that begins anew before it was completed is still the same pause for its members.
             self._started.setdefault(group, (now_ms, reason or ""))
@@ -109,10 +110,10 @@ class GroupEvents:
                 self._note(group, "group_deleted", reason=reason)
 
     def _note(self, group: str, event: str, **facts: Any) -> None:
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             self._dropped += 1
             return
-        now_ms = self._groups.now_ms()
+        now_ms = self._coordinator.now_ms()
         document = {"event": event, "group": group, "worker": self._worker, "time_ms": now_ms}
         told = {name: fact for name, fact in facts.items() if fact is not None}
         self._waiting.append(Record(0, now_ms, group.encode(), _encode(document | told)))
@@ -122,14 +123,12 @@ class GroupEvents:
         """How many commits each group made lately, and where it is."""
         now = time.monotonic()
         seconds, self._commits_since = now - self._commits_since, now
-        counts, self._groups.commits = self._groups.commits or {}, {}
+        counts, self._coordinator.commit_counts = self._coordinator.commit_counts or {}, {}
         for group, count in counts.items():
-            book = self._groups.core.books.get(group)
+            committed_offsets = self._coordinator.groups.offsets.get(group)
             offsets: dict[str, list[tuple[int, int]]] = {}
-            for taken, (place, committed) in enumerate(book or ()):
-                if taken == MOST_OFFSETS:
-                    break
-                offsets.setdefault(place.topic, []).append((place.partition, committed.offset))
+            for (topic, partition), committed in islice(committed_offsets or (), MAX_OFFSETS):
+                offsets.setdefault(topic, []).append((partition, committed.offset))
             self._note(group, "commits", count=count, seconds=round(seconds, 1), offsets=offsets)
 
     # --- writing ---
@@ -160,12 +159,12 @@ class GroupEvents:
             dropped, self._dropped = self._dropped, 0
             log.warning("%d events of groups were dropped: the store is too slow", dropped)
             facts = {"event": "events_dropped", "worker": self._worker, "count": dropped}
-            now_ms = self._groups.now_ms()
+            now_ms = self._coordinator.now_ms()
             self._waiting.append(Record(0, now_ms, None, _encode(facts | {"time_ms": now_ms})))
         size = count = 0
         for record in self._waiting:
             size += len(record.value or b"") + len(record.key or b"") + 20
-            if count and size > MOST_BATCH_BYTES:
+            if count and size > MAX_BATCH_BYTES:
                 break
             count += 1
         if not count:
@@ -229,4 +228,4 @@ class _Written(Append):
 
 
 def _short(text: str | None) -> str | None:
-    return None if text is None else text[:MOST_CHARACTERS]
+    return None if text is None else text[:MAX_CHARACTERS]

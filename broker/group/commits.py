@@ -1,13 +1,13 @@
-"""What offset requests must ask of the group: who may commit and delete, and what has expired.
+"""Rules for offset requests: who may commit and delete, and which offsets have expired.
 
-Pure checks. The handler stores what they allow, and applies it to the `OffsetBook` afterwards.
+Pure checks. The coordinator stores what they allow, then applies it to `CommittedOffsets`.
 """
 
 from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.group import Group
-from broker.group.offsets import OffsetBook, TopicPartition
+from broker.group.offsets import CommittedOffsets, TopicPartition
 from broker.group.states import GroupState
 from broker.group.subscription import CONSUMER, topics_of
 
@@ -110,7 +110,7 @@ def _subscriptions(group: Group) -> set[bytes]:
     return subscriptions
 
 
-def expired_offsets(group: Group, book: OffsetBook, now_ms: int) -> list[TopicPartition]:
+def expired_offsets(group: Group, offsets: CommittedOffsets, now_ms: int) -> list[TopicPartition]:
     """Which offsets are to be removed now.
 
     An Empty group's count from when it became Empty, a simple group's from the commit, a Stable
@@ -126,18 +126,18 @@ def expired_offsets(group: Group, book: OffsetBook, now_ms: int) -> list[TopicPa
         return []
     retention_ms = group.config.offsets_retention_ms
     expired = []
-    for key, committed in book:
+    for key, committed in offsets:
         if committed.expire_timestamp_ms is not None:
             is_over = now_ms >= committed.expire_timestamp_ms
         elif is_empty and not is_simple:
             is_over = now_ms - group.state_since_ms >= retention_ms
         else:
             is_over = now_ms - committed.commit_timestamp_ms >= retention_ms
-        if is_over and key.topic not in subscribed and not book.is_pending(*key):
+        if is_over and key.topic not in subscribed and not offsets.is_pending(*key):
             expired.append(key)
     return expired
 
 
-def forgettable(group: Group, book: OffsetBook) -> bool:
+def is_forgettable(group: Group, offsets: CommittedOffsets) -> bool:
     """Nothing is left of the group: end it with a `Delete` event."""
-    return group.state is GroupState.EMPTY and not group.roster.pending and book.is_empty
+    return group.state is GroupState.EMPTY and not group.roster.pending and offsets.is_empty

@@ -41,7 +41,7 @@ def random_member_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4()}"
 
 
-class Minting(Struct, frozen=True):
+class IdGenerator(Struct, frozen=True):
     """Where new ids come from. Tests give their own."""
 
     member_id: Callable[[str], str] = random_member_id

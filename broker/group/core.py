@@ -7,7 +7,7 @@ from here.
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.group.config import GroupConfig, Minting
+from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     Answer,
     ArmTimer,
@@ -30,12 +30,12 @@ from broker.group.writes import DeleteGroup, Purpose, Writes
 
 class Core:
     def __init__(
-        self, group_id: str, identity: str, config: GroupConfig, minting: Minting, now_ms: int
+        self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
         self.group_id = group_id
         self.identity = identity
         self.config = config
-        self.minting = minting
+        self.ids = ids
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.generation_id = 0

@@ -18,8 +18,7 @@ How versions of the protocol map to fields (decided by the handler, a group know
                       is sent at the top
                 v3+   a list, with an error each; v5+ reason
 
-Describing and listing are reads: `views.py`. Offset requests are checks and a book: `commits.py`,
-`offsets.py`.
+Describing and listing are reads: `views.py`. Offset requests: `commits.py`, `offsets.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Leave(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """DeleteGroups for this group, or its end when nothing is left of it (`commits.forgettable`).
+    """DeleteGroups for this group, or its end once nothing is left (`commits.is_forgettable`).
 
     Answered by a `DeleteAnswer` once the store has forgotten the group and its offsets, or has
     failed to: then it is tried again until it succeeds, and the group is Dead meanwhile.

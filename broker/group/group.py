@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.group import join, leave, rebalance, sessions, sync
-from broker.group.config import GroupConfig, Minting
+from broker.group.config import GroupConfig, IdGenerator
 from broker.group.core import Core
 from broker.group.effects import Effect
 from broker.group.events import (
@@ -34,19 +34,19 @@ class Group(Core):
 
     @classmethod
     def create(
-        cls, group_id: str, config: GroupConfig, minting: Minting, now_ms: int
+        cls, group_id: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> tuple[Group, list[Effect]]:
         """A new group, Empty, generation 0, with an identity that is stored at once."""
-        group = cls(group_id, minting.identity(now_ms), config, minting, now_ms)
+        group = cls(group_id, ids.identity(now_ms), config, ids, now_ms)
         group.store(SaveGroup())
         return group, group._take_effects()
 
     @classmethod
     def restore(
-        cls, record: GroupRecord, config: GroupConfig, minting: Minting, now_ms: int
+        cls, record: GroupRecord, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> tuple[Group, list[Effect]]:
         """The group as it was stored. Sessions start again; nothing else happens."""
-        group = cls(record.group_id, record.identity, config, minting, now_ms)
+        group = cls(record.group_id, record.identity, config, ids, now_ms)
         group.state = record.state
         group.state_since_ms = record.state_since_ms
         group.generation_id = record.generation_id

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from broker.errors import ErrorCode
 from broker.group import commits, join, sessions, views
-from broker.group.config import GroupConfig, Minting
+from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     Answer,
     DeleteAnswer,
@@ -34,11 +34,11 @@ from broker.group.events import (
     TimerFired,
 )
 from broker.group.group import Group
-from broker.group.offsets import CommittedOffset, OffsetBook, TopicPartition
+from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
 from broker.group.record import GroupRecord
 
 
-class StoredGroup(Struct, frozen=True):
+class LoadedGroup(Struct, frozen=True):
     """A group as the store has it. No record: only offsets of simple consumers came that far."""
 
     group_id: str
@@ -46,21 +46,21 @@ class StoredGroup(Struct, frozen=True):
     offsets: Mapping[TopicPartition, CommittedOffset]
 
 
-class Coordinator:
+class Groups:
     """Owns slots. A group is looked for in the slot of its id.
 
     A slot is foreign, then loading, then loaded; a foreign one's groups are another worker's.
     """
 
     def __init__(
-        self, config: GroupConfig, minting: Minting, slot_of: Callable[[str], int]
+        self, config: GroupConfig, ids: IdGenerator, slot_of: Callable[[str], int]
     ) -> None:
         self.config = config
-        self._minting = minting
+        self._ids = ids
         self._slot_of = slot_of
         self._loaded: dict[int, bool] = {}
-        self.groups: dict[str, Group] = {}
-        self.books: dict[str, OffsetBook] = {}
+        self.by_id: dict[str, Group] = {}
+        self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `groups`."""
         self._under_way: dict[str, Counter[TopicPartition]] = {}
         """Commits that are being stored, also to groups that do not exist yet."""
@@ -70,17 +70,17 @@ class Coordinator:
     def start_loading(self, slot: int) -> None:
         self._loaded[slot] = False
 
-    def finish_loading(self, slot: int, stored: Iterable[StoredGroup], now_ms: int) -> list[Effect]:
+    def finish_loading(self, slot: int, stored: Iterable[LoadedGroup], now_ms: int) -> list[Effect]:
         """The groups are as they were; only sessions start again."""
         effects: list[Effect] = []
         for found in stored:
             if found.record is None:
                 effects += self._create(found.group_id, now_ms)
             else:
-                group, armed = Group.restore(found.record, self.config, self._minting, now_ms)
-                self.groups[found.group_id] = group
+                group, armed = Group.restore(found.record, self.config, self._ids, now_ms)
+                self.by_id[found.group_id] = group
                 effects += armed
-            self.books[found.group_id] = OffsetBook(found.offsets)
+            self.offsets[found.group_id] = CommittedOffsets(found.offsets)
         self._loaded[slot] = True
         return effects
 
@@ -88,8 +88,8 @@ class Coordinator:
         """Somebody else's from now on, or the worker stops."""
         self._loaded.pop(slot, None)
         effects: list[Effect] = []
-        for group_id in [name for name in self.groups if self._slot_of(name) == slot]:
-            effects += self.groups[group_id].unload(now_ms)
+        for group_id in [name for name in self.by_id if self._slot_of(name) == slot]:
+            effects += self.by_id[group_id].unload(now_ms)
             self._drop(group_id)
         return effects
 
@@ -109,13 +109,13 @@ class Coordinator:
     def use_config(self, config: GroupConfig) -> None:
         """Limits changed; what is parked or armed stays as it is."""
         self.config = config
-        for group in self.groups.values():
+        for group in self.by_id.values():
             group.config = config
 
     # Events
 
     def handle(self, group_id: str, event: Event, now_ms: int) -> list[Effect]:
-        group = self.groups.get(group_id)
+        group = self.by_id.get(group_id)
         if group is not None and group_id:
             # Whatever is in `groups` is loaded and ours: its slot, which takes a walk over the
             # id's characters, need not be looked for.
@@ -140,7 +140,7 @@ class Coordinator:
         """Heartbeat: the hottest group request, so neither an event nor an effect."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        group = self.groups.get(group_id)
+        group = self.by_id.get(group_id)
         if group is not None:
             return sessions.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         error = self.availability(group_id)
@@ -166,7 +166,7 @@ class Coordinator:
         Then, with nothing awaited in between, or a member that is fenced meanwhile could still
         write: `commit_begins`, the write, and `committed` or `commit_failed`.
         """
-        group = self.groups.get(group_id)
+        group = self.by_id.get(group_id)
         if group is None:
             error = self.availability(group_id)
             if error is not ErrorCode.NONE:
@@ -178,16 +178,16 @@ class Coordinator:
             group, member_id, instance_id, generation_id, now_ms, transactional=transactional
         )
 
-    def commit_begins(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+    def commit_begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """These are being stored: until the outcome is known they do not expire, nor does the
         group for want of offsets. Otherwise an acknowledged commit could be swept away."""
         under_way = self._under_way.setdefault(group_id, Counter())
-        for place in places:
-            under_way[place] += 1
+        for partition in partitions:
+            under_way[partition] += 1
 
-    def commit_failed(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+    def commit_failed(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """What `commit_begins` was told came to nothing."""
-        self._commit_ended(group_id, places)
+        self._commit_ended(group_id, partitions)
 
     def committed(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
@@ -200,41 +200,41 @@ class Coordinator:
         self._commit_ended(group_id, offsets)
         if self.availability(group_id) is not ErrorCode.NONE:
             return []  # given up meanwhile: whoever loads the group finds them
-        effects = [] if group_id in self.groups else self._create(group_id, now_ms)
-        self.books[group_id].apply(offsets)
+        effects = [] if group_id in self.by_id else self._create(group_id, now_ms)
+        self.offsets[group_id].apply(offsets)
         return effects
 
-    def _commit_ended(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+    def _commit_ended(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         under_way = self._under_way.get(group_id)
         if under_way is None:
             return
-        for place in places:
-            under_way[place] -= 1
-            if under_way[place] <= 0:
-                del under_way[place]
+        for partition in partitions:
+            under_way[partition] -= 1
+            if under_way[partition] <= 0:
+                del under_way[partition]
         if not under_way:
             del self._under_way[group_id]
 
     def expired_offsets(self, group_id: str, now_ms: int) -> list[TopicPartition]:
         """Offsets to be removed from the store, and then from the book."""
-        group = self.groups.get(group_id)
+        group = self.by_id.get(group_id)
         if group is None:
             return []
         under_way = self._under_way.get(group_id, ())
-        expired = commits.expired_offsets(group, self.books[group_id], now_ms)
-        return [place for place in expired if place not in under_way]
+        expired = commits.expired_offsets(group, self.offsets[group_id], now_ms)
+        return [partition for partition in expired if partition not in under_way]
 
     def is_forgettable(self, group_id: str) -> bool:
         """Nothing is left of the group, and nothing is on its way: end it with a `Delete`."""
-        group = self.groups.get(group_id)
+        group = self.by_id.get(group_id)
         if group is None or group_id in self._under_way:
             return False
-        return commits.forgettable(group, self.books[group_id])
+        return commits.is_forgettable(group, self.offsets[group_id])
 
     # Groups
 
     def describe(self, group_id: str) -> views.GroupView:
-        group = self.groups.get(group_id)
+        group = self.by_id.get(group_id)
         return views.describe_unknown(group_id) if group is None else views.describe(group)
 
     def _handle(self, group: Group, event: Event, now_ms: int) -> list[Effect]:
@@ -244,14 +244,14 @@ class Coordinator:
         return effects
 
     def _create(self, group_id: str, now_ms: int) -> list[Effect]:
-        group, effects = Group.create(group_id, self.config, self._minting, now_ms)
-        self.groups[group_id] = group
-        self.books[group_id] = OffsetBook()
+        group, effects = Group.create(group_id, self.config, self._ids, now_ms)
+        self.by_id[group_id] = group
+        self.offsets[group_id] = CommittedOffsets()
         return effects
 
     def _drop(self, group_id: str) -> None:
-        del self.groups[group_id]
-        del self.books[group_id]
+        del self.by_id[group_id]
+        del self.offsets[group_id]
 
     def _unavailable(self, group_id: str, event: Request) -> Answer | None:
         if not group_id and not isinstance(event, Delete):
@@ -268,7 +268,7 @@ class Coordinator:
                 if error is not ErrorCode.NONE:
                     return [Reply(event.call, refuse(event, error))]
                 effects = self._create(group_id, now_ms)
-                return effects + self._handle(self.groups[group_id], event, now_ms)
+                return effects + self._handle(self.by_id[group_id], event, now_ms)
             case Join():
                 error = join.check_request(self.config, event)
                 if error is not ErrorCode.INVALID_SESSION_TIMEOUT:

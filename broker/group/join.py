@@ -60,7 +60,7 @@ def _join_dynamic(group: Core, event: Join) -> None:
     if _is_full(group):
         group.reply(event.call, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
-    member_id = group.minting.member_id(event.client_id)
+    member_id = group.ids.member_id(event.client_id)
     if event.requires_known_member_id:
         # A client that never got the answer to its first Join tries again: had that one counted,
         # the group would fill with members that do not exist (KIP-394).
@@ -88,7 +88,7 @@ def _join_static(group: Core, event: Join, instance_id: str) -> None:
     elif _is_full(group):
         group.reply(event.call, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     else:
-        _add(group, event, group.minting.member_id(instance_id))
+        _add(group, event, group.ids.member_id(instance_id))
 
 
 def _is_full(group: Core) -> bool:
@@ -158,7 +158,7 @@ def _park(group: Core, member: Member, call: object) -> None:
 def _replace(group: Core, event: Join, old: Member) -> None:
     """A static member has a new process: it takes over under a new id, the old one is fenced."""
     leader_before = group.roster.leader or ""
-    new = _new_member(event, group.minting.member_id(old.instance_id or ""), old.assignment)
+    new = _new_member(event, group.ids.member_id(old.instance_id or ""), old.assignment)
     group.answer_parked_join(old, ErrorCode.FENCED_INSTANCE_ID, old.member_id)
     group.answer_parked_sync(old, ErrorCode.FENCED_INSTANCE_ID)
     _swap(group, old, new)

@@ -1,7 +1,7 @@
-"""Committed offsets of one group: a book, and nothing about who may write into it (`commits.py`).
+"""The committed offsets of one group. Who may commit and delete them is decided in `commits.py`.
 
-The book holds what is durable. A commit is checked, stored, and only then applied here; what
-OffsetFetch reads was therefore never taken back. Offsets of open transactions wait beside it.
+Holds what is durable: a commit is checked, stored, and only then applied here, so OffsetFetch never
+returns an offset that could still be lost. Offsets of open transactions are kept beside them.
 """
 
 from __future__ import annotations
@@ -44,15 +44,12 @@ def new_commit(
     return CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires)
 
 
-class OffsetBook:
+class CommittedOffsets:
     def __init__(self, offsets: Mapping[TopicPartition, CommittedOffset] | None = None) -> None:
         self._offsets: dict[str, dict[int, CommittedOffset]] = {}
         self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         """By producer id: offsets of transactions that have not ended."""
         self.apply(offsets or {})
-
-    def __len__(self) -> int:
-        return sum(map(len, self._offsets.values()))
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         for topic, partitions in self._offsets.items():

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.coordinator.group_coordinator import Groups
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.deadlines import Deadlines
 from broker.log.archived import Archived
@@ -39,14 +39,14 @@ class Broker:
         store: Store,
         topics: Topics,
         logs: Logs,
-        groups: Groups,
+        group_coordinator: GroupCoordinator,
         cluster_id: str,
     ) -> None:
         self.settings = settings
         self.store = store
         self.topics = topics
         self.logs = logs
-        self.groups = groups
+        self.group_coordinator = group_coordinator
         self.cluster_id = cluster_id
         self.loop = asyncio.get_running_loop()
         self.loop_time = self.loop.time
@@ -55,7 +55,7 @@ class Broker:
         self.retention = Retention(store.streams, store.topics, archived)
         self.readership = Readership(topics, store.topics, store.native)
         self.readership.on_changed = self._readers_changed
-        groups.on_stored = self.readership.stored
+        group_coordinator.on_stored = self.readership.stored
         self.parked: set[Parked] = set()
         self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
         self.use_config(topics.broker)
@@ -65,7 +65,7 @@ class Broker:
     def use_config(self, config: BrokerConfig) -> None:
         """The broker's configuration changed: topics and what is looked at per request follow."""
         self.topics.use_broker_config(config)
-        self.groups.use_config(config)
+        self.group_coordinator.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
 

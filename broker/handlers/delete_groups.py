@@ -13,7 +13,7 @@ from broker.wire.messages.delete_groups import (
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
     results = [
-        DeletableGroupResult(group_id, await broker.groups.delete(group_id))
+        DeletableGroupResult(group_id, await broker.group_coordinator.delete(group_id))
         for group_id in request.groups_names
     ]
     return DeleteGroupsResponse(results=results)

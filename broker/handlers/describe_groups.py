@@ -25,11 +25,11 @@ async def handle(
 
 
 def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
-    core = broker.groups.core
-    error = core.availability(group_id)
+    groups = broker.group_coordinator.groups
+    error = groups.availability(group_id)
     if error:
         return DescribedGroup(error_code=error, group_id=group_id, error_message=error.name)
-    view = core.describe(group_id)
+    view = groups.describe(group_id)
     if view.state is GroupState.DEAD and version >= FIRST_VERSION_WITH_NOT_FOUND:
         return DescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,

@@ -7,7 +7,7 @@ kept with its connection (`Beats`) and found again by its bytes; then nothing is
 
 from __future__ import annotations
 
-from broker.coordinator.group_coordinator import Groups
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.apis import APIS
@@ -23,20 +23,20 @@ _answers: dict[int, dict[int, tuple[bytes, bytes]]] = {}
 
 
 def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> Beats | None:
-    error = _heard(broker.groups, request, request.generation_id)
+    error = _heard(broker.group_coordinator, request, request.generation_id)
     call.reply(HeartbeatResponse(error_code=error))
     if len(request.group_id.encode()) > LONGEST_KNOWN:
         return None
-    return Beats(broker.groups, call.header, request)
+    return Beats(broker.group_coordinator, call.header, request)
 
 
-def _heard(groups: Groups, request: HeartbeatRequest, generation_id: int) -> int:
-    return groups.core.heartbeat(
+def _heard(coordinator: GroupCoordinator, request: HeartbeatRequest, generation_id: int) -> int:
+    return coordinator.groups.heartbeat(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         generation_id,
-        groups.now_ms(),
+        coordinator.now_ms(),
     )
 
 
@@ -46,7 +46,7 @@ class Beats:
     __slots__ = (
         "_answers",
         "_at",
-        "_groups",
+        "_coordinator",
         "_header",
         "_request",
         "_rest",
@@ -55,8 +55,10 @@ class Beats:
         "kind",
     )
 
-    def __init__(self, groups: Groups, header: RequestHeader, request: HeartbeatRequest) -> None:
-        self._groups = groups
+    def __init__(
+        self, coordinator: GroupCoordinator, header: RequestHeader, request: HeartbeatRequest
+    ) -> None:
+        self._coordinator = coordinator
         self._header = header
         self._request = request
         self._answers = _answers.setdefault(header.api_version, {})
@@ -84,7 +86,7 @@ class Beats:
         if len(frame) != self._size or not frame.endswith(self._rest):
             return None
         (generation_id,) = LENGTH.unpack_from(frame, self._at)
-        error = _heard(self._groups, self._request, generation_id)
+        error = _heard(self._coordinator, self._request, generation_id)
         answer = self._answers.get(error)
         if answer is None:
             answer = self._answers[error] = _encoded(self._header.api_version, error)

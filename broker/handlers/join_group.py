@@ -63,4 +63,4 @@ def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:
         version >= FIRST_VERSION_WITH_SKIP,
         request.reason,
     )
-    broker.groups.submit(request.group_id, event)
+    broker.group_coordinator.submit(request.group_id, event)

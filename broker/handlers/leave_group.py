@@ -45,4 +45,4 @@ def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> None:
             LeavingMember(item.member_id, item.group_instance_id, item.reason)
             for item in request.members
         )
-    broker.groups.submit(request.group_id, Leave(LeaveToken(call), members))
+    broker.group_coordinator.submit(request.group_id, Leave(LeaveToken(call), members))

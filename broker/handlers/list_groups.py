@@ -13,10 +13,10 @@ from broker.wire.messages.list_groups import (
 
 
 async def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
-    core = broker.groups.core
-    listed = list_groups(core.groups.values(), request.states_filter, request.types_filter)
+    groups = broker.group_coordinator.groups
+    listed = list_groups(groups.by_id.values(), request.states_filter, request.types_filter)
     return ListGroupsResponse(
-        error_code=core.loading(),
+        error_code=groups.loading(),
         groups=[
             ListedGroup(group.group_id, group.protocol_type, group.state, group.type)
             for group in listed

@@ -40,7 +40,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
                 # In the same write as the commit, behind it.
                 broker.loop.call_soon(_acknowledge_native, broker, request.group_id, accepted)
             try:
-                await broker.groups.commit(request.group_id, accepted)
+                await broker.group_coordinator.commit(request.group_id, accepted)
             except StoreFault:
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error:
@@ -49,13 +49,13 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
 
 
 def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorCode:
-    groups = broker.groups
-    return groups.core.check_commit(
+    coordinator = broker.group_coordinator
+    return coordinator.groups.check_commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         request.generation_id_or_member_epoch,
-        groups.now_ms(),
+        coordinator.now_ms(),
         knows_group_id_not_found=version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
     )
 
@@ -79,8 +79,8 @@ async def _topic(
                 topic = await broker.topics.find(item.name)
         except StoreFault:
             refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    groups = broker.groups
-    most = groups.core.config.offset_metadata_max_size
+    coordinator = broker.group_coordinator
+    most = coordinator.groups.config.offset_metadata_max_size
     answers = []
     for partition in item.partitions:
         error = refused
@@ -93,7 +93,7 @@ async def _topic(
         if not error and topic is not None:
             accepted[TopicPartition(topic.name, partition.partition_index)] = new_commit(
                 partition.committed_offset,
-                groups.now_ms(),
+                coordinator.now_ms(),
                 leader_epoch=partition.committed_leader_epoch,
                 metadata=partition.committed_metadata,
                 retention_time_ms=request.retention_time_ms,

@@ -16,9 +16,9 @@ from broker.wire.messages.offset_delete import (
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
-    core = broker.groups.core
-    refused = core.availability(request.group_id)
-    group = core.groups.get(request.group_id)
+    groups = broker.group_coordinator.groups
+    refused = groups.availability(request.group_id)
+    group = groups.by_id.get(request.group_id)
     if not refused:
         refused = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
     if refused or group is None:
@@ -39,7 +39,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Of
             partitions.append(OffsetDeleteResponsePartition(index, error))
         answers.append(OffsetDeleteResponseTopic(item.name, partitions))
     try:
-        await broker.groups.drop_offsets(request.group_id, accepted)
+        await broker.group_coordinator.drop_offsets(request.group_id, accepted)
     except StoreFault:
         return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return OffsetDeleteResponse(topics=answers)

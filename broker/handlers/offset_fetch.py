@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.errors import ErrorCode, StoreFault
-from broker.group.offsets import NO_EPOCH, NO_OFFSET, OffsetBook
+from broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
 from broker.handlers.context import Broker
 from broker.log.native.ids import parse
 from broker.log.native.log import NativeLog
@@ -53,17 +53,17 @@ async def _group(
     broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group.group_id)
-    core = broker.groups.core
-    answer.error_code = core.availability(group.group_id)
+    groups = broker.group_coordinator.groups
+    answer.error_code = groups.availability(group.group_id)
     if answer.error_code:
         return answer
-    book = core.books.get(group.group_id) or OffsetBook()
+    group_offsets = groups.offsets.get(group.group_id) or CommittedOffsets()
     if group.topics is None:
-        for name, offsets in book.topics().items():
+        for name, offsets in group_offsets.topics().items():
             known = broker.topics.get(name)
             topic_id = NO_UUID if known is None else known.topic_id
             if version < FIRST_VERSION_WITH_TOPIC_IDS or known is not None:
-                partitions = _partitions(book, name, offsets, require_stable)
+                partitions = _partitions(group_offsets, name, offsets, require_stable)
                 answer.topics.append(OffsetFetchResponseTopics(name, topic_id, partitions))
         return answer
     for topic in group.topics:
@@ -74,7 +74,7 @@ async def _group(
                 answer.topics.append(_unknown_id(topic))
                 continue
             name = found.name
-        partitions = _partitions(book, name, topic.partition_indexes, require_stable)
+        partitions = _partitions(group_offsets, name, topic.partition_indexes, require_stable)
         await _ask_redis(broker, group.group_id, name, partitions)
         answer.topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
     return answer
@@ -108,13 +108,13 @@ async def _ask_redis(
 
 
 def _partitions(
-    book: OffsetBook, topic: str, partitions: Iterable[int], require_stable: bool
+    group_offsets: CommittedOffsets, topic: str, partitions: Iterable[int], require_stable: bool
 ) -> list[OffsetFetchResponsePartitions]:
     answers = []
     for partition in partitions:
-        committed = book.get(topic, partition)
+        committed = group_offsets.get(topic, partition)
         answer = OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "")
-        if require_stable and book.is_pending(topic, partition):
+        if require_stable and group_offsets.is_pending(topic, partition):
             answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
         elif committed is not None:
             answer.committed_offset = committed.offset

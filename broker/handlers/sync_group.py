@@ -42,4 +42,4 @@ def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> None:
         request.protocol_name,
         tuple((item.member_id, item.assignment) for item in request.assignments),
     )
-    broker.groups.submit(request.group_id, event)
+    broker.group_coordinator.submit(request.group_id, event)

@@ -14,7 +14,7 @@ from broker.errors import StoreDown, StoreFault, StoreRefused
 from broker.store import keys
 from broker.store.pipe import Pipe, within
 from broker.store.resp import command
-from broker.store.stale_connections import FormerConnections
+from broker.store.stale_connections import StaleConnections
 from broker.store.streams import CONTROL_TIMEOUT
 
 # Offsets are written often and plainly: nothing comes late because former connections are closed
@@ -54,14 +54,14 @@ class StoredGroup(NamedTuple):
 class GroupStore:
     def __init__(self, control: Pipe) -> None:
         self._control = control
-        self._former = FormerConnections(control, "groups")
+        self._stale = StaleConnections(control, "groups")
 
     async def take_over(self, worker: int, workers: int) -> None:
         """Before anything is loaded: from now on only this worker writes."""
-        await self._former.end_all(worker, workers)
+        await self._stale.close_all(worker, workers)
 
     def _check_alone(self) -> None:
-        if not self._former.are_gone:
+        if not self._stale.are_closed:
             raise StoreDown("a lost connection is not known to be closed yet")
 
     async def _all(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:

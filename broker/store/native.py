@@ -21,7 +21,7 @@ from broker.store.streams import CONTROL_TIMEOUT
 
 log = logging.getLogger("moldau.store")
 
-MOST_WORDS = 7_000  # of one record: what a Lua call takes
+MAX_WORDS = 7_000  # of one record: what a Lua call takes
 TRIM_STEP = 1000
 SURVEY_STEP = 200  # entries of any size, which a function has in its hands at a time
 

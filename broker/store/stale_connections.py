@@ -24,10 +24,10 @@ log = logging.getLogger("moldau.store")
 TRY_AGAIN_S = 0.2
 
 
-class FormerConnections:
+class StaleConnections:
     """Of one pipe, by the name `moldau-<worker>-<purpose>` that all of them give themselves.
 
-    While `are_gone` is false nothing should be written: it might be overtaken.
+    While `are_closed` is false nothing should be written: it might be overtaken.
     """
 
     def __init__(self, pipe: Pipe, purpose: str) -> None:
@@ -37,15 +37,15 @@ class FormerConnections:
         )
         self._current = 0  # id of our connection
         self._lost: set[int] = set()  # ids of those before it that are not known to be closed
-        self._ending: asyncio.Task[None] | None = None
-        self.are_gone = True
+        self._closing: asyncio.Task[None] | None = None
+        self.are_closed = True
 
-    async def end_all(self, worker: int, workers: int) -> None:
+    async def close_all(self, worker: int, workers: int) -> None:
         """Before anything is read: what another process left that did this worker's job.
 
         Or the job of a worker that does not exist any more, if there were more of them.
         """
-        self._pipe.on_up = self._came_back
+        self._pipe.on_up = self._reconnected
         self._current = self._pipe.client_id
         found = await self._find("TYPE", "NORMAL")
         database = found.get(self._current, (worker, 0))[1]
@@ -55,15 +55,15 @@ class FormerConnections:
             if its_database == database and (number == worker or number >= workers)
         )
 
-    def _came_back(self) -> None:
-        self.are_gone = False
+    def _reconnected(self) -> None:
+        self.are_closed = False
         self._lost.add(self._current)
         self._current = self._pipe.client_id
-        if self._ending is not None:
-            self._ending.cancel()
-        self._ending = asyncio.get_running_loop().create_task(self._end_lost())
+        if self._closing is not None:
+            self._closing.cancel()
+        self._closing = asyncio.get_running_loop().create_task(self._close_lost())
 
-    async def _end_lost(self) -> None:
+    async def _close_lost(self) -> None:
         while self._pipe.is_up:  # else it is begun anew when it is up again
             try:
                 # By name as well: a store that was restarted counts its clients from 1 again.
@@ -73,7 +73,7 @@ class FormerConnections:
                 await asyncio.sleep(TRY_AGAIN_S)
             else:
                 self._lost.clear()
-                self.are_gone = True
+                self.are_closed = True
                 return
 
     async def _find(self, *which: str | int) -> dict[int, tuple[int, int]]:

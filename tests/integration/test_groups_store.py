@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from broker.coordinator.group_coordinator import Groups
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import StoreRefused, StoreUnavailable
 from broker.group.effects import Answer, JoinAnswer, SyncAnswer
 from broker.group.events import Event, Join, Leave, LeavingMember, Sync
@@ -34,13 +34,13 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "
 class Shell:
     """A worker's groups, and a way to ask them."""
 
-    def __init__(self, groups: Groups) -> None:
-        self.groups = groups
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self.coordinator = coordinator
 
     async def ask(self, group: str, make: Any) -> Any:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         event: Event = make(_Token(future))
-        self.groups.submit(group, event)
+        self.coordinator.submit(group, event)
         return await asyncio.wait_for(future, 30)
 
     async def join(self, group: str, member_id: str = "") -> JoinAnswer:
@@ -94,10 +94,10 @@ async def shell(server: RedisServer, url: str | None = None) -> AsyncIterator[Sh
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    groups = Groups(store.groups, BrokerConfig(QUICK), spawn, worker=0, workers=1)
-    await groups.load()
-    yield Shell(groups)
-    groups.give_up()
+    coordinator = GroupCoordinator(store.groups, BrokerConfig(QUICK), spawn, worker=0, workers=1)
+    await coordinator.load()
+    yield Shell(coordinator)
+    coordinator.give_up()
     await asyncio.gather(*tasks)
     store.close()
 
@@ -105,24 +105,24 @@ async def shell(server: RedisServer, url: str | None = None) -> AsyncIterator[Sh
 def test_2_25_an_empty_group_without_offsets_is_forgotten(server: RedisServer) -> None:
     async def scenario() -> None:
         async with shell(server) as own:
-            core = own.groups.core
+            groups = own.coordinator.groups
             for name in ("left", "kept", "there"):
                 joined = await own.join(name)
                 assert (await own.sync(name, joined)).error == 0
                 if name != "there":
                     await own.leave(name, joined)
             place = TopicPartition("orders", 0)
-            await own.groups.commit("kept", {place: new_commit(7, own.groups.now_ms())})
+            await own.coordinator.commit("kept", {place: new_commit(7, own.coordinator.now_ms())})
 
-            await own.groups.expire()
+            await own.coordinator.expire()
 
-            assert set(core.groups) == {"kept", "there"}
+            assert set(groups.by_id) == {"kept", "there"}
             # Whatever takes the last offset: then it is forgotten too.
-            await own.groups.topic_deleted("orders")
-            await own.groups.expire()
-            assert set(core.groups) == {"there"}
+            await own.coordinator.topic_deleted("orders")
+            await own.coordinator.expire()
+            assert set(groups.by_id) == {"there"}
         async with shell(server) as again:
-            assert set(again.groups.core.groups) == {"there"}
+            assert set(again.coordinator.groups.by_id) == {"there"}
 
     asyncio.run(scenario())
 
@@ -131,15 +131,17 @@ def test_2_25_groups_that_go_while_others_are_seen_to(server: RedisServer) -> No
     async def scenario() -> None:
         async with shell(server) as own:
             names = [f"simple-{number}" for number in range(20)]
-            long_ago = own.groups.now_ms() - 2 * 3_600_000
+            long_ago = own.coordinator.now_ms() - 2 * 3_600_000
             for name in names:
-                await own.groups.commit(name, {TopicPartition("t", 0): new_commit(1, long_ago)})
+                await own.coordinator.commit(
+                    name, {TopicPartition("t", 0): new_commit(1, long_ago)}
+                )
 
             await asyncio.gather(
-                own.groups.expire(), *(own.groups.delete(name) for name in names[10:])
+                own.coordinator.expire(), *(own.coordinator.delete(name) for name in names[10:])
             )
 
-            assert not set(names) & set(own.groups.core.groups)
+            assert not set(names) & set(own.coordinator.groups.by_id)
 
     asyncio.run(scenario())
 
@@ -156,9 +158,11 @@ def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(server: Redis
                 key = keys.group(name).decode()
                 revision = int(client.hget(key, "revision") or 0)
                 client.hset(key, "revision", str(revision + 1))
-            identity = own.groups.core.groups[name].identity
+            identity = own.coordinator.groups.by_id[name].identity
             with pytest.raises(StoreRefused):
-                await own.groups._store.save(slot_of(name), name, identity, revision + 1, b"older")
+                await own.coordinator._store.save(
+                    slot_of(name), name, identity, revision + 1, b"older"
+                )
 
             joined = await own.join(name, joined.member_id)
             assert (await own.sync(name, joined)).error == NOT_AVAILABLE
@@ -167,7 +171,7 @@ def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(server: Redis
             joined = await own.join(name, joined.member_id)
             assert (await own.sync(name, joined)).error == 0
         async with shell(server) as again:
-            assert again.groups.core.groups[name].generation_id == joined.generation_id
+            assert again.coordinator.groups.by_id[name].generation_id == joined.generation_id
 
     asyncio.run(scenario())
 
@@ -181,7 +185,7 @@ def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(server: RedisS
         async with StoreProxy(server.port) as proxy, shell(server, proxy.url) as own:
             joined = await own.join(name)
             assert (await own.sync(name, joined)).error == 0
-            first = own.groups.core.groups[name].identity
+            first = own.coordinator.groups.by_id[name].identity
             link = await proxy.link("moldau-0-groups")
             link.requests.hold()
             joined = await own.join(name, joined.member_id)
@@ -193,26 +197,26 @@ def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(server: RedisS
             assert (await syncing).error == NOT_AVAILABLE
             await _back(own)
             await own.leave(name, joined)
-            assert await own.groups.delete(name) == 0
+            assert await own.coordinator.delete(name) == 0
 
             link.requests.release()
             assert _delivered(server, held).endswith(REFUSED)
 
             assert _stored(server, name) == (None, None)
-            former = own.groups._store._control.client_id
+            former = own.coordinator._store._control.client_id
             async with shell(server) as again:  # which takes over, and closes our connection
-                assert name not in again.groups.core.groups
+                assert name not in again.coordinator.groups.by_id
             await _back(own, former)
 
             joined = await own.join(name)
             assert (await own.sync(name, joined)).error == 0
             assert _delivered(server, held).endswith(REFUSED)
-            second = own.groups.core.groups[name].identity
+            second = own.coordinator.groups.by_id[name].identity
             assert second != first
             assert _stored(server, name)[0] == second.encode()
         async with shell(server) as again:
-            assert again.groups.core.groups[name].identity == second
-            assert again.groups.core.groups[name].generation_id == joined.generation_id
+            assert again.coordinator.groups.by_id[name].identity == second
+            assert again.coordinator.groups.by_id[name].generation_id == joined.generation_id
 
     asyncio.run(scenario())
 
@@ -221,7 +225,7 @@ def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer) -> N
     async def scenario() -> None:
         name = "once more"
         async with shell(server) as own:
-            store, slot = own.groups._store, slot_of(name)
+            store, slot = own.coordinator._store, slot_of(name)
             await store.save(slot, name, "cgp_first", 4, b"first")
             await store.remove(slot, name, "cgp_first")
             await store.save(slot, name, "cgp_second", 1, b"second")
@@ -255,14 +259,14 @@ def test_2_23_offsets_of_a_deleted_group_are_not_brought_back_by_a_late_commit(
         name, place = "simple and late", TopicPartition("t", 0)
         async with StoreProxy(server.port) as proxy:
             async with shell(server, proxy.url) as own:
-                await own.groups.commit(name, {place: new_commit(5, own.groups.now_ms())})
+                await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
                 link = await _hold_a_commit(proxy, own, name, place)
                 await _back(own)
-                assert await own.groups.delete(name) == 0
+                assert await own.coordinator.delete(name) == 0
 
                 await _deliver(link)
             async with shell(server) as again:
-                assert name not in again.groups.core.groups
+                assert name not in again.coordinator.groups.by_id
 
     asyncio.run(scenario())
 
@@ -274,14 +278,14 @@ def test_2_23_a_late_commit_of_a_worker_that_was_replaced(server: RedisServer) -
         name, place = "inherited", TopicPartition("t", 0)
         async with StoreProxy(server.port) as proxy:
             async with shell(server, proxy.url) as own:
-                await own.groups.commit(name, {place: new_commit(5, own.groups.now_ms())})
+                await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
                 link = await _hold_a_commit(proxy, own, name, place)
             async with shell(server) as heir:
                 assert _offset(heir, name, place) == 5
-                assert await heir.groups.delete(name) == 0
+                assert await heir.coordinator.delete(name) == 0
                 await _deliver(link)
             async with shell(server) as again:
-                assert name not in again.groups.core.groups
+                assert name not in again.coordinator.groups.by_id
 
     asyncio.run(scenario())
 
@@ -293,7 +297,7 @@ def test_2_23_a_late_commit_does_not_undo_a_newer_one(server: RedisServer) -> No
             async with shell(server, proxy.url) as own:
                 link = await _hold_a_commit(proxy, own, name, place)
                 await _back(own)
-                await own.groups.commit(name, {place: new_commit(2, own.groups.now_ms())})
+                await own.coordinator.commit(name, {place: new_commit(2, own.coordinator.now_ms())})
                 await _deliver(link)
             async with shell(server) as again:
                 assert _offset(again, name, place) == 2
@@ -306,16 +310,16 @@ def test_2_23_a_late_deletion_spares_offsets_committed_after_it(server: RedisSer
         name, place = "spared", TopicPartition("t", 0)
         async with StoreProxy(server.port) as proxy:
             async with shell(server, proxy.url) as own:
-                await own.groups.commit(name, {place: new_commit(5, own.groups.now_ms())})
+                await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
                 while _stored(server, name)[0] is None:  # noqa: ASYNC110 (its record comes later)
                     await asyncio.sleep(0.002)
                 link = await proxy.link("moldau-0-groups")
                 link.requests.hold()
-                deleting = asyncio.ensure_future(own.groups.delete(name))
+                deleting = asyncio.ensure_future(own.coordinator.delete(name))
                 await _cut_when_held(link)
                 assert await deleting == NOT_AVAILABLE
                 await _back(own)
-                await own.groups.commit(name, {place: new_commit(6, own.groups.now_ms())})
+                await own.coordinator.commit(name, {place: new_commit(6, own.coordinator.now_ms())})
                 await _deliver(link)
             async with shell(server) as again:
                 assert _offset(again, name, place) == 6
@@ -365,7 +369,7 @@ async def _hold_a_commit(proxy: StoreProxy, own: Shell, name: str, place: TopicP
     link = await proxy.link("moldau-0-groups")
     link.requests.hold()
     committing = asyncio.ensure_future(
-        own.groups.commit(name, {place: new_commit(9, own.groups.now_ms())})
+        own.coordinator.commit(name, {place: new_commit(9, own.coordinator.now_ms())})
     )
     await _cut_when_held(link)
     with pytest.raises(StoreUnavailable):
@@ -381,10 +385,10 @@ async def _cut_when_held(link: Link) -> None:
 
 async def _back(own: Shell, former: int = 0) -> None:
     """Until it writes again, through another connection than that one."""
-    store = own.groups._store
+    store = own.coordinator._store
     async with asyncio.timeout(30):
         await store._control.wait_up()
-        while not store._former.are_gone or store._control.client_id == former:  # noqa: ASYNC110
+        while not store._stale.are_closed or store._control.client_id == former:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
 
 
@@ -400,8 +404,8 @@ async def _deliver(link: Link) -> None:
 
 
 def _offset(own: Shell, name: str, place: TopicPartition) -> int | None:
-    book = own.groups.core.books.get(name)
-    committed = None if book is None else book.get(*place)
+    offsets = own.coordinator.groups.offsets.get(name)
+    committed = None if offsets is None else offsets.get(*place)
     return None if committed is None else committed.offset
 
 

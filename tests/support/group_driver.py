@@ -120,7 +120,7 @@ class GroupDriver(GroupWorld):
         instance: str | None = None,
     ) -> ErrorCode:
         self.learn()
-        return self.coordinator.heartbeat(
+        return self.groups.heartbeat(
             self.group_id,
             self.id_of(name) if member_id is None else member_id,
             instance,
@@ -153,7 +153,7 @@ class GroupDriver(GroupWorld):
     ) -> ErrorCode:
         """OffsetCommit; without a name that of a simple consumer."""
         self.learn()
-        return self.coordinator.check_commit(
+        return self.groups.check_commit(
             self.group_id,
             self.ids.get(name, "") if member_id is None else member_id,
             instance,
@@ -167,7 +167,7 @@ class GroupDriver(GroupWorld):
         """An offset that was checked and stored."""
         offsets = {TopicPartition(topic, partition): committed}
         self.stored_offsets.update(offsets)
-        self._run(self.coordinator.committed(self.group_id, offsets, self.now))
+        self._run(self.groups.committed(self.group_id, offsets, self.now))
 
     # Shorthands
 

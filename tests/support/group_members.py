@@ -60,7 +60,7 @@ class Witness:
 
     def may_commit(self, delivery: Delivery) -> bool:
         """Without the renewed session that a real commit brings."""
-        group = self.g.coordinator.groups.get(self.g.group_id)
+        group = self.g.groups.by_id.get(self.g.group_id)
         if group is None:
             return False
         member = group.roster.by_id.get(delivery.member_id)
@@ -147,10 +147,10 @@ class Consumer:
     def send_old_generation(self) -> None:
         """What a delayed request of an earlier generation does: nothing.
 
-        A coordinator that restarted in mid-rebalance may be in that generation again.
+        A groups that restarted in mid-rebalance may be in that generation again.
         """
         old = self.generation - 1
-        if old == self.g.coordinator.describe(self.g.group_id).generation_id:
+        if old == self.g.groups.describe(self.g.group_id).generation_id:
             return
         sync: Call[SyncAnswer] = self.g.call(f"{self.name} syncs generation {old}")
         self.g.send(Sync(sync, self.member_id, self.instance, old, assignments=(("x", b"1"),)))
@@ -161,7 +161,7 @@ class Consumer:
         self._take(self._heartbeat(self.generation))
 
     def _heartbeat(self, generation: int) -> ErrorCode:
-        return self.g.coordinator.heartbeat(
+        return self.g.groups.heartbeat(
             self.g.group_id, self.member_id, self.instance, generation, self.g.now
         )
 

@@ -7,7 +7,7 @@ fail the test at once, whatever it is about.
 from typing import Any, Generic, TypeVar
 
 from broker.errors import ErrorCode
-from broker.group.config import GroupConfig, Minting
+from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     ArmTimer,
     CancelTimer,
@@ -23,8 +23,8 @@ from broker.group.events import (
     TimerFired,
 )
 from broker.group.group import Group
-from broker.group.groups import Coordinator, StoredGroup
-from broker.group.offsets import CommittedOffset, OffsetBook, TopicPartition
+from broker.group.groups import Groups, LoadedGroup
+from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
 from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey
 
@@ -69,11 +69,11 @@ class GroupWorld:
         self.member_changes: list[MemberChanged] = []
         self.calls: list[Call[Any]] = []
         self._minted = 0
-        self.coordinator = self._new_coordinator()
-        self.coordinator.start_loading(0)
-        self._run(self.coordinator.finish_loading(0, [], self.now))
+        self.groups = self._new_groups()
+        self.groups.start_loading(0)
+        self._run(self.groups.finish_loading(0, [], self.now))
 
-    # Time, store and coordinator
+    # Time, store and groups
 
     def sleep(self, ms: int) -> None:
         """Let time pass; every timer fires at its time."""
@@ -87,7 +87,7 @@ class GroupWorld:
         self.now = until
 
     def jump(self, ms: int) -> None:
-        """The coordinator itself slept: whatever is due fires late, all at the same moment."""
+        """The groups itself slept: whatever is due fires late, all at the same moment."""
         self.now += ms
         for key in [key for key, at in self.timers.items() if at <= self.now]:
             if self.timers.get(key, self.now + 1) <= self.now:
@@ -117,28 +117,28 @@ class GroupWorld:
         self.timers.clear()
         self.write = None
         self.calls = [call for call in self.calls if not call.is_parked]
-        self.coordinator = self._new_coordinator()
-        self.coordinator.start_loading(0)
+        self.groups = self._new_groups()
+        self.groups.start_loading(0)
         found = []
         if self.stored is not None:
-            found = [StoredGroup(self.group_id, decode(self.stored), self.stored_offsets)]
-        self._run(self.coordinator.finish_loading(0, found, self.now))
+            found = [LoadedGroup(self.group_id, decode(self.stored), self.stored_offsets)]
+        self._run(self.groups.finish_loading(0, found, self.now))
 
     def give_up(self) -> None:
-        self._run(self.coordinator.give_up(0, self.now))
+        self._run(self.groups.give_up(0, self.now))
 
     def send(self, event: Event) -> None:
-        self._run(self.coordinator.handle(self.group_id, event, self.now))
+        self._run(self.groups.handle(self.group_id, event, self.now))
 
     # What became of it
 
     @property
     def group(self) -> Group:
-        return self.coordinator.groups[self.group_id]
+        return self.groups.by_id[self.group_id]
 
     @property
-    def book(self) -> OffsetBook:
-        return self.coordinator.books[self.group_id]
+    def offsets(self) -> CommittedOffsets:
+        return self.groups.offsets[self.group_id]
 
     @property
     def record(self) -> GroupRecord:
@@ -150,14 +150,14 @@ class GroupWorld:
         return [call for call in self.calls if call.is_parked]
 
     def assert_state(self, state: str, generation: int | None = None) -> None:
-        assert self.coordinator.describe(self.group_id).state == state
+        assert self.groups.describe(self.group_id).state == state
         if generation is not None:
             assert self.group.generation_id == generation
 
     # Underneath
 
-    def _new_coordinator(self) -> Coordinator:
-        return Coordinator(self.config, Minting(self._mint, self._identity), lambda _: 0)
+    def _new_groups(self) -> Groups:
+        return Groups(self.config, IdGenerator(self._mint, self._identity), lambda _: 0)
 
     def _mint(self, prefix: str) -> str:
         self._minted += 1

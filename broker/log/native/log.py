@@ -27,7 +27,7 @@ from broker.log.native.replica import MAX_ENTRIES_PER_READ, NativeHost, NativeRe
 from broker.log.reader import ReadDone
 from broker.log.replica import topic_gone
 from broker.settings import TopicConfig
-from broker.store.native import MOST_WORDS, RawEntries
+from broker.store.native import MAX_WORDS, RawEntries
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans
 from broker.wire.template import Template
@@ -138,7 +138,7 @@ class NativeLog(NativeReplica):
             if not spans:
                 append.done(KafkaError(ErrorCode.INVALID_RECORD, "a batch without records"), -1, -1)
                 return
-            layout, words = to_words(payload, spans, MOST_WORDS)
+            layout, words = to_words(payload, spans, MAX_WORDS)
         except CorruptBatch as fault:
             append.done(KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)), -1, -1)
             return

@@ -19,11 +19,13 @@ class Written(GroupEvents):
 
     def __init__(self) -> None:
         self.now = 1000
-        self.groups: Any = type("Groups", (), {"now_ms": lambda _: self.now, "commits": None})()
+        self.coordinator: Any = type(
+            "Groups", (), {"now_ms": lambda _: self.now, "commit_counts": None}
+        )()
         self.fault: KafkaError | None = None
         self.appends: list[list[dict[str, Any]]] = []
         nothing: Any = None
-        super().__init__(self.groups, nothing, nothing, 3, every_s=0.0)
+        super().__init__(self.coordinator, nothing, nothing, 3, every_s=0.0)
 
     async def _append(self, records: list[Record]) -> None:
         if self.fault is not None:
@@ -60,7 +62,7 @@ def test_a_pause_lasts_until_members_have_their_assignments() -> None:
 
 
 def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_events, "MOST_WAITING", 5)
+    monkeypatch.setattr(group_events, "MAX_WAITING", 5)
     events = Written()
     events.fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away")
     for _ in range(8):
@@ -77,7 +79,7 @@ def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_append_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_events, "MOST_BATCH_BYTES", 1000)
+    monkeypatch.setattr(group_events, "MAX_BATCH_BYTES", 1000)
     events = Written()
     for _ in range(20):
         events.changed(joined())

@@ -4,10 +4,10 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.group import sessions
-from broker.group.config import GroupConfig, Minting
+from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import DeleteAnswer, Reply
 from broker.group.events import Delete, Join
-from broker.group.groups import Coordinator, StoredGroup
+from broker.group.groups import Groups, LoadedGroup
 from broker.group.offsets import TopicPartition, new_commit
 from broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
@@ -18,14 +18,14 @@ from tests.support.group_world import START_MS
 
 def test_2_26_while_it_loads() -> None:
     g = GroupDriver()
-    g.coordinator.start_loading(0)
+    g.groups.start_loading(0)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert g.join("a").answer.error is loading
     assert g.sync("a", member_id="x").answer.error is loading
     assert g.leave_members().error is loading
     assert g.delete().answer.error is loading
     assert g.heartbeat("a", member_id="x") is ErrorCode.NONE
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
 
 
 def test_2_26_a_restart_causes_no_rebalance() -> None:
@@ -131,13 +131,13 @@ def test_2_26_revisions_go_on() -> None:
 
 
 def test_2_26_offsets_without_a_record_become_a_simple_group() -> None:
-    coordinator = Coordinator(GroupConfig(), Minting(), lambda _: 3)
-    coordinator.start_loading(3)
+    groups = Groups(GroupConfig(), IdGenerator(), lambda _: 3)
+    groups.start_loading(3)
     offsets = {TopicPartition("t", 0): new_commit(4, START_MS)}
-    effects = coordinator.finish_loading(3, [StoredGroup("g", None, offsets)], START_MS)
+    effects = groups.finish_loading(3, [LoadedGroup("g", None, offsets)], START_MS)
     assert [type(effect).__name__ for effect in effects] == ["Persist"]
-    assert coordinator.describe("g").state == "Empty"
-    assert coordinator.books["g"].get("t", 0) == offsets[TopicPartition("t", 0)]
+    assert groups.describe("g").state == "Empty"
+    assert groups.offsets["g"].get("t", 0) == offsets[TopicPartition("t", 0)]
 
 
 # 27. Giving up
@@ -149,10 +149,10 @@ def test_2_27_parked_joins_are_sent_away() -> None:
     a, c = g.join("a"), g.join("c")
     g.give_up()
     assert a.answer.error is ErrorCode.NOT_COORDINATOR
-    assert a.answer.member_id == g.ids["a"]  # it keeps its id for the next coordinator
+    assert a.answer.member_id == g.ids["a"]  # it keeps its id for the next groups
     assert c.answer.error is ErrorCode.NOT_COORDINATOR
     assert not g.timers
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
     assert g.heartbeat("a", generation=1) is ErrorCode.NOT_COORDINATOR
 
 
@@ -167,7 +167,7 @@ def test_2_27_parked_syncs_are_sent_away_and_the_write_means_nothing(outcome: Er
     g.give_up()
     assert [call.answer.error for call in calls] == [ErrorCode.NOT_COORDINATOR] * 2
     g.write_done(outcome)
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
 
 
 def test_2_27_whoever_waits_for_the_store_is_sent_away() -> None:
@@ -203,23 +203,23 @@ def test_2_27_a_group_held_on_to_answers_nothing_but_come_again() -> None:
 
 
 def test_2_27_only_the_groups_of_that_slot() -> None:
-    coordinator = Coordinator(GroupConfig(), Minting(), len)
+    groups = Groups(GroupConfig(), IdGenerator(), len)
     for slot in (1, 2):
-        coordinator.start_loading(slot)
-        coordinator.finish_loading(slot, [], START_MS)
+        groups.start_loading(slot)
+        groups.finish_loading(slot, [], START_MS)
     for name in ("x", "yy"):
-        coordinator.handle(name, a_join(), START_MS)
-    coordinator.give_up(1, START_MS)
-    assert list(coordinator.groups) == ["yy"]
-    assert coordinator.availability("x") is ErrorCode.NOT_COORDINATOR
-    assert coordinator.availability("yy") is ErrorCode.NONE
-    assert coordinator.availability("zzz") is ErrorCode.NOT_COORDINATOR
+        groups.handle(name, a_join(), START_MS)
+    groups.give_up(1, START_MS)
+    assert list(groups.by_id) == ["yy"]
+    assert groups.availability("x") is ErrorCode.NOT_COORDINATOR
+    assert groups.availability("yy") is ErrorCode.NONE
+    assert groups.availability("zzz") is ErrorCode.NOT_COORDINATOR
 
 
 def test_limits_can_change_while_groups_are_there() -> None:
     g = GroupDriver()
     g.form("a")
-    g.coordinator.use_config(GroupConfig(max_size=1))
+    g.groups.use_config(GroupConfig(max_size=1))
     assert g.join("b").answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 

@@ -26,7 +26,7 @@ def test_2_01_an_empty_group_id_is_refused_by_all_four() -> None:
     assert g.sync("a", member_id="x").answer.error is ErrorCode.INVALID_GROUP_ID
     assert g.heartbeat("a", member_id="x") is ErrorCode.INVALID_GROUP_ID
     assert g.leave_members().error is ErrorCode.INVALID_GROUP_ID
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
 
 
 # 2. Session timeout, unknown group
@@ -36,7 +36,7 @@ def test_2_01_an_empty_group_id_is_refused_by_all_four() -> None:
 def test_2_02_a_session_timeout_out_of_range_is_refused(session_ms: int) -> None:
     g = GroupDriver()
     assert g.join("a", session_ms=session_ms).answer.error is ErrorCode.INVALID_SESSION_TIMEOUT
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
     g.join("b")
     refused = g.join("a", session_ms=session_ms)
     assert refused.answer.error is ErrorCode.INVALID_SESSION_TIMEOUT
@@ -50,7 +50,7 @@ def test_2_02_the_limits_themselves_are_allowed(session_ms: int) -> None:
 def test_2_02_an_unknown_group_does_not_know_any_member() -> None:
     g = GroupDriver()
     assert g.join("a", member_id="a-1").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
 
 
 # 3. A new group

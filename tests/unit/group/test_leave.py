@@ -146,8 +146,8 @@ def test_2_23_deleted_once_the_store_has_forgotten_it() -> None:
     g.write_done()
     assert call.answer.error is ErrorCode.NONE
     assert g.stored is None
-    assert not g.coordinator.groups
-    assert not g.coordinator.books
+    assert not g.groups.by_id
+    assert not g.groups.offsets
 
 
 def test_2_23_while_it_is_being_deleted_clients_are_told_to_come_again() -> None:
@@ -187,12 +187,12 @@ def test_2_23_a_deletion_that_failed_is_tried_until_the_store_has_forgotten_it(
     g.sleep(5_000)
     g.write_done()
     assert g.stored is None
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
     assert not g.timers
     assert g.delete().answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     g.hold_writes = False
     g.form("b")
-    assert g.book.is_empty
+    assert g.offsets.is_empty
 
 
 def test_2_23_a_pending_member_does_not_keep_a_group() -> None:
@@ -226,7 +226,7 @@ def test_2_23_deleted_after_a_write_that_failed() -> None:
     g.write_done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     g.write_done()
     assert call.answer.error is ErrorCode.NONE
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
     assert not g.timers
 
 
@@ -241,4 +241,4 @@ def test_2_23_given_up_while_a_deletion_is_tried_again() -> None:
     g.give_up()
     g.write_done()
     assert not g.timers
-    assert not g.coordinator.groups
+    assert not g.groups.by_id

@@ -6,7 +6,7 @@ from broker.errors import ErrorCode
 from broker.group.commits import (
     check_metadata,
 )
-from broker.group.offsets import CommittedOffset, OffsetBook, TopicPartition, new_commit
+from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition, new_commit
 from tests.support.group_driver import GroupDriver
 
 # 21. OffsetCommit
@@ -15,7 +15,7 @@ from tests.support.group_driver import GroupDriver
 def test_2_21_a_simple_consumer_commits_to_an_unknown_or_empty_group() -> None:
     g = GroupDriver()
     assert g.check_commit() is ErrorCode.NONE
-    assert not g.coordinator.groups  # a check creates nothing
+    assert not g.groups.by_id  # a check creates nothing
     g.commit("t", 0, new_commit(5, g.now))
     g.assert_state("Empty", generation=0)
     assert g.record.protocol_type is None
@@ -124,12 +124,12 @@ def test_2_21_transactions_commit_while_completing_and_without_a_member() -> Non
 
 def test_2_21_another_workers_group_and_one_that_loads() -> None:
     g = GroupDriver()
-    g.coordinator.start_loading(0)
+    g.groups.start_loading(0)
     assert g.check_commit() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     g.give_up()
     assert g.check_commit() is ErrorCode.NOT_COORDINATOR
     g.commit("t", 0, new_commit(1, g.now))  # was under way
-    assert not g.coordinator.groups
+    assert not g.groups.by_id
 
 
 # 22. OffsetFetch
@@ -139,16 +139,16 @@ def test_2_22_what_was_committed_is_given_back_whole() -> None:
     g = GroupDriver()
     committed = new_commit(42, g.now, leader_epoch=7, metadata="note")
     g.commit("t", 3, committed)
-    assert g.book.get("t", 3) == CommittedOffset(42, 7, "note", g.now, None)
-    assert g.book.get("t", 4) is None
-    assert g.book.get("u", 3) is None
+    assert g.offsets.get("t", 3) == CommittedOffset(42, 7, "note", g.now, None)
+    assert g.offsets.get("t", 4) is None
+    assert g.offsets.get("u", 3) is None
 
 
 def test_2_22_all_topics() -> None:
     g = GroupDriver()
     for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
         g.commit(topic, partition, new_commit(partition, g.now))
-    found = {topic: sorted(partitions) for topic, partitions in g.book.topics().items()}
+    found = {topic: sorted(partitions) for topic, partitions in g.offsets.topics().items()}
     assert found == {"t": [0, 1], "u": [0]}
 
 
@@ -157,28 +157,28 @@ def test_2_22_offsets_survive_a_restart() -> None:
     g.form("a")
     g.commit("t", 0, new_commit(9, g.now, metadata="m"))
     g.restart()
-    assert g.book.get("t", 0) == new_commit(9, g.now, metadata="m")
+    assert g.offsets.get("t", 0) == new_commit(9, g.now, metadata="m")
 
 
 def test_2_22_an_offset_of_an_open_transaction_is_unstable() -> None:
-    book = OffsetBook()
-    book.apply({TopicPartition("t", 0): new_commit(1, 0)})
-    book.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
-    assert book.is_pending("t", 0)
-    assert not book.is_pending("t", 1)
-    committed = book.get("t", 0)
+    offsets = CommittedOffsets()
+    offsets.apply({TopicPartition("t", 0): new_commit(1, 0)})
+    offsets.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
+    assert offsets.is_pending("t", 0)
+    assert not offsets.is_pending("t", 1)
+    committed = offsets.get("t", 0)
     assert committed is not None
     assert committed.offset == 1
 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_2_22_the_end_of_the_transaction_makes_it_stable(commits: bool) -> None:
-    book = OffsetBook()
-    book.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
-    book.add_pending(77, {TopicPartition("t", 1): new_commit(3, 0)})
+    offsets = CommittedOffsets()
+    offsets.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
+    offsets.add_pending(77, {TopicPartition("t", 1): new_commit(3, 0)})
     if commits:
-        book.apply(book.pending_of(77))
-    book.end_transaction(77)
-    assert not book.is_pending("t", 0)
-    assert [committed.offset for _, committed in book] == ([2, 3] if commits else [])
-    assert book.pending_of(77) == {}
+        offsets.apply(offsets.pending_of(77))
+    offsets.end_transaction(77)
+    assert not offsets.is_pending("t", 0)
+    assert [committed.offset for _, committed in offsets] == ([2, 3] if commits else [])
+    assert offsets.pending_of(77) == {}

@@ -5,10 +5,10 @@ from broker.group.commits import (
     check_offset_delete,
     check_topic_delete,
     expired_offsets,
-    forgettable,
+    is_forgettable,
     subscribed_topics,
 )
-from broker.group.offsets import OffsetBook, TopicPartition, new_commit
+from broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
 from tests.support.group_driver import GroupDriver
 from tests.support.subscriptions import consumer, keys, subscription
 
@@ -73,7 +73,7 @@ def test_2_23_deleting_a_group_deletes_its_offsets() -> None:
     g.delete()
     g.restart()
     g.join("a")
-    assert g.book.is_empty
+    assert g.offsets.is_empty
 
 
 # 25. Expiry
@@ -86,9 +86,9 @@ def test_2_25_an_empty_groups_offsets_count_from_when_it_became_empty() -> None:
     g.commit("u", 0, new_commit(1, g.now - 10 * WEEK))
     g.leave("a")
     g.sleep(WEEK - 1)
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
     g.sleep(1)
-    assert expired_offsets(g.group, g.book, g.now) == keys("t", "u")
+    assert expired_offsets(g.group, g.offsets, g.now) == keys("t", "u")
 
 
 def test_2_25_that_time_survives_a_restart() -> None:
@@ -98,9 +98,9 @@ def test_2_25_that_time_survives_a_restart() -> None:
     g.leave("a")
     g.sleep(WEEK - 1)
     g.restart()
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
     g.sleep(1)
-    assert expired_offsets(g.group, g.book, g.now) == keys("t")
+    assert expired_offsets(g.group, g.offsets, g.now) == keys("t")
 
 
 def test_2_25_a_simple_groups_count_from_the_commit() -> None:
@@ -109,7 +109,7 @@ def test_2_25_a_simple_groups_count_from_the_commit() -> None:
     g.sleep(DAY)
     g.commit("u", 0, new_commit(1, g.now))
     g.sleep(WEEK - DAY)
-    assert expired_offsets(g.group, g.book, g.now) == keys("t")
+    assert expired_offsets(g.group, g.offsets, g.now) == keys("t")
 
 
 def test_2_25_a_stable_groups_only_for_topics_it_no_longer_subscribes_to() -> None:
@@ -118,14 +118,14 @@ def test_2_25_a_stable_groups_only_for_topics_it_no_longer_subscribes_to() -> No
     g.commit("t", 0, new_commit(1, g.now - WEEK))
     g.commit("u", 0, new_commit(1, g.now - WEEK))
     g.commit("v", 0, new_commit(1, g.now - WEEK + 1))
-    assert expired_offsets(g.group, g.book, g.now) == keys("u")
+    assert expired_offsets(g.group, g.offsets, g.now) == keys("u")
 
 
 def test_2_25_never_of_a_group_whose_subscription_is_unknown() -> None:
     g = GroupDriver()
     g.form("a")
     g.commit("u", 0, new_commit(1, g.now - WEEK))
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
 
 
 def test_2_25_never_of_other_members_than_consumers() -> None:
@@ -135,7 +135,7 @@ def test_2_25_never_of_other_members_than_consumers() -> None:
     g.sync("a", {"a": b""})
     g.assert_state("Stable")
     g.commit("u", 0, new_commit(1, g.now - WEEK))
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
 
 
 def test_2_25_never_while_rebalancing() -> None:
@@ -144,89 +144,88 @@ def test_2_25_never_while_rebalancing() -> None:
     g.commit("u", 0, new_commit(1, g.now - WEEK))
     g.join("a", protocols=consumer("t"))
     g.assert_state("PreparingRebalance")
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
     g.join("b", protocols=consumer("t"))
     g.assert_state("CompletingRebalance")
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
 
 
 def test_2_25_never_one_a_transaction_is_about_to_replace() -> None:
     g = GroupDriver()
     g.commit("t", 0, new_commit(1, g.now - WEEK))
-    g.book.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
-    assert expired_offsets(g.group, g.book, g.now) == []
+    g.offsets.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
+    assert expired_offsets(g.group, g.offsets, g.now) == []
 
 
 def test_2_25_a_retention_of_its_own_before_v5() -> None:
     g = GroupDriver()
     g.commit("t", 0, new_commit(1, g.now, retention_time_ms=1_000))
     g.sleep(999)
-    assert expired_offsets(g.group, g.book, g.now) == []
+    assert expired_offsets(g.group, g.offsets, g.now) == []
     g.sleep(1)
-    assert expired_offsets(g.group, g.book, g.now) == keys("t")
+    assert expired_offsets(g.group, g.offsets, g.now) == keys("t")
 
 
 def test_2_25_nothing_left_and_empty_means_forgettable() -> None:
     g = GroupDriver()
     g.form("a")
-    assert not forgettable(g.group, g.book)
+    assert not is_forgettable(g.group, g.offsets)
     g.commit("t", 0, new_commit(1, g.now))
     g.leave("a")
-    assert not forgettable(g.group, g.book)
-    g.book.remove("t", 0)
-    assert forgettable(g.group, g.book)
+    assert not is_forgettable(g.group, g.offsets)
+    g.offsets.remove("t", 0)
+    assert is_forgettable(g.group, g.offsets)
     g.join_once("b")
-    assert not forgettable(g.group, g.book)  # somebody is about to come
+    assert not is_forgettable(g.group, g.offsets)  # somebody is about to come
 
 
 def test_2_25_a_pending_transaction_keeps_a_group() -> None:
     g = GroupDriver()
     g.commit("t", 0, new_commit(1, g.now))
-    g.book.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
-    g.book.remove("t", 0)
-    assert not forgettable(g.group, g.book)
+    g.offsets.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
+    g.offsets.remove("t", 0)
+    assert not is_forgettable(g.group, g.offsets)
 
 
 def test_2_25_an_offset_that_is_being_committed_does_not_expire() -> None:
     g = GroupDriver()
     place = TopicPartition("t", 0)
     g.commit(*place, new_commit(1, g.now - WEEK))
-    assert g.coordinator.expired_offsets("g", g.now) == [place]
-    g.coordinator.commit_begins("g", [place])
-    g.coordinator.commit_begins("g", [place])
-    assert g.coordinator.expired_offsets("g", g.now) == []
-    g.coordinator.commit_failed("g", [place])
-    assert g.coordinator.expired_offsets("g", g.now) == []  # the other one is still under way
+    assert g.groups.expired_offsets("g", g.now) == [place]
+    g.groups.commit_begins("g", [place])
+    g.groups.commit_begins("g", [place])
+    assert g.groups.expired_offsets("g", g.now) == []
+    g.groups.commit_failed("g", [place])
+    assert g.groups.expired_offsets("g", g.now) == []  # the other one is still under way
     g.commit(*place, new_commit(2, g.now))
-    assert g.coordinator.expired_offsets("g", g.now) == []
-    assert g.coordinator.expired_offsets("g", g.now + WEEK) == [place]
-    assert g.coordinator.expired_offsets("unknown", g.now) == []
+    assert g.groups.expired_offsets("g", g.now) == []
+    assert g.groups.expired_offsets("g", g.now + WEEK) == [place]
+    assert g.groups.expired_offsets("unknown", g.now) == []
 
 
 def test_2_25_a_group_to_which_a_commit_is_under_way_is_not_forgotten() -> None:
     g = GroupDriver()
-    assert not g.coordinator.is_forgettable("g")  # there is none
+    assert not g.groups.is_forgettable("g")  # there is none
     g.form("a")
     g.leave("a")
-    assert g.coordinator.is_forgettable("g")
+    assert g.groups.is_forgettable("g")
     place = TopicPartition("t", 0)
-    g.coordinator.commit_begins("g", [place])
-    assert not g.coordinator.is_forgettable("g")
-    g.coordinator.commit_failed("g", [place])
-    assert g.coordinator.is_forgettable("g")
-    g.coordinator.commit_failed("g", [place])  # that nobody began
-    assert g.coordinator.is_forgettable("g")
+    g.groups.commit_begins("g", [place])
+    assert not g.groups.is_forgettable("g")
+    g.groups.commit_failed("g", [place])
+    assert g.groups.is_forgettable("g")
+    g.groups.commit_failed("g", [place])  # that nobody began
+    assert g.groups.is_forgettable("g")
 
 
 def test_2_25_deleting_a_topic_deletes_its_offsets() -> None:
-    book = OffsetBook(
+    offsets = CommittedOffsets(
         {TopicPartition(topic, n): new_commit(n, 0) for topic in "tu" for n in (0, 1)}
     )
-    doomed = book.of_topic("t")
+    doomed = offsets.of_topic("t")
     assert doomed == [TopicPartition("t", 0), TopicPartition("t", 1)]
     for key in doomed:
-        book.remove(*key)
-    assert [key for key, _ in book] == [TopicPartition("u", 0), TopicPartition("u", 1)]
-    assert len(book) == 2
-    assert book.of_topic("t") == []
-    book.remove("t", 0)  # once more does no harm
+        offsets.remove(*key)
+    assert [key for key, _ in offsets] == [TopicPartition("u", 0), TopicPartition("u", 1)]
+    assert offsets.of_topic("t") == []
+    offsets.remove("t", 0)  # once more does no harm

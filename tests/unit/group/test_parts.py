@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.group.config import Minting
+from broker.group.config import IdGenerator
 from broker.group.record import FORMAT, GroupRecord, MemberRecord, UnknownRecordFormat
 from broker.group.record import decode as decode_record
 from broker.group.record import encode as encode_record
@@ -48,12 +48,12 @@ def test_what_is_no_ulid() -> None:
 
 
 def test_ids_are_made_as_kafka_makes_them() -> None:
-    minting = Minting()
-    member_id = minting.member_id("client-1")
+    ids = IdGenerator()
+    member_id = ids.member_id("client-1")
     assert member_id.startswith("client-1-")
     assert len(member_id) == len("client-1-") + 36
-    assert member_id != minting.member_id("client-1")
-    identity = minting.identity(1_469_918_176_385)
+    assert member_id != ids.member_id("client-1")
+    identity = ids.identity(1_469_918_176_385)
     assert identity.startswith("cgp_01ARYZ6S41")
     assert len(identity) == 4 + 26
 

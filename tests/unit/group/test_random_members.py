@@ -1,7 +1,7 @@
 """Random members against the invariants of a group, in virtual time.
 
 Members join, sync, heartbeat, crash, leave, repeat themselves, come back from the dead with old
-generations; the clock jumps, writes fail or succeed in secret, the coordinator restarts. After each
+generations; the clock jumps, writes fail or succeed in secret, the groups restarts. After each
 step: at most one member of a generation has a partition, nobody that was fenced can commit,
 generations only grow, every wait has a timer that ends it. At the end the members cooperate:
 everything parked is answered, and the group is Stable, or Empty if nobody is left.
@@ -127,7 +127,7 @@ class RandomMembers(RuleBasedStateMachine):
     def administrator_removes(self, instance: str) -> None:
         self.g.leave_members(LeavingMember("", instance))
 
-    # Time, store, coordinator
+    # Time, store, groups
 
     @rule(ms=st.sampled_from([1, 1_000, 3_000, 6_000, 10_000, 20_000, 45_000]))
     def sleep(self, ms: int) -> None:
@@ -198,7 +198,7 @@ class RandomMembers(RuleBasedStateMachine):
 
     @invariant()
     def generations_grow(self) -> None:
-        group = self.g.coordinator.groups.get("g")
+        group = self.g.groups.by_id.get("g")
         if group is None:
             return
         if group.identity != self.identity:
@@ -210,7 +210,7 @@ class RandomMembers(RuleBasedStateMachine):
 
     @invariant()
     def every_wait_ends(self) -> None:
-        group = self.g.coordinator.groups.get("g")
+        group = self.g.groups.by_id.get("g")
         if group is None:
             assert not self.g.timers
             return
@@ -251,7 +251,7 @@ class RandomMembers(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_right(self) -> None:
-        group = self.g.coordinator.groups.get("g")
+        group = self.g.groups.by_id.get("g")
         if group is None:
             return
         roster = group.roster
@@ -270,7 +270,7 @@ class RandomMembers(RuleBasedStateMachine):
         self._live(CONSUMERS, seconds=120)
         assert not self.g.parked
         alive = [consumer for consumer in self.consumers if not consumer.is_dead]
-        members = self.g.coordinator.describe("g").members
+        members = self.g.groups.describe("g").members
         if alive:
             self.g.assert_state("Stable")
             inside = [consumer for consumer in alive if consumer.is_stable]
@@ -282,7 +282,7 @@ class RandomMembers(RuleBasedStateMachine):
             assert stored == {member.member_id: member.assignment for member in members}
             assert self.g.record.generation_id == self.g.group.generation_id
         else:
-            assert self.g.coordinator.describe("g").state in ("Empty", "Dead")
+            assert self.g.groups.describe("g").state in ("Empty", "Dead")
 
 
 def run(examples: int, steps: int) -> None:

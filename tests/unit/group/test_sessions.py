@@ -65,7 +65,7 @@ def test_2_18_completing_and_stable() -> None:
 
 def test_2_18_while_loading() -> None:
     g = GroupDriver()
-    g.coordinator.start_loading(0)
+    g.groups.start_loading(0)
     assert g.heartbeat("a", member_id="x") is ErrorCode.NONE
 
 

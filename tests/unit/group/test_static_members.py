@@ -95,7 +95,7 @@ def test_2_12_storing_it_fails_and_the_old_id_is_valid_again() -> None:
 
 
 def test_2_12_a_write_that_failed_in_name_only_is_put_right() -> None:
-    """The old process goes on with its id; a restart of the coordinator must find that one."""
+    """The old process goes on with its id; a restart of the groups must find that one."""
     g = static_group()
     g.hold_writes = True
     g.join("s", member_id="", instance="i")

@@ -37,7 +37,7 @@ def test_2_24_otherwise_it_does_not() -> None:
 
 
 def test_2_24_an_unknown_group_is_dead() -> None:
-    view = GroupDriver().coordinator.describe("nobody knows it")
+    view = GroupDriver().groups.describe("nobody knows it")
     assert (view.group_id, view.state, view.members) == ("nobody knows it", "Dead", ())
 
 
@@ -68,13 +68,13 @@ def two_groups() -> GroupDriver:
 def test_2_24_filters_ignore_case(
     two_groups: GroupDriver, states: list[str], types: list[str], found: list[str]
 ) -> None:
-    listed = list_groups(two_groups.coordinator.groups.values(), states, types)
+    listed = list_groups(two_groups.groups.by_id.values(), states, types)
     assert [listing.group_id for listing in listed] == found
 
 
 def test_2_24_simple_groups_have_an_empty_protocol_type(two_groups: GroupDriver) -> None:
-    listed = list_groups(two_groups.coordinator.groups.values())
+    listed = list_groups(two_groups.groups.by_id.values())
     assert listed == [
-        GroupListing("g", "consumer", two_groups.coordinator.groups["g"].state, "classic"),
+        GroupListing("g", "consumer", two_groups.groups.by_id["g"].state, "classic"),
         GroupListing("simple", "", two_groups.group.state, "classic"),
     ]
