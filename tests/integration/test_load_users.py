@@ -17,7 +17,7 @@ from broker.wire.messages.delete_records import (
 )
 from loadtest.bench.harness.client import Client
 from loadtest.users.client.group_member import Member
-from loadtest.users.client.session import Session, blob_of
+from loadtest.users.client.session import Session, records_of
 from loadtest.users.client.stamped import PartitionCheck
 from loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
 from tests.support.compat.grouping import quick_broker
@@ -76,7 +76,7 @@ def test_what_is_produced_is_read(session: Session, topic: str, told: list[str])
     assert producer.read_back() == []
     check = PartitionCheck(f"{topic}-0", 0)
     answer = session.fetch(topic, 0, 0, max_bytes=MEGABYTE)
-    assert check.feed(blob_of(answer)) == []
+    assert check.feed(records_of(answer)) == []
     assert (check.position, check.records) == (12, 12)
     assert {"Metadata", "InitProducerId", "Produce", "Fetch", "ApiVersions"} <= set(told)
     assert not [line for line in told if ":" in line]
@@ -101,7 +101,7 @@ def test_an_offset_given_twice_is_told(session: Session, topic: str) -> None:
     producer = produce(session, topic, 1)
     producer.acknowledged[0] = producer.acknowledged[0]._replace(offset=50)
     (fault,) = producer.produce(0, time.perf_counter())
-    assert fault == f"lost: {topic}-0 offset 3 was given again, after 50"
+    assert fault == f"lost: {topic}-0 offset 3 was assigned again, after 50"
 
 
 def test_a_log_may_begin_later_and_not_end_earlier(
@@ -140,6 +140,6 @@ def test_a_member_reads_commits_and_misses_a_lost_commit(session: Session, topic
     third = Member(session, member.group, topic, [0, 1], 10_000)
     (fault,) = third.enter()
     assert fault == (
-        f"lost: group {member.group} {topic}-0: 6 was committed, and 3 is what it starts from"
+        f"lost: group {member.group} {topic}-0: 6 was committed, and OffsetFetch returns 3"
     )
     third.leave()

@@ -1,8 +1,8 @@
-"""A minimal client: one blocking connection that comes back by itself, and tells each request.
+"""One blocking connection that reconnects by itself and reports every request.
 
-Versions are agreed with the broker (ApiVersions), at most the ones in VERSIONS: the last that name
-topics by name, in the form every broker of these days speaks. Every request is told to `report`,
-with the time since it was due, the size of the answer, and what was wrong with it.
+Versions are negotiated with the broker (ApiVersions), at most those in VERSIONS: the last that name
+topics by name. Every request goes to `report`, with the time since it was due, the size of the
+response, and the error.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ VERSIONS = {
 }
 
 Address = tuple[str, int]
-# API, seconds since it was due, bytes of the answer, what went wrong
+# API, seconds since it was due, bytes of the response, error
 Report = Callable[[str, float, int, Exception | None], None]
-CodeOf = Callable[[Any], int]
+ErrorOf = Callable[[Any], int]
 
 _BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
 
 
-class Refused(RuntimeError):
-    """The broker answered with an error code."""
+class RequestRefused(RuntimeError):
+    """The broker responded with an error code."""
 
     def __init__(self, api: str, code: int) -> None:
         super().__init__(f"{api}: {error_name(code)}")
@@ -64,13 +64,13 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
-def top_level(answer: Any) -> int:
+def top_level_error(answer: Any) -> int:
     code: int = answer.error_code
     return code
 
 
-class Wire:
-    """One connection, made when it is needed. Raises OSError, MalformedMessage, Refused."""
+class UserConnection:
+    """Connects when it is needed. Raises OSError, MalformedMessage, RequestRefused."""
 
     def __init__(
         self, address: Address, client_id: str, report: Report, timeout: float = TIMEOUT_S
@@ -86,41 +86,41 @@ class Wire:
     def call(
         self,
         request: Message,
-        code_of: CodeOf | None = None,
+        error_of: ErrorOf | None = None,
         *,
         due: float | None = None,
-        fine: Collection[int] = (),
+        expected: Collection[int] = (),
     ) -> Any:
-        """The answer. An error code other than those in `fine` is reported, and raised."""
+        """The response. An error code that is not in `expected` is reported and raised."""
         api = _BY_REQUEST[type(request)]
         began = time.perf_counter() if due is None else due
         size = 0
         try:
             size, answer = self._exchange(api, request)
-            code = 0 if code_of is None else code_of(answer)
-            if code and code not in fine:
-                raise Refused(api.name, code)
-        except (OSError, MalformedMessage) as fault:
+            code = 0 if error_of is None else error_of(answer)
+            if code and code not in expected:
+                raise RequestRefused(api.name, code)
+        except (OSError, MalformedMessage) as error:
             self.close()
-            self._report(api.name, time.perf_counter() - began, size, fault)
+            self._report(api.name, time.perf_counter() - began, size, error)
             raise
-        except Refused as fault:
-            self._report(api.name, time.perf_counter() - began, size, fault)
+        except RequestRefused as error:
+            self._report(api.name, time.perf_counter() - began, size, error)
             raise
-        except BaseException:  # killed while it waits: what comes next on it is another's answer
+        except BaseException:  # greenlet killed: the next response on it would be to this request
             self.close()
             raise
         self._report(api.name, time.perf_counter() - began, size, None)
         return answer
 
     def send(self, request: Message, *, due: float) -> None:
-        """A request without an answer: Produce with acks=0."""
+        """A request without a response: Produce with acks=0."""
         api = _BY_REQUEST[type(request)]
         try:
             self._open().sendall(self._frame(api, request))
-        except OSError as fault:
+        except OSError as error:
             self.close()
-            self._report(api.name, time.perf_counter() - due, 0, fault)
+            self._report(api.name, time.perf_counter() - due, 0, error)
             raise
         except BaseException:
             self.close()
@@ -158,14 +158,14 @@ class Wire:
             made = socket.create_connection(self.address, self._timeout)
             try:
                 made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._greet(made)
+                self._negotiate_versions(made)
             except BaseException:
                 made.close()
                 raise
             self._socket = made
         return self._socket
 
-    def _greet(self, connection: socket.socket) -> None:
+    def _negotiate_versions(self, connection: socket.socket) -> None:
         began = time.perf_counter()
         self._correlation += 1
         frame = request_frame(
@@ -174,7 +174,7 @@ class Wire:
         connection.sendall(frame)
         size, answer = self._answer(connection, API_VERSIONS, 0)
         self._report(API_VERSIONS.name, time.perf_counter() - began, size, None)
-        self._highest = {told.api_key: told.max_version for told in answer.api_keys}
+        self._highest = {api.api_key: api.max_version for api in answer.api_keys}
 
 
 def _receive(connection: socket.socket, size: int) -> bytearray:

@@ -1,7 +1,7 @@
-"""A member of a consumer group: joins, shares out the partitions, fetches, commits, leaves.
+"""A member of a consumer group: joins, assigns partitions if it leads, fetches, commits, leaves.
 
-Heartbeats go over a connection of their own, as in every client: a parked JoinGroup would hold them
-up. Who calls `heartbeat` and when is the user's affair.
+Heartbeats use a connection of their own, as in every client: a parked JoinGroup would delay them.
+The user decides when to send one.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from broker.wire.messages.offset_commit import (
 )
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from loadtest.users.client.connection import Refused, top_level
-from loadtest.users.client.session import EARLIEST, Session, blob_of, first_partition
+from loadtest.users.client.connection import RequestRefused, top_level_error
+from loadtest.users.client.session import EARLIEST, Session, partition_error, records_of
 from loadtest.users.client.stamped import PartitionCheck
 
 PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 REBALANCE_MS = 60_000
 NO_MEMBER = ""
-# Not faults: how a member hears that the group has moved on without it.
+# Not failures: how a member learns that it has to join again.
 REBALANCING = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
-OUSTED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID})
+REMOVED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID})
 
-# What this process knows to be committed: group, topic, partition -> offset. Offsets of a group
-# only grow here, because a member reads on from what is committed, and only its owner may commit.
+# What this process knows to be committed: group, topic, partition -> offset. Offsets only grow
+# here: a member continues at the committed offset, and only the partition's owner may commit.
 _committed: dict[tuple[str, str, int], int] = {}
 
 
-class OutOfGroup(Exception):
-    """The group has moved on: join again."""
+class RejoinNeeded(Exception):
+    """The group is rebalancing, or has removed this member."""
 
 
 class Member:
@@ -56,19 +56,19 @@ class Member:
         self._session_ms = session_ms
         self.member_id = NO_MEMBER
         self.generation = -1
-        self.checks: dict[int, PartitionCheck] = {}  # of the partitions it has
+        self.checks: dict[int, PartitionCheck] = {}  # of the assigned partitions
         self._to_commit: set[int] = set()
 
     # --- membership ---
 
     def enter(self) -> list[str]:
-        """Join and sync until it is in; tells what is wrong with the offsets it starts from."""
+        """Join and sync until it is a member; returns violations about its committed offsets."""
         while True:
             joined = self._join()
             assignments = {}
             if joined.leader == self.member_id:
                 members = sorted(member.member_id for member in joined.members)
-                assignments = self._share_out(members)
+                assignments = self._assign(members)
             assigned = self._sync(assignments)
             if assigned is not None:
                 break
@@ -85,24 +85,26 @@ class Member:
                 protocols=[JoinGroupRequestProtocol(PROTOCOL, subscription(self._topic))],
             )
             answer: JoinGroupResponse = self._session.coordinator(self.group, "group").call(
-                request, top_level, fine=(ErrorCode.MEMBER_ID_REQUIRED, *OUSTED, *REBALANCING)
+                request,
+                top_level_error,
+                expected=(ErrorCode.MEMBER_ID_REQUIRED, *REMOVED, *REBALANCING),
             )
             if answer.error_code == 0:
                 self.member_id, self.generation = answer.member_id, answer.generation_id
                 return answer
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = answer.member_id
-            elif answer.error_code in OUSTED:
+            elif answer.error_code in REMOVED:
                 self.member_id = NO_MEMBER
 
-    def _share_out(self, members: list[str]) -> dict[str, bytes]:
+    def _assign(self, members: list[str]) -> dict[str, bytes]:
         return {
             member: assignment(self._topic, self._partitions[number :: len(members)])
             for number, member in enumerate(members)
         }
 
     def _sync(self, assignments: dict[str, bytes]) -> list[int] | None:
-        """The partitions that are its own; None: another rebalance began meanwhile."""
+        """The partitions assigned to it; None: another rebalance has begun."""
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -112,33 +114,33 @@ class Member:
             assignments=[SyncGroupRequestAssignment(*item) for item in assignments.items()],
         )
         answer = self._session.coordinator(self.group, "group").call(
-            request, top_level, fine=REBALANCING | OUSTED
+            request, top_level_error, expected=REBALANCING | REMOVED
         )
-        if answer.error_code in OUSTED:
+        if answer.error_code in REMOVED:
             self.member_id = NO_MEMBER
         if answer.error_code:
             return None
-        places = assigned_partitions(bytes(answer.assignment))
-        return [partition for topic, partition in places or [] if topic == self._topic]
+        assigned = assigned_partitions(bytes(answer.assignment)) or []
+        return [partition for topic, partition in assigned if topic == self._topic]
 
     def heartbeat(self, due: float | None = None) -> bool:
-        """Whether it is still in, and nobody is waiting for it to join again."""
+        """False: it has to join again."""
         request = HeartbeatRequest(self.group, self.generation, self.member_id)
         answer = self._session.coordinator(self.group, "heartbeat", "heartbeat").call(
-            request, top_level, due=due, fine=REBALANCING | OUSTED
+            request, top_level_error, due=due, expected=REBALANCING | REMOVED
         )
-        self._note(answer.error_code)
+        self._note_error(answer.error_code)
         return not answer.error_code
 
-    def _note(self, code: int) -> None:
-        if code in OUSTED:
+    def _note_error(self, code: int) -> None:
+        if code in REMOVED:
             self.member_id = NO_MEMBER
 
     def leave(self) -> None:
         if self.member_id == NO_MEMBER:
             return
         request = LeaveGroupRequest(self.group, members=[MemberIdentity(self.member_id)])
-        self._session.coordinator(self.group, "group").call(request, top_level)
+        self._session.coordinator(self.group, "group").call(request, top_level_error)
         self.member_id = NO_MEMBER
 
     # --- reading ---
@@ -149,58 +151,58 @@ class Member:
         if not assigned:
             return []
         request = OffsetFetchRequest(self.group, [OffsetFetchRequestTopic(self._topic, assigned)])
-        answer = self._session.coordinator(self.group, "group").call(request, top_level)
-        faults = []
-        for told in answer.topics[0].partitions:
-            number, offset = told.partition_index, told.committed_offset
-            if told.error_code:
-                raise Refused("OffsetFetch", told.error_code)
-            place = f"{self._topic}-{number}"
+        answer = self._session.coordinator(self.group, "group").call(request, top_level_error)
+        violations = []
+        for fetched in answer.topics[0].partitions:
+            number, offset = fetched.partition_index, fetched.committed_offset
+            if fetched.error_code:
+                raise RequestRefused("OffsetFetch", fetched.error_code)
+            name = f"{self._topic}-{number}"
             if offset < known[number]:
-                faults.append(
-                    f"lost: group {self.group} {place}: {known[number]} was committed, "
-                    f"and {offset} is what it starts from"
+                violations.append(
+                    f"lost: group {self.group} {name}: {known[number]} was committed, "
+                    f"and OffsetFetch returns {offset}"
                 )
             if offset < 0:
                 offset = self._session.offset(self._topic, number, EARLIEST)
-            self.checks[number] = PartitionCheck(place, offset)
-        return faults
+            self.checks[number] = PartitionCheck(name, offset)
+        return violations
 
     def fetch(self, partition: int, max_bytes: int, due: float) -> list[str]:
-        """What is wrong with what it reads."""
+        """Fetch from one partition; returns violations."""
         check = self.checks[partition]
         answer = self._session.fetch(
             self._topic, partition, check.position, max_bytes=max_bytes, due=due
         )
         before = check.position
         if answer.error_code:
-            start, faults = self._session.out_of_range(self._topic, partition, before)
+            start, violations = self._session.out_of_range(self._topic, partition, before)
             self.checks[partition] = PartitionCheck(f"{self._topic}-{partition}", start)
-            return faults
-        faults = check.feed(blob_of(answer))
+            return violations
+        violations = check.feed(records_of(answer))
         if check.position > before:
             self._to_commit.add(partition)
-        return faults
+        return violations
 
     def commit(self) -> None:
-        """What it read since the last time. Raises OutOfGroup."""
+        """Commit what it read since the last commit. Raises RejoinNeeded."""
         if not self._to_commit:
             return
         offsets = {number: self.checks[number].position for number in sorted(self._to_commit)}
-        places = [OffsetCommitRequestPartition(*item) for item in offsets.items()]
+        positions = [OffsetCommitRequestPartition(*item) for item in offsets.items()]
         request = OffsetCommitRequest(
             self.group,
             self.generation,
             self.member_id,
-            topics=[OffsetCommitRequestTopic(self._topic, partitions=places)],
+            topics=[OffsetCommitRequestTopic(self._topic, partitions=positions)],
         )
         answer = self._session.coordinator(self.group, "group").call(
-            request, first_partition, fine=REBALANCING | OUSTED
+            request, partition_error, expected=REBALANCING | REMOVED
         )
-        code = first_partition(answer)
-        self._note(code)
+        code = partition_error(answer)
+        self._note_error(code)
         if code:
-            raise OutOfGroup
+            raise RejoinNeeded
         for number, offset in offsets.items():
             key = self._key(number)
             _committed[key] = max(_committed.get(key, -1), offset)

@@ -1,4 +1,4 @@
-"""A user's connections: whom to ask (Metadata, FindCoordinator), one connection per purpose."""
+"""A user's connections: one per purpose and broker, found by Metadata and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -22,11 +22,18 @@ from broker.wire.messages.list_offsets import (
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
-from loadtest.users.client.connection import Address, CodeOf, Refused, Report, Wire, top_level
+from loadtest.users.client.connection import (
+    Address,
+    ErrorOf,
+    Report,
+    RequestRefused,
+    UserConnection,
+    top_level_error,
+)
 
 LATEST, EARLIEST = -1, -2
 RETRY_S = 0.1
-# Ask again whom to ask, then again.
+# The leader or coordinator may be another one now: look it up, and try again.
 MOVED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,116 +44,120 @@ MOVED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# It did not happen, or may have: to be sent again by those who may.
+# It did not happen, or may have happened: an idempotent producer sends it again.
 RETRIABLE = MOVED | {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-Fault = (OSError, MalformedMessage, Refused)
+REQUEST_ERRORS = (OSError, MalformedMessage, RequestRefused)
 
 
-def first_partition(answer: Any) -> int:
-    """The error code of an answer about one partition of one topic."""
+def partition_error(answer: Any) -> int:
+    """The error code of a response about one partition of one topic."""
     code: int = answer.topics[0].partitions[0].error_code
     return code
 
 
-def _fetched(answer: Any) -> int:
+def _fetch_error(answer: Any) -> int:
     if answer.error_code:
         return int(answer.error_code)
     return int(answer.responses[0].partitions[0].error_code)
 
 
 class Session:
-    """One user's. Raises what Wire raises; after that, `forget` makes it look around anew."""
+    """Raises REQUEST_ERRORS; call `forget_brokers` then, to look leaders up again."""
 
     def __init__(self, bootstrap: Address, client_id: str, report: Report) -> None:
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._report = report
-        self._wires: dict[tuple[str, Address], Wire] = {}
+        self._connections: dict[tuple[str, Address], UserConnection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
         self._coordinators: dict[str, Address] = {}
 
     def close(self) -> None:
-        for wire in self._wires.values():
-            wire.close()
-        self._wires.clear()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
-    def forget(self) -> None:
+    def forget_brokers(self) -> None:
         self._leaders.clear()
         self._coordinators.clear()
 
-    def wire(self, purpose: str, address: Address | None = None) -> Wire:
-        where = purpose, address or self._bootstrap
-        if where not in self._wires:
-            self._wires[where] = Wire(where[1], self._client_id, self._report)
-        return self._wires[where]
+    def connection(self, purpose: str, address: Address | None = None) -> UserConnection:
+        """To the bootstrap address unless another one is named."""
+        key = purpose, address or self._bootstrap
+        if key not in self._connections:
+            self._connections[key] = UserConnection(key[1], self._client_id, self._report)
+        return self._connections[key]
 
-    # --- whom to ask ---
+    # --- leaders and coordinators ---
 
     def partitions(self, topic: str) -> list[int]:
-        """Those of a topic, which need not exist yet: it is waited for."""
+        """The partitions of a topic; waits until it exists."""
         while True:
-            self._look(topic)
+            self._find_leaders(topic)
             found = sorted(number for name, number in self._leaders if name == topic)
             if found:
                 return found
             time.sleep(RETRY_S)
 
-    def _look(self, topic: str) -> None:
+    def _find_leaders(self, topic: str) -> None:
         request = MetadataRequest([MetadataRequestTopic(name=topic)], False)
-        answer = self.wire("admin").call(request)
+        answer = self.connection("admin").call(request)
         nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
-        for told in answer.topics:
-            for partition in told.partitions:
+        for described in answer.topics:
+            for partition in described.partitions:
                 if partition.leader_id in nodes:
-                    place = topic, partition.partition_index
-                    self._leaders[place] = nodes[partition.leader_id]
+                    key = topic, partition.partition_index
+                    self._leaders[key] = nodes[partition.leader_id]
 
-    def leader(self, topic: str, partition: int, purpose: str) -> Wire:
+    def leader(self, topic: str, partition: int, purpose: str) -> UserConnection:
         if (topic, partition) not in self._leaders:
-            self._look(topic)
+            self._find_leaders(topic)
         if (topic, partition) not in self._leaders:
-            raise Refused("Metadata", ErrorCode.LEADER_NOT_AVAILABLE)
-        return self.wire(purpose, self._leaders[topic, partition])
+            raise RequestRefused("Metadata", ErrorCode.LEADER_NOT_AVAILABLE)
+        return self.connection(purpose, self._leaders[topic, partition])
 
-    def coordinator(self, group: str, purpose: str, asking: str = "admin") -> Wire:
-        """`asking` is the connection to find out with: greenlets must not share one."""
+    def coordinator(self, group: str, purpose: str, lookup: str = "admin") -> UserConnection:
+        """`lookup` is the purpose of the connection to ask on: greenlets must not share one."""
         if group not in self._coordinators:
-            # Not a fault of the broker: it says "not yet" while a worker comes back.
-            answer = self.wire(asking).call(
+            # Not a failure: the router answers COORDINATOR_NOT_AVAILABLE while a worker restarts.
+            answer = self.connection(lookup).call(
                 FindCoordinatorRequest(group),
-                top_level,
-                fine=(ErrorCode.COORDINATOR_NOT_AVAILABLE,),
+                top_level_error,
+                expected=(ErrorCode.COORDINATOR_NOT_AVAILABLE,),
             )
             if answer.error_code:
-                raise Refused("FindCoordinator", answer.error_code)
+                raise RequestRefused("FindCoordinator", answer.error_code)
             self._coordinators[group] = answer.host, answer.port
-        return self.wire(purpose, self._coordinators[group])
+        return self.connection(purpose, self._coordinators[group])
 
-    def ask(self, request: Message, code_of: CodeOf | None = None, due: float | None = None) -> Any:
-        return self.wire("admin").call(request, code_of, due=due)
+    def ask(
+        self, request: Message, error_of: ErrorOf | None = None, due: float | None = None
+    ) -> Any:
+        """Ask the bootstrap broker."""
+        return self.connection("admin").call(request, error_of, due=due)
 
     # --- topics and logs ---
 
     def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
-        """Unless it is there."""
+        """Unless it exists."""
         settings = [CreatableTopicConfig(*item) for item in configs.items()]
         request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], settings)])
-        self.wire("admin").call(
+        self.connection("admin").call(
             request,
             lambda answer: int(answer.topics[0].error_code),
-            fine=(ErrorCode.TOPIC_ALREADY_EXISTS,),
+            expected=(ErrorCode.TOPIC_ALREADY_EXISTS,),
         )
 
-    def offset(self, topic: str, partition: int, when: int, due: float | None = None) -> int:
+    def offset(self, topic: str, partition: int, timestamp: int, due: float | None = None) -> int:
         """The end of the log (LATEST) or its start (EARLIEST)."""
-        place = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, -1, when)])
-        wire = self.leader(topic, partition, "admin")
-        answer = wire.call(ListOffsetsRequest(-1, 0, [place]), first_partition, due=due)
+        wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, -1, timestamp)])
+        connection = self.leader(topic, partition, "admin")
+        answer = connection.call(ListOffsetsRequest(-1, 0, [wanted]), partition_error, due=due)
         found: int = answer.topics[0].partitions[0].offset
         return found
 
@@ -161,23 +172,25 @@ class Session:
         purpose: str = "fetch",
         due: float | None = None,
     ) -> PartitionData:
-        """May have the error OFFSET_OUT_OF_RANGE: see `out_of_range`."""
-        place = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        """The response may have the error OFFSET_OUT_OF_RANGE: see `out_of_range`."""
+        wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
-            topics=[FetchTopic(topic, partitions=[place])],
+            topics=[FetchTopic(topic, partitions=[wanted])],
         )
-        wire = self.leader(topic, partition, purpose)
-        answer = wire.call(request, _fetched, due=due, fine=(ErrorCode.OFFSET_OUT_OF_RANGE,))
+        connection = self.leader(topic, partition, purpose)
+        answer = connection.call(
+            request, _fetch_error, due=due, expected=(ErrorCode.OFFSET_OUT_OF_RANGE,)
+        )
         found: PartitionData = answer.responses[0].partitions[0]
         return found
 
     def out_of_range(self, topic: str, partition: int, offset: int) -> tuple[int, list[str]]:
-        """Where to read on from when `offset` is not in the log, and what is wrong with that.
+        """Where to continue when `offset` is not in the log, and the violations.
 
-        Nothing, when retention has taken it; a log that ends before what was in it has lost it.
+        None if retention has removed it; a log that now ends before it has lost records.
         """
         start = self.offset(topic, partition, EARLIEST)
         end = self.offset(topic, partition, LATEST)
@@ -186,6 +199,6 @@ class Session:
         return end, [f"lost: {topic}-{partition} ends at {end}, and had offsets up to {offset}"]
 
 
-def blob_of(answer: PartitionData) -> Buffer:
+def records_of(answer: PartitionData) -> Buffer:
     records = answer.records or b""
     return b"".join(records) if isinstance(records, list) else records

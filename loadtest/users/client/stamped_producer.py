@@ -1,7 +1,7 @@
-"""A producer of stamped records: batches on a schedule, numbered for each partition.
+"""A producer of stamped records, numbered per partition.
 
-With idempotence a request that failed is sent again as it was, as clients do. Without it a request
-of unknown outcome is not repeated: the producer goes on under a new name (see stamped.py).
+With idempotence a request that failed is sent again unchanged, as clients do. Without it a request
+of unknown outcome is not repeated: the producer continues under a new name (see stamped.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import read_records
-from loadtest.users.client.connection import Refused, top_level
-from loadtest.users.client.pace import due_us
-from loadtest.users.client.session import RETRIABLE, RETRY_S, Fault, Session, blob_of
+from loadtest.users.client.connection import RequestRefused, top_level_error
+from loadtest.users.client.schedule import due_us
+from loadtest.users.client.session import (
+    REQUEST_ERRORS,
+    RETRIABLE,
+    RETRY_S,
+    Session,
+    records_of,
+)
 from loadtest.users.client.stamped import (
     DECODED_LIMIT,
-    Sequence,
+    ProducerSequence,
     Stamp,
     new_name,
     read_stamp,
@@ -48,14 +54,14 @@ class ProducerSettings(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """The last record of a partition that the broker said it has."""
+    """The last record of a partition that the broker acknowledged."""
 
     offset: int
     producer: bytes
     number: int
 
 
-def _produced(answer: Any) -> int:
+def _produce_error(answer: Any) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -63,16 +69,17 @@ class StampedProducer:
     def __init__(self, session: Session, settings: ProducerSettings) -> None:
         self._session = session
         self._settings = settings
-        self._begin_anew()
+        self._expected = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER,) if settings.idempotent else ()
+        self._start_over()
         self.acknowledged: dict[int, Acknowledged] = {}
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self._name = new_name()
         self._producer_id, self._epoch = -1, -1
         self._next: dict[int, int] = {}  # number of a partition's next record
 
     def produce(self, partition: int, due: float) -> list[str]:
-        """One batch; tells what is wrong with the offset it was given."""
+        """Send one batch; returns violations about the offset it was assigned."""
         request = self._request(partition, due)
         if self._settings.acks == 0:
             self._send(partition, request, due)
@@ -85,18 +92,18 @@ class StampedProducer:
         last = base + self._settings.records - 1
         self.acknowledged[partition] = Acknowledged(last, self._name, number)
         if before is not None and base <= before.offset:
-            place = f"{self._settings.topic}-{partition}"
-            return [f"lost: {place} offset {base} was given again, after {before.offset}"]
+            name = f"{self._settings.topic}-{partition}"
+            return [f"lost: {name} offset {base} was assigned again, after {before.offset}"]
         return []
 
     def _request(self, partition: int, due: float) -> ProduceRequest:
         settings = self._settings
-        sequence = Sequence()
+        sequence = ProducerSequence()
         if settings.idempotent:
             if self._producer_id < 0:
-                self._introduce()
+                self._init_producer_id()
             first = self._next.get(partition, 0)
-            sequence = Sequence(self._producer_id, self._epoch, first)
+            sequence = ProducerSequence(self._producer_id, self._epoch, first)
         batch = stamped_batch(
             self._name,
             self._next.get(partition, 0),
@@ -110,44 +117,43 @@ class StampedProducer:
         topics = [TopicProduceData(settings.topic, partition_data=data)]
         return ProduceRequest(None, settings.acks, PRODUCE_TIMEOUT_MS, topics)
 
-    def _introduce(self) -> None:
+    def _init_producer_id(self) -> None:
         request = InitProducerIdRequest(None, 60_000)
-        answer = self._session.ask(request, top_level)
+        answer = self._session.ask(request, top_level_error)
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
 
     def _send(self, partition: int, request: ProduceRequest, due: float) -> None:
         try:
             self._session.leader(self._settings.topic, partition, "produce").send(request, due=due)
-        except Fault:
-            self._begin_anew()
+        except REQUEST_ERRORS:
+            self._start_over()
             raise
         self._count(partition)
 
     def _call(self, partition: int, request: ProduceRequest, due: float) -> int | None:
-        """The batch's base offset; None: it is there, since an earlier try."""
+        """The batch's base offset; None: an earlier attempt had appended it."""
         while True:
             try:
-                wire = self._session.leader(self._settings.topic, partition, "produce")
-                fine = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER,) if self._settings.idempotent else ()
-                answer = wire.call(request, _produced, due=due, fine=fine)
-            except Fault as fault:
-                self._session.forget()
-                final = isinstance(fault, Refused) and fault.code not in RETRIABLE
+                leader = self._session.leader(self._settings.topic, partition, "produce")
+                answer = leader.call(request, _produce_error, due=due, expected=self._expected)
+            except REQUEST_ERRORS as error:
+                self._session.forget_brokers()
+                final = isinstance(error, RequestRefused) and error.code not in RETRIABLE
                 if final or not self._settings.idempotent:
-                    self._begin_anew()
+                    self._start_over()
                     raise
                 time.sleep(RETRY_S)
                 continue
             self._count(partition)
-            told = answer.responses[0].partition_responses[0]
-            return None if told.error_code or told.base_offset < 0 else int(told.base_offset)
+            result = answer.responses[0].partition_responses[0]
+            return None if result.error_code or result.base_offset < 0 else int(result.base_offset)
 
     def _count(self, partition: int) -> None:
         self._next[partition] = self._next.get(partition, 0) + self._settings.records
 
     def read_back(self) -> list[str]:
-        """The last record acknowledged of each partition has to be there, as it was sent."""
-        faults: list[str] = []
+        """Violations: the last acknowledged record of each partition has to be there, as sent."""
+        violations: list[str] = []
         for partition, expected in self.acknowledged.items():
             answer = self._session.fetch(
                 self._settings.topic,
@@ -157,20 +163,20 @@ class StampedProducer:
                 purpose="read back",
             )
             if answer.error_code:
-                place = self._settings.topic, partition, expected.offset + 1
-                faults += self._session.out_of_range(*place)[1]
+                position = self._settings.topic, partition, expected.offset + 1
+                violations += self._session.out_of_range(*position)[1]
                 continue
-            found = _stamp_at(blob_of(answer), expected.offset)
+            found = _stamp_at(records_of(answer), expected.offset)
             if found is None or (found.producer, found.number) != expected[1:]:
-                faults.append(
+                violations.append(
                     f"lost: {self._settings.topic}-{partition} offset {expected.offset} was "
                     f"acknowledged, and holds {found or 'nothing'} at the end of the run"
                 )
-        return faults
+        return violations
 
 
-def _stamp_at(blob: Any, offset: int) -> Stamp | None:
-    for batch in split_batches(blob):
+def _stamp_at(batches: Any, offset: int) -> Stamp | None:
+    for batch in split_batches(batches):
         for record in read_records(batch, DECODED_LIMIT):
             if record.offset == offset:
                 return read_stamp(record.value)

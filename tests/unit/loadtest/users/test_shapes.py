@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from loadtest.users.client.pace import Pace
+from loadtest.users.client.schedule import Schedule
 from loadtest.users.shapes import SHAPES, chosen_shape
 
 
@@ -36,9 +36,9 @@ def test_one_is_chosen_by_the_command_line_or_the_environment() -> None:
 
 
 def test_what_is_overdue_is_not_put_off() -> None:
-    pace = Pace(1e6)
-    due = [pace.wait() for _ in range(100)]
+    schedule = Schedule(1e6)
+    due = [schedule.wait() for _ in range(100)]
     steps = [after - before for before, after in itertools.pairwise(due)]
     assert steps == pytest.approx([1e-6] * 99)
     with pytest.raises(ValueError):
-        Pace(0)
+        Schedule(0)

@@ -7,7 +7,7 @@ import pytest
 from broker.wire.batch import CRC_AT, HEADER_SIZE, checksum
 from broker.wire.codecs import CODEC_NAMES
 from loadtest.users.client.stamped import (
-    SMALLEST,
+    MIN_VALUE_BYTES,
     PartitionCheck,
     Stamp,
     new_name,
@@ -31,7 +31,7 @@ def test_a_value_says_who_wrote_it() -> None:
     value = stamped_value(stamp, 200)
     assert len(value) == 200
     assert read_stamp(value) == stamp
-    assert len(stamped_value(stamp, 1)) == SMALLEST
+    assert len(stamped_value(stamp, 1)) == MIN_VALUE_BYTES
 
 
 def test_a_flipped_bit_of_a_value_shows() -> None:
@@ -127,7 +127,7 @@ def test_a_flipped_byte_of_a_batch() -> None:
     damaged = bytearray(placed(0, 0))
     damaged[HEADER_SIZE + 40] ^= 0x10
     check = PartitionCheck("topic-0", 0)
-    assert only(check.feed(damaged)) == "damaged: topic-0 batch at 0 has another checksum"
+    assert only(check.feed(damaged)) == "damaged: topic-0 batch at 0 fails its checksum"
     assert check.position == 3
 
 

@@ -1,7 +1,7 @@
-"""Open-loop schedules: what is due is due, whether or not the answer before came in time.
+"""Open-loop schedules: requests are due at fixed times, whether or not the last one was answered.
 
-A user that waits for a slow answer is late for what comes next; latency is counted from when it was
-due, so that the wait shows in the figures rather than in fewer requests.
+A user that waits for a slow response is late for its next request. Latency is counted from when the
+request was due, so the wait shows in the figures rather than in fewer requests.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 import time
 
 
-class Pace:
-    """Due times `1 / per_second` apart, from a random moment of the first interval on."""
+class Schedule:
+    """Due times `1 / per_second` apart, beginning at a random moment of the first interval."""
 
     def __init__(self, per_second: float) -> None:
         if per_second <= 0:
@@ -20,7 +20,7 @@ class Pace:
         self._next = time.perf_counter() + random.random() * self._interval
 
     def wait(self) -> float:
-        """Sleep until the next one is due, not at all when it is overdue; gives its due time."""
+        """Sleep until the next request is due, unless it is overdue; returns its due time."""
         due = self._next
         self._next += self._interval
         left = due - time.perf_counter()
@@ -30,7 +30,7 @@ class Pace:
 
 
 def due_us(due: float) -> int:
-    """A due time by the clock of the wall: what a record says about itself."""
+    """A due time as microseconds since 1970, for the stamp of a record."""
     return time.time_ns() // 1000 - int((time.perf_counter() - due) * 1e6)
 
 

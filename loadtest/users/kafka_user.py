@@ -1,0 +1,95 @@
+"""The base class of all users: a session, a schedule, and how results are reported."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from typing import Any
+
+from locust import User, task
+from locust.env import Environment
+
+from loadtest.users.client.schedule import Schedule
+from loadtest.users.client.session import REQUEST_ERRORS, RETRY_S, Session
+from loadtest.users.options import DEFAULT_HOST, bootstrap_of
+from loadtest.users.violations import add_violation
+
+CHECK = "check"  # the request type of violations in locust's statistics
+PID_STRIDE = 7919  # so that the users of several processes do not all begin with partition 0
+
+_numbers = itertools.count()
+
+
+class KafkaUser(User):
+    abstract = True
+    host = os.environ.get("MOLDAU_BOOTSTRAP", DEFAULT_HOST)
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.options = self._options(environment)
+        self.number = next(_numbers) + os.getpid() * PID_STRIDE
+        client_id = f"load-{type(self).__name__}"
+        self.session = Session(bootstrap_of(environment), client_id, self.report)
+        self.schedule = Schedule(self.options.rate)
+        self.partitions: list[int] = []
+
+    @staticmethod
+    def _options(environment: Environment) -> Any:
+        return environment.parsed_options
+
+    # --- life of a user ---
+
+    def on_start(self) -> None:
+        """Wait until the topic exists."""
+        while not self.partitions:
+            try:
+                self.partitions = self.session.partitions(self.options.topic)
+            except REQUEST_ERRORS:
+                time.sleep(RETRY_S)
+
+    @task
+    def turn(self) -> None:
+        """One step. A request that failed is in the statistics already."""
+        try:
+            self.step()
+        except REQUEST_ERRORS:
+            self.session.forget_brokers()
+            time.sleep(RETRY_S)
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def on_stop(self) -> None:
+        self.session.close()
+
+    def next_partition(self) -> int:
+        """The partitions in turn, beginning with another one for each user."""
+        self.number += 1
+        return self.partitions[self.number % len(self.partitions)]
+
+    # --- reporting ---
+
+    def report(self, api: str, seconds: float, size: int, error: Exception | None) -> None:
+        """One request, for locust's statistics."""
+        self.environment.events.request.fire(
+            request_type=type(self).__name__,
+            name=api,
+            response_time=seconds * 1000,
+            response_length=size,
+            exception=error,
+            context={},
+        )
+
+    def report_violations(self, violations: list[str]) -> None:
+        for violation in violations:
+            if not add_violation(violation):
+                return
+            self.environment.events.request.fire(
+                request_type=CHECK,
+                name=type(self).__name__,
+                response_time=0,
+                response_length=0,
+                exception=AssertionError(violation),
+                context={},
+            )
