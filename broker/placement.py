@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from broker.errors import ErrorCode
-from broker.settings.serve import Endpoint
+from broker.settings.processes import Endpoint
 from broker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

@@ -37,8 +37,8 @@ from broker.process import (
 )
 from broker.server.budget import Budget
 from broker.server.connection import Connection
-from broker.settings import BrokerConfig
-from broker.settings.serve import WorkerSettings
+from broker.settings.kafka import BrokerConfig
+from broker.settings.processes import WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
 from broker.store.watch import Watcher

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.settings.serve import Endpoint
+from broker.settings.processes import Endpoint
 from router.link import Upstream, Workers
 from router.local import Answers
 from router.plan import Context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.placement import find_coordinator
-from broker.settings.serve import Endpoint
+from broker.settings.processes import Endpoint
 from broker.wire.advertised import api_versions, unsupported_api_versions
 from broker.wire.apis import API_VERSIONS
 from broker.wire.batch import Buffer

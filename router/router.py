@@ -28,7 +28,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
-from broker.settings.serve import RouterSettings
+from broker.settings.processes import RouterSettings
 from router.client import Client
 from router.hub import Hub
 from router.link import Workers

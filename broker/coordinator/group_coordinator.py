@@ -34,7 +34,7 @@ from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.record import GroupRecord, decode, encode
 from broker.group.timers import TimerKey
 from broker.placement import slot_of, slots_of
-from broker.settings import BrokerConfig
+from broker.settings.kafka import BrokerConfig
 from broker.store.groups import GroupStore, StoredGroup
 
 log = logging.getLogger("moldau.group")

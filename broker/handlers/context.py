@@ -16,8 +16,8 @@ from broker.log.native.readership import Readership
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
-from broker.settings import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
-from broker.settings.serve import Endpoint, WorkerSettings
+from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
+from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
 

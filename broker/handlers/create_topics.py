@@ -10,7 +10,7 @@ from collections import Counter
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.settings import ConfigEntry, describe_topic
+from broker.settings.kafka import ConfigEntry, describe_topic
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

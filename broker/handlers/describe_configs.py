@@ -8,7 +8,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.settings import ConfigEntry, describe_broker, describe_topic
+from broker.settings.kafka import ConfigEntry, describe_broker, describe_topic
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

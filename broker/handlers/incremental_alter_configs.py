@@ -6,7 +6,7 @@ from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
 from broker.handlers.describe_configs import BROKER, TOPIC
 from broker.server.connection import Call
-from broker.settings import BROKER_KEYS, apply_incremental
+from broker.settings.kafka import BROKER_KEYS, apply_incremental
 from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from crc32c import crc32c
 
 from broker.errors import ErrorCode, KafkaError
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 from broker.wire.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,

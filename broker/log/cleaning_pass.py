@@ -20,7 +20,7 @@ from broker.log.cleaning import KeyMap, clean_in_steps
 from broker.log.partition import PartitionLog
 from broker.log.reader import LogMoved, end_of
 from broker.log.timestamps import DECODED_LIMIT, LogPosition
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry
 from broker.wire.batch import DELETE_HORIZON, Buffer, CorruptBatch, read_header, split_batches

@@ -30,7 +30,7 @@ from broker.log.partition import PartitionLog
 from broker.log.reader import LogMoved, end_of
 from broker.log.retention import Retention
 from broker.log.timestamps import LogPosition, position_before_time
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned
 from broker.store.streams import Streams
 from broker.wire.batch import headers, read_header

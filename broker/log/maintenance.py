@@ -20,7 +20,7 @@ from broker.log.native.maintenance import enforce
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 
 log = logging.getLogger("moldau.housekeeping")
 

@@ -25,7 +25,7 @@ from broker.log.timestamps import (
     indexed_positions,
     position_before_time,
 )
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 from broker.store.streams import Entry, Streams
 from broker.store.topics import Change, TopicStore
 from broker.wire.batch import headers

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from broker.errors import ErrorCode, KafkaError
 from broker.log.native.ids import parse, too_large
-from broker.settings import (
+from broker.settings.kafka import (
     BrokerConfig,
     InvalidConfig,
     InvalidConfigRequest,

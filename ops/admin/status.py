@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from broker.settings.serve import ConfigError, load_settings
+from broker.settings.processes import ConfigError, load_settings
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.settings import TOPIC_KEYS
+from broker.settings.kafka import TOPIC_KEYS
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
     CreatableTopic,

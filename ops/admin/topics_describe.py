@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from broker.errors import ErrorCode
-from broker.settings.catalogue import ConfigSource
+from broker.settings.kafka.config_key import ConfigSource
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.metadata import MetadataResponseTopic

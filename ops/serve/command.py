@@ -19,11 +19,11 @@ import msgspec
 
 from broker.logging_setup import set_up_logging
 from broker.placement import slots_of
-from broker.settings import BrokerConfig
-from broker.settings.catalogue import InvalidConfig
+from broker.settings.kafka import BrokerConfig
+from broker.settings.kafka.config_key import InvalidConfig
+from broker.settings.kafka.validate import validate_static
 from broker.settings.options import OPTIONS
-from broker.settings.serve import ConfigError, ServeSettings, load_settings
-from broker.settings.validate import validate_static
+from broker.settings.processes import ConfigError, ServeSettings, load_settings
 from ops.serve import embedded_store
 from ops.serve.children import EXIT_BOOT_FAILURE, ChildSpec
 from ops.serve.ports import check_ports

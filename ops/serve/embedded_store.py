@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from broker.settings.serve import ConfigError, ServeSettings
+from broker.settings.processes import ConfigError, ServeSettings
 from ops.serve.children import ChildSpec
 from ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
 from ops.serve.store_files import remove_leftovers, rewrite_when_worth_it, sync_every_second

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 
-from broker.settings.serve import ConfigError
+from broker.settings.processes import ConfigError
 
 
 class PortTakenError(ConfigError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings import BROKER_KEYS, TOPIC_KEYS, ConfigSource
+from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, ConfigSource
 from broker.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -19,7 +19,7 @@ from broker.group.effects import Answer, JoinAnswer, SyncAnswer
 from broker.group.events import Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
 from broker.placement import slot_of
-from broker.settings import BrokerConfig
+from broker.settings.kafka import BrokerConfig
 from broker.store import keys
 from broker.store.groups import _REMOVE, GONE_BYTES, GONE_SECONDS
 from broker.store.store import Store

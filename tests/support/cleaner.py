@@ -17,7 +17,7 @@ from broker.log.archived import Archived
 from broker.log.compaction import Compaction
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
-from broker.settings import TopicConfig, topic_config
+from broker.settings.kafka import TopicConfig, topic_config
 from broker.store.cleaned import Cleaned
 from broker.store.groups import GroupStore
 from broker.store.topics import TopicStore

@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from broker.settings.serve import WorkerSettings
+from broker.settings.processes import WorkerSettings
 
 MISBEHAVIOUR = os.environ.get("FAKE_WORKER", "")
 

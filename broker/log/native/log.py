@@ -26,7 +26,7 @@ from broker.log.native.ids import Id, Run
 from broker.log.native.replica import MAX_ENTRIES_PER_READ, NativeHost, NativeReplica
 from broker.log.reader import ReadDone
 from broker.log.replica import topic_gone
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS, RawEntries
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans

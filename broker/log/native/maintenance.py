@@ -10,7 +10,7 @@ from broker.log.native.batching import RawEntry, numbered
 from broker.log.native.ids import Id, parse
 from broker.log.native.log import NativeLog
 from broker.log.timestamps import OffsetAndTimestamp
-from broker.settings import TopicConfig
+from broker.settings.kafka import TopicConfig
 from broker.store.native import NativeStreams, RawEntries
 
 NO_LIMIT = -1

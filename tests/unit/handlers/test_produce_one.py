@@ -12,7 +12,7 @@ from broker.handlers.produce_one import PRODUCE, OnePlace
 from broker.log.partition import PartitionLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
-from broker.settings import topic_config
+from broker.settings.kafka import topic_config
 from broker.store.topics import TopicRecord
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

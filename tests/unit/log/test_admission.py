@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.errors import ErrorCode, KafkaError
 from broker.log.admission import admit
-from broker.settings import BrokerConfig, TopicConfig, topic_config
+from broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from broker.wire import batch as layout
 from broker.wire.batch import checksum, place, read_header
 from broker.wire.records import read_records

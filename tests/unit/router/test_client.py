@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from broker.placement import leader_of, owner_of
-from broker.settings.serve import Endpoint
+from broker.settings.processes import Endpoint
 from broker.wire.apis import APIS
 from broker.wire.frame import (
     PEER_ADDRESS,

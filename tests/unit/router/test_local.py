@@ -9,7 +9,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.placement import owner_of
-from broker.settings.serve import Endpoint
+from broker.settings.processes import Endpoint
 from broker.wire.apis import API_VERSIONS, APIS
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.settings import (
+from broker.settings.kafka import (
     BROKER_KEYS,
     TOPIC_KEYS,
     ConfigKey,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.settings import (
+from broker.settings.kafka import (
     BROKER_KEYS,
     TOPIC_KEYS,
     BrokerConfig,
@@ -14,7 +14,7 @@ from broker.settings import (
     describe_broker,
     describe_topic,
 )
-from broker.settings.resolve import _entry
+from broker.settings.kafka.resolve import _entry
 
 TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG
 BROKER = ConfigSource.DYNAMIC_BROKER_CONFIG

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings.options import OPTIONS, Option
-from broker.settings.serve import (
+from broker.settings.processes import (
     ConfigError,
     Endpoint,
     ServeSettings,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.serve import ConfigError
+from broker.settings.processes import ConfigError
 from ops.serve import embedded_store
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from broker.settings.serve import ConfigError
+from broker.settings.processes import ConfigError
 from ops.serve.ports import PortTakenError, check_ports
 from tests.support.running import free_ports
 

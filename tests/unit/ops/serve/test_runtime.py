@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.serve import ConfigError
+from broker.settings.processes import ConfigError
 from ops.serve.runtime import (
     LockedError,
     check_socket_path,

@@ -6,10 +6,15 @@ Pure and unchecked: the result is for `validate.py` to accept.
 import enum
 from collections.abc import Iterable, Mapping
 
-from broker.settings.broker_keys import BROKER_KEYS
-from broker.settings.catalogue import ConfigKey, ConfigType, InvalidConfig, InvalidConfigRequest
-from broker.settings.resolve import BrokerConfig, topic_value
-from broker.settings.topic_keys import TOPIC_KEYS
+from broker.settings.kafka.broker_keys import BROKER_KEYS
+from broker.settings.kafka.config_key import (
+    ConfigKey,
+    ConfigType,
+    InvalidConfig,
+    InvalidConfigRequest,
+)
+from broker.settings.kafka.resolve import BrokerConfig, topic_value
+from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigOperation(enum.IntEnum):

@@ -6,7 +6,7 @@ with a key, and of the inert ones that they have no effect, and why.
 
 from typing import Final
 
-from broker.settings.catalogue import (
+from broker.settings.kafka.config_key import (
     ConfigKey,
     ConfigType,
     ListOf,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.settings.broker_keys import BROKER_KEYS
-from broker.settings.catalogue import ConfigKey, ConfigSource, ConfigType
-from broker.settings.topic_keys import TOPIC_KEYS
+from broker.settings.kafka.broker_keys import BROKER_KEYS
+from broker.settings.kafka.config_key import ConfigKey, ConfigSource, ConfigType
+from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):

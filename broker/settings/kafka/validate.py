@@ -7,10 +7,10 @@ would be in force, broker defaults included, as Kafka does.
 import difflib
 from collections.abc import Iterable, Mapping
 
-from broker.settings.broker_keys import BROKER_KEYS
-from broker.settings.catalogue import ConfigKey, InvalidConfig
-from broker.settings.resolve import BrokerConfig, topic_value
-from broker.settings.topic_keys import FIXED, TOPIC_KEYS
+from broker.settings.kafka.broker_keys import BROKER_KEYS
+from broker.settings.kafka.config_key import ConfigKey, InvalidConfig
+from broker.settings.kafka.resolve import BrokerConfig, topic_value
+from broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 
 # Kafka's: a value has to fit a string of the older message versions.
 MAX_VALUE_LENGTH = 32767

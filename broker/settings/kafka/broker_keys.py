@@ -6,8 +6,8 @@ would be dynamic in Kafka but means nothing here is read-only, so that nobody ch
 
 from typing import Final
 
-from broker.settings.catalogue import ConfigKey, ConfigType, ListOf, Range, Validator
-from broker.settings.topic_keys import MAX_LONG, TOPIC_KEYS
+from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
+from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 LONG, LIST = ConfigType.LONG, ConfigType.LIST
