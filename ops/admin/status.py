@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from broker.settings.processes import ConfigError, load_settings
+from broker.settings.loading import load_settings
+from broker.settings.processes import ConfigError
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir
 

@@ -22,8 +22,9 @@ from broker.placement import slots_of
 from broker.settings.kafka import BrokerConfig
 from broker.settings.kafka.config_key import InvalidConfig
 from broker.settings.kafka.validate import validate_static
+from broker.settings.loading import load_settings
 from broker.settings.options import OPTIONS
-from broker.settings.processes import ConfigError, ServeSettings, load_settings
+from broker.settings.processes import ConfigError, ServeSettings
 from ops.serve import embedded_store
 from ops.serve.children import EXIT_BOOT_FAILURE, ChildSpec
 from ops.serve.ports import check_ports

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.settings.loading import load_settings
 from broker.settings.options import OPTIONS, Option
 from broker.settings.processes import (
     ConfigError,
     Endpoint,
     ServeSettings,
     WorkerSettings,
-    load_settings,
 )
 
 

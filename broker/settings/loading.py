@@ -1,0 +1,156 @@
+"""Where the settings of `moldau serve` come from: flags, environment, a TOML file, defaults.
+
+An option has one name in four places: `--tail-cache-bytes` on the command line,
+`MOLDAU_TAIL_CACHE_BYTES` in the environment, `tail-cache-bytes` in the TOML file, and the field
+`tail_cache_bytes` of `ServeSettings`. A flag wins over the environment, the environment over the
+file, the file over the default. The table `OPTIONS` (`options.py`) feeds all of them and `--help`.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from broker.settings.options import ENV_PREFIX, OPTIONS, Option
+from broker.settings.processes import ConfigError, ServeSettings
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+BROKER_ENV_PREFIX = "MOLDAU_BROKER_"
+# Variables that are ours but are not options of `serve`.
+OTHER_ENV = frozenset({"MOLDAU_RUNTIME_DIR"})
+
+
+def load_settings(
+    flags: Mapping[str, object | None], env: Mapping[str, str], file: str | None = None
+) -> ServeSettings:
+    """Settings from command line flags (by field name), the environment and a TOML file.
+
+    A flag that was not given is None or absent. `file` falls back on MOLDAU_CONFIG.
+    """
+    values: dict[str, Any] = {"data_dir": default_data_dir(env)}
+    path = file or env.get(ENV_PREFIX + "CONFIG")
+    broker: dict[str, str] = {}
+    if path:
+        document = _read_toml(path)
+        broker.update(_broker_table(path, document.pop("broker", {})))
+        for key, raw in document.items():
+            option = _option_named(key, path)
+            values[option.field] = _parse(option, raw, f"{path}: {key}")
+
+    broker.update(_broker_env(env))
+    _refuse_misspelt_env(env)
+    for option in OPTIONS:
+        text = env.get(option.env)
+        if text is not None and text != "":
+            values[option.field] = _parse(option, text, option.env)
+        flag = flags.get(option.field)
+        if flag is not None:
+            values[option.field] = _parse(option, flag, f"--{option.name}")
+
+    settings = ServeSettings(**values, broker=broker)
+    _check(settings)
+    return settings
+
+
+def default_data_dir(env: Mapping[str, str]) -> str:
+    base = env.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.abspath(os.path.join(base, "moldau"))
+
+
+def _parse(option: Option, raw: object, where: str) -> object:
+    try:
+        return option.parse(raw)
+    except ValueError as error:
+        if where == option.env and isinstance(raw, str) and raw.startswith("tcp://"):
+            # Kubernetes sets MOLDAU_PORT=tcp://… for a service that is called "moldau".
+            raise ConfigError(
+                f"{where}: {raw!r} looks like a Kubernetes service link; "
+                "set enableServiceLinks: false, or name the service differently"
+            ) from None
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _option_named(key: str, path: str) -> Option:
+    option = _BY_NAME.get(key)
+    if option is not None:
+        return option
+    hint = near_miss(key.replace("_", "-"), [*_BY_NAME, "broker"])
+    if not hint and "." in key:
+        hint = "; Kafka's broker settings go under [broker]"
+    raise ConfigError(f"{path}: unknown key {key!r}{hint}")
+
+
+def near_miss(name: str, known: list[str]) -> str:
+    """`; did you mean 'x'?` when a known name is close, else nothing."""
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
+    """A variable that is nearly ours is a slip; others (Kubernetes', other tools') are let be."""
+    known = [option.env for option in OPTIONS] + [ENV_PREFIX + "CONFIG", *OTHER_ENV]
+    suffixes = [name.removeprefix(ENV_PREFIX) for name in known]
+    for name in sorted(env):
+        if name in known or not name.startswith(ENV_PREFIX) or name.startswith(BROKER_ENV_PREFIX):
+            continue
+        matches = difflib.get_close_matches(
+            name.removeprefix(ENV_PREFIX), suffixes, n=1, cutoff=0.82
+        )
+        if matches:
+            raise ConfigError(f"unknown variable {name}; did you mean {ENV_PREFIX}{matches[0]}?")
+
+
+def _broker_env(env: Mapping[str, str]) -> dict[str, str]:
+    """MOLDAU_BROKER_NUM_PARTITIONS=3 is num.partitions=3, as Kafka's container images do it."""
+    return {
+        name.removeprefix(BROKER_ENV_PREFIX).lower().replace("_", "."): value
+        for name, value in env.items()
+        if name.startswith(BROKER_ENV_PREFIX)
+    }
+
+
+def _broker_table(path: str, table: object) -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: broker: expected a table, [broker]")
+    return dict(_flatten(path, "", table))
+
+
+def _flatten(path: str, prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kafka's dotted keys, whether they were quoted or (unquoted) became nested tables."""
+    for key, value in table.items():
+        name = prefix + key
+        match value:
+            case dict():
+                yield from _flatten(path, name + ".", value)
+            case bool():
+                yield name, "true" if value else "false"
+            case str() | int() | float():
+                yield name, str(value)
+            case list() if all(isinstance(item, str | int) for item in value):
+                yield name, ",".join(str(item) for item in value)
+            case _:
+                raise ConfigError(f"{path}: broker.{name}: expected text, a number or true/false")
+
+
+def _check(settings: ServeSettings) -> None:
+    last = settings.worker_port(settings.workers - 1)
+    if last > 65535:
+        raise ConfigError(
+            f"port {settings.port} with {settings.workers} workers needs ports up to {last}, "
+            "past 65535: choose a lower port"
+        )
+    if settings.connection_inflight_bytes > settings.inflight_bytes:
+        raise ConfigError(
+            "connection-inflight-bytes is larger than inflight-bytes, what a whole worker may hold"
+        )
