@@ -95,11 +95,11 @@ def run_action(arguments: argparse.Namespace) -> int:
     def ask() -> int:
         parser: argparse.ArgumentParser = arguments.action_parser
         try:
-            host, port = parse_address(bootstrap_of(arguments))
+            address = parse_address(bootstrap_of(arguments))
         except ValueError as error:
             parser.error(f"--bootstrap {error}")
         try:
-            with Cluster(host, port) as cluster:
+            with Cluster([address]) as cluster:
                 code: int = arguments.action(cluster, arguments)
             sys.stdout.flush()
         except BrokenPipeError:

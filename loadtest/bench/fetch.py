@@ -15,7 +15,7 @@ from broker.store import keys, resp
 from broker.wire.frame import request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from loadtest.bench.harness.client import FETCH, PRODUCE, Client, RequestFailed
+from loadtest.bench.harness.client import FETCH, Client, RequestFailed
 from loadtest.bench.harness.replay import BulkReplayer, Replayer, Totals, run_load
 from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import VERSION as PRODUCE_VERSION
@@ -49,7 +49,7 @@ class FetchBench:
         request = ProduceRequest(None, -1, 30_000, [data])
         with Client(*self._address) as client:
             for _ in range(self._arguments.log_bytes // len(batch)):
-                answer = client.call(PRODUCE, PRODUCE_VERSION, request)
+                answer = client.call(request, PRODUCE_VERSION)
                 if answer.responses[0].partition_responses[0].error_code:
                     raise RequestFailed("the log could not be written")
             self._end = client.end_offsets(self._topic)[0]
@@ -71,7 +71,7 @@ class FetchBench:
         return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[topic])
 
     def _check(self, client: Client, offset: int) -> int:
-        answer = client.call(FETCH, VERSION, self._request(offset)).responses[0].partitions[0]
+        answer = client.call(self._request(offset), VERSION).responses[0].partitions[0]
         size = len(answer.records)
         if answer.error_code or size < RESPONSE_BYTES // 2:
             raise RequestFailed(f"fetch at {offset}: error {answer.error_code}, {size} bytes")

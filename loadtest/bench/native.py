@@ -31,7 +31,7 @@ from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPr
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from broker.wire.records import Record, build_batch
-from loadtest.bench.harness.client import CREATE_TOPICS, Client, RequestFailed
+from loadtest.bench.harness.client import Client, RequestFailed
 from loadtest.bench.harness.measure import CpuMeter, Figure
 from loadtest.bench.harness.native_clients import GroupFetcher, GroupReader, Limited, LimitedLines
 from loadtest.bench.harness.replay import Connect, Replayer, Totals, run_load
@@ -121,7 +121,7 @@ class NativeRound:
         self._admin = self._stack.enter_context(Client(self._target.host, self._target.port))
         configs = [CreatableTopicConfig("moldau.storage", "native")]
         topic = CreatableTopic(self._topic, self._partitions, 1, [], configs)
-        (answer,) = self._admin.call(CREATE_TOPICS, 5, CreateTopicsRequest([topic])).topics
+        (answer,) = self._admin.call(CreateTopicsRequest([topic]), 5).topics
         if answer.error_code:
             raise RequestFailed(f"{self._topic}: {answer.error_message}")
         self._leaders = self._admin.leaders(self._topic)
@@ -222,7 +222,7 @@ class NativeRound:
 
     def _join(self) -> str:
         """The only member of a group, with all partitions of the topic."""
-        client = Connection(self._target.host, self._target.port, client_id=self._client_id)
+        client = Connection((self._target.host, self._target.port), client_id=self._client_id)
         with client:
             member_id: str = ""
             protocols = [JoinGroupRequestProtocol("range", _subscription(self._topic))]
@@ -230,7 +230,7 @@ class NativeRound:
                 request = JoinGroupRequest(
                     self._topic, SESSION_MS, SESSION_MS, member_id, None, "consumer", protocols
                 )
-                joined = client.call(JOIN, JOIN.highest, request)
+                joined = client.call(request, JOIN.highest)
                 member_id = joined.member_id
                 if joined.error_code != ErrorCode.MEMBER_ID_REQUIRED:
                     break
@@ -245,12 +245,12 @@ class NativeRound:
                 "range",
                 [SyncGroupRequestAssignment(member_id, assignment)],
             )
-            _expect_no_error("sync", client.call(SYNC, SYNC.highest, sync).error_code)
+            _expect_no_error("sync", client.call(sync, SYNC.highest).error_code)
             return member_id
 
     def _leave(self, member_id: str) -> None:
         request = LeaveGroupRequest(self._topic, member_id, [MemberIdentity(member_id)])
-        _expect_no_error("leave", self._admin.call(LEAVE, LEAVE.highest, request).error_code)
+        _expect_no_error("leave", self._admin.call(request, LEAVE.highest).error_code)
 
 
 def _expect_no_error(what: str, code: int) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from loadtest.bench.harness.client import Address, Client
+from loadtest.bench.harness.client import Client
 from loadtest.bench.harness.coordinator_requests import (
     Connection,
     groups_of,
@@ -27,6 +27,7 @@ from loadtest.bench.harness.coordinator_requests import (
 from loadtest.bench.harness.replay import Totals
 from loadtest.bench.harness.target import Target, TargetError
 from loadtest.bench.produce import Load, make_batch, produce_frame
+from ops.client import Address
 
 DIRECT, BARE, ROUTED = "direct", "bare forwarder", "routed"
 REQUESTS = ("heartbeat", "produce")

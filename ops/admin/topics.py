@@ -32,7 +32,7 @@ from ops.admin.topics_describe import (
     run_describe,
     topic_configs,
 )
-from ops.client import KAFKAS_NAMES, ClientError, Cluster, refusal
+from ops.client import CONFIG_NAMES, ClientError, Cluster, refusal
 from ops.command_line import (
     add_actions,
     complain,
@@ -246,7 +246,7 @@ def _alter(cluster: Cluster, arguments: argparse.Namespace) -> int:
     for key in (operation.name for operation in operations):
         if key not in before:
             what = f"topic {name}: there is no topic configuration {key}"
-            raise ClientError(f"{what}; {_spelling(before, [key]) or KAFKAS_NAMES}")
+            raise ClientError(f"{what}; {_spelling(before, [key]) or CONFIG_NAMES}")
     for dry_run in (True, False):
         if operations:
             _alter_configs(cluster, name, operations, dry_run)

@@ -1,35 +1,40 @@
 """A small blocking Kafka client on the project's own codec.
 
-What the command line, the pipeline and the load test talk to a broker with: one connection, and a
-cluster of them.
+The command line, the pipeline and the load test talk to brokers with it: one connection
+(`Connection`), or a cluster of them (`Cluster`).
 """
 
-from ops.client.cluster import (
-    EARLIEST,
-    KAFKAS_NAMES,
-    LATEST,
+from ops.client.cluster import EARLIEST, LATEST, Cluster, leaders_of, nodes_of, partitions_of
+from ops.client.connection import (
     TIMEOUT_S,
-    ClientError,
-    Cluster,
     Connection,
-    Node,
-    TopicPartition,
-    nodes_of,
-    parse_address,
-    refusal,
+    UnsupportedVersion,
+    Versions,
+    error_name,
 )
+from ops.client.errors import CONFIG_NAMES, RETRIABLE, ClientError, refusal
+from ops.client.names import Address, Node, TopicPartition, parse_address
+from ops.client.retry import Backoff
 
 __all__ = [
+    "CONFIG_NAMES",
     "EARLIEST",
-    "KAFKAS_NAMES",
     "LATEST",
+    "RETRIABLE",
     "TIMEOUT_S",
+    "Address",
+    "Backoff",
     "ClientError",
     "Cluster",
     "Connection",
     "Node",
     "TopicPartition",
+    "UnsupportedVersion",
+    "Versions",
+    "error_name",
+    "leaders_of",
     "nodes_of",
     "parse_address",
+    "partitions_of",
     "refusal",
 ]

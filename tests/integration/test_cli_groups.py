@@ -306,7 +306,7 @@ def test_a_wrong_coordinator_is_left_for_the_right_one(
     moldau: Broker, group: str, topic: str
 ) -> None:
     commit(moldau, group, topic, {0: 4})
-    with Cluster("127.0.0.1", moldau.port) as cluster:
+    with Cluster([("127.0.0.1", moldau.port)]) as cluster:
         right = cluster.coordinator(group)
         (wrong,) = (node for node in cluster.nodes() if node != right)
         cluster._coordinators[group] = wrong

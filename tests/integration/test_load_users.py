@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -66,7 +65,7 @@ def produce(session: Session, topic: str, batches: int) -> StampedProducer:
 def delete_until(broker: Broker, topic: str, offset: int) -> None:
     places = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])]
     with Client("127.0.0.1", broker.port) as client:
-        answer = client.call(APIS[21], 2, DeleteRecordsRequest(places, 30_000))
+        answer = client.call(DeleteRecordsRequest(places, 30_000), 2)
     assert answer.topics[0].partitions[0].error_code == 0
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.records import Record, build_batch
-from loadtest.bench.harness.client import PRODUCE, Client
+from loadtest.bench.harness.client import Client
 from loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import ROOT, Broker, clean_environment, free_ports, wait_until
@@ -211,7 +211,7 @@ def _broken_topic(broker: Broker, batches: list[bytes]) -> str:
         client.create_topic(topic, 1)
         for batch in batches:
             data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
-            answer = client.call(PRODUCE, 9, ProduceRequest(None, -1, 30_000, data))
+            answer = client.call(ProduceRequest(None, -1, 30_000, data), 9)
             assert answer.responses[0].partition_responses[0].error_code == 0
     return topic
 

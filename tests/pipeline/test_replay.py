@@ -224,7 +224,7 @@ class Running:
 
 
 def size_of(broker: Broker, topic: str, partitions: int) -> int:
-    with Cluster(*parse_address(broker.bootstrap)) as cluster:
+    with Cluster([parse_address(broker.bootstrap)]) as cluster:
         ends = cluster.list_offsets({TopicPartition(topic, p): -1 for p in range(partitions)})
     return sum(ends.values())
 

@@ -15,13 +15,11 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ops.client import TIMEOUT_S, Connection
+from ops.client import TIMEOUT_S, Address, Connection
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = APIS[0], APIS[1], APIS[2], APIS[3]
 CREATE_TOPICS, DELETE_TOPICS = APIS[19], APIS[20]
 
-
-Address = tuple[str, int]
 
 SETTLING_S = 30.0
 # What a broker says of a partition that it will know in a moment: in Kafka a topic that was created
@@ -47,18 +45,18 @@ class Client(Connection):
     """One connection; one request at a time."""
 
     def __init__(self, host: str, port: int, timeout: float = TIMEOUT_S) -> None:
-        super().__init__(host, port, timeout, client_id="bench")
+        super().__init__((host, port), timeout=timeout, client_id="bench")
 
     def metadata(self, topic: str | None = None) -> MetadataResponse:
         topics = [] if topic is None else [MetadataRequestTopic(name=topic)]
         request = MetadataRequest(topics, allow_auto_topic_creation=False)
-        answer: MetadataResponse = self.call(METADATA, 9, request)
+        answer: MetadataResponse = self.call(request, 9)
         return answer
 
     def create_topic(self, name: str, partitions: int) -> None:
         """And wait until the leaders of its partitions serve it."""
         topic = CreatableTopic(name, partitions, 1)
-        answer = self.call(CREATE_TOPICS, 5, CreateTopicsRequest([topic]))
+        answer = self.call(CreateTopicsRequest([topic]), 5)
         if answer.topics[0].error_code:
             told = answer.topics[0].error_message or f"error {answer.topics[0].error_code}"
             raise RequestFailed(f"{name}: {told}")
@@ -82,9 +80,7 @@ class Client(Connection):
             raise NotYet(f"{topic} has {there} of {partitions} partitions")
 
     def delete_topic(self, name: str) -> None:
-        answer = self.call(
-            DELETE_TOPICS, 5, DeleteTopicsRequest([DeleteTopicState(name)], [name], 30000)
-        )
+        answer = self.call(DeleteTopicsRequest([DeleteTopicState(name)], [name], 30000), 5)
         if answer.responses[0].error_code:
             raise RequestFailed(f"{name}: error {answer.responses[0].error_code}")
 
@@ -114,7 +110,7 @@ class Client(Connection):
     def _own_end_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         wanted = [ListOffsetsPartition(partition, -1, -1) for partition in partitions]
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
-        answer = self.call(LIST_OFFSETS, 5, request).topics[0].partitions
+        answer = self.call(request, 5).topics[0].partitions
         for told in answer:
             _check(f"{topic}-{told.partition_index}", told.error_code)
         return {told.partition_index: told.offset for told in answer}

@@ -25,10 +25,11 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.schema import Message
-from loadtest.bench.harness.client import Address, Client, RequestFailed
+from loadtest.bench.harness.client import Client, RequestFailed
 from loadtest.bench.harness.replay import Replayer, run_load
 from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import Load
+from ops.client import Address
 
 COMMIT, FIND_COORDINATOR, HEARTBEAT = APIS[8], APIS[10], APIS[12]
 COMMIT_VERSION, FIND_VERSION, HEARTBEAT_VERSION = 8, 3, 4
@@ -91,7 +92,7 @@ def check_commit(client: Client, group: str, topic: str) -> None:
     """That commits succeed: nobody looks at them afterwards. Raises RequestFailed."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        answer = client.call(COMMIT, COMMIT_VERSION, commit_request(group, topic))
+        answer = client.call(commit_request(group, topic), COMMIT_VERSION)
         error = answer.topics[0].partitions[0].error_code
         if not error:
             return
@@ -127,7 +128,7 @@ def await_coordinator(client: Client, group: str) -> None:
 def _until_it_serves(client: Client, api: Api, version: int, request: Message) -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        answer = client.call(api, version, request)
+        answer = client.call(request, version)
         if answer.error_code not in NOT_YET:
             return answer
         if time.monotonic() > deadline:

@@ -106,7 +106,7 @@ def await_ready(target: Target, bench: str) -> None:
 
 def _check_versions(client: Client, needed: Collection[int]) -> None:
     """That a broker speaks what a benchmark sends."""
-    answer = client.call(APIS[18], 0, ApiVersionsRequest())
+    answer = client.call(ApiVersionsRequest(), 0)
     spoken = {told.api_key: (told.min_version, told.max_version) for told in answer.api_keys}
     missing = []
     for key in sorted(needed):

@@ -11,20 +11,17 @@ from collections.abc import Mapping
 
 from broker.errors import ErrorCode
 from broker.log.archived import ARCHIVE_GROUP, archive_note
-from broker.wire.apis import APIS
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.primitives import MalformedMessage
-from ops.client import ClientError, Connection, TopicPartition, refusal
+from ops.client import ClientError, TopicPartition, refusal
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 
 log = logging.getLogger("moldau.pipeline")
 
-OFFSET_COMMIT = APIS[8]
 # The last version in which a commit says how long it is kept: a partition that is archived and
 # then idle for weeks would be forgotten otherwise, and never trimmed.
 VERSION = 4
@@ -45,7 +42,7 @@ def publish(
     while left:
         try:
             _commit(settings, left, notes)
-        except (OSError, MalformedMessage, ClientError) as fault:
+        except ClientError as fault:
             if time.monotonic() > deadline:
                 raise PipelineError(
                     "the lake has everything, but the broker could not be told so that it may "
@@ -72,9 +69,7 @@ def _commit(
         topics=[OffsetCommitRequestTopic(name, partitions=p) for name, p in topics.items()],
     )
     with connect(settings) as cluster:
-        node = cluster.coordinator(ARCHIVE_GROUP)
-        with Connection(node.host, node.port, settings.timeout_s) as connection:
-            answer = connection.call(OFFSET_COMMIT, VERSION, request)
+        answer = cluster.call(request, cluster.coordinator(ARCHIVE_GROUP), VERSION)
     refused = ErrorCode.NONE
     for topic in answer.topics:
         for partition in topic.partitions:

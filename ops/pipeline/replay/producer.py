@@ -12,13 +12,10 @@ any sequence, so a second batch must not be there before the first is known to b
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
-from broker.wire.frame import LENGTH, read_response, request_frame
 from broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -27,14 +24,21 @@ from broker.wire.messages.produce import (
 )
 from broker.wire.primitives import MalformedMessage
 from broker.wire.records import Record, build_batch
-from ops.client import ClientError, Cluster, Connection, Node, TopicPartition, nodes_of, refusal
+from ops.client import (
+    RETRIABLE,
+    Backoff,
+    ClientError,
+    Cluster,
+    Connection,
+    TopicPartition,
+    error_name,
+    refusal,
+)
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 
 log = logging.getLogger("moldau.pipeline")
 
-PRODUCE = APIS[0]
-VERSION = 12  # the last that names topics
 ALL_REPLICAS = -1
 # As many as a broker remembers of each producer, to recognise those that are sent again.
 MOST_IN_FLIGHT = 5
@@ -42,17 +46,6 @@ BATCH_BYTES = 256 << 10
 LARGEST_SEQUENCE = (1 << 31) - 1
 _RECORD_OVERHEAD = 32
 
-_PASSING = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # of a worker that has not heard of it yet
-    }
-)
 _REMEDIES = {
     ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than max.message.bytes of the topic; raise it",
     ErrorCode.INVALID_TIMESTAMP: (
@@ -63,7 +56,6 @@ _REMEDIES = {
         "the topic does not take such records; one with cleanup.policy=compact needs keys"
     ),
 }
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 
 class OutOfStep(PipelineError):
@@ -86,23 +78,6 @@ class _Batch(NamedTuple):
     data: bytes
 
 
-class _Pipelined(Connection):
-    """Requests go out and answers come in separately, in the same order."""
-
-    def send(self, message: ProduceRequest) -> None:
-        self._correlation += 1
-        self._socket.sendall(
-            request_frame(PRODUCE, VERSION, self._correlation, self._client_id, message)
-        )
-
-    def receive(self) -> PartitionProduceResponse:
-        (size,) = LENGTH.unpack(self._receive(4))
-        answer: Any
-        _, answer = read_response(PRODUCE, VERSION, self._receive(size))
-        told: PartitionProduceResponse = answer.responses[0].partition_responses[0]
-        return told
-
-
 class Sender:
     """Sends records to the partitions of one topic. Raises PipelineError."""
 
@@ -112,21 +87,15 @@ class Sender:
         self._pending: dict[int, list[Record]] = {}
         self._sizes: dict[int, int] = {}
         self._ready: list[_Batch] = []
-        self._under_way: list[tuple[_Batch, _Pipelined | None]] = []
+        self._under_way: list[tuple[_Batch, Connection | None]] = []
         self._begun: set[int] = set()
         self._cluster: Cluster | None = None
-        self._leaders: dict[int, Node] = {}
-        self._connections: dict[Node, _Pipelined] = {}
         self.bytes = 0
 
     def close(self) -> None:
         """What was not flushed is not sent."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-        self._leaders.clear()
         if self._cluster is not None:
-            self._cluster.__exit__()
+            self._cluster.close()
             self._cluster = None
 
     def add(
@@ -188,7 +157,7 @@ class Sender:
         self._collect()
         ready, self._ready = self._ready, []
         for batch in ready:
-            connection: _Pipelined | None = None
+            connection: Connection | None = None
             try:
                 connection = self._leader(batch.partition)
                 connection.send(self._request(batch))
@@ -208,7 +177,7 @@ class Sender:
             code = int(ErrorCode.LEADER_NOT_AVAILABLE)
             if connection is not None and id(connection) not in broken:
                 try:
-                    answer = connection.receive()
+                    answer = _reply(connection)
                 except (OSError, MalformedMessage) as fault:
                     log.info("sending to %s: %s; trying again", self._place(batch), fault)
                     broken.add(id(connection))
@@ -223,31 +192,28 @@ class Sender:
 
     def _deliver(self, batch: _Batch) -> None:
         """One batch by itself, as often as it takes."""
-        deadline = time.monotonic() + self._producing.settings.patience_s
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(self._producing.settings.patience_s)
         while True:
             try:
                 connection = self._leader(batch.partition)
                 connection.send(self._request(batch))
-                answer = connection.receive()
+                answer = _reply(connection)
             except (OSError, MalformedMessage, ClientError) as fault:
                 cause = str(fault)
             else:
                 if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     return
-                if answer.error_code not in _PASSING:
+                if answer.error_code not in RETRIABLE:
                     raise self._refused(batch, answer)
-                cause = ErrorCode(answer.error_code).name
+                cause = error_name(answer.error_code)
             self.close()
-            if time.monotonic() + pause > deadline:
+            log.info("sending to %s: %s; trying again", self._place(batch), cause)
+            if not backoff.wait():
                 raise PipelineError(
                     f"partition {self._place(batch)}: nothing could be written for "
                     f"{self._producing.settings.patience_s:g} s: {cause}; `moldau status` shows "
                     "whether the broker is well. Run it again, it goes on where it was"
                 )
-            log.info("sending to %s: %s; trying again", self._place(batch), cause)
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _refused(self, batch: _Batch, answer: PartitionProduceResponse) -> ClientError:
         place = self._place(batch)
@@ -270,23 +236,14 @@ class Sender:
         timeout_ms = int(self._producing.settings.timeout_s * 1000)
         return ProduceRequest(None, ALL_REPLICAS, timeout_ms, [topic])
 
-    def _leader(self, partition: int) -> _Pipelined:
-        if partition not in self._leaders:
-            if self._cluster is None:
-                self._cluster = connect(self._producing.settings)
-            answer = self._cluster.metadata([self._producing.topic])
-            nodes = {node.node_id: node for node in nodes_of(answer)}
-            for topic in answer.topics:
-                for one in topic.partitions:
-                    if one.leader_id in nodes:
-                        self._leaders[one.partition_index] = nodes[one.leader_id]
-        node = self._leaders.get(partition)
-        if node is None:
-            place = TopicPartition(self._producing.topic, partition)
-            raise refusal(f"partition {place}", ErrorCode.LEADER_NOT_AVAILABLE)
-        if node not in self._connections:
-            settings = self._producing.settings
-            self._connections[node] = _Pipelined(
-                node.host, node.port, settings.timeout_s, settings.client_id
-            )
-        return self._connections[node]
+    def _leader(self, partition: int) -> Connection:
+        if self._cluster is None:
+            self._cluster = connect(self._producing.settings)
+        place = TopicPartition(self._producing.topic, partition)
+        return self._cluster.connection(self._cluster.leader(place))
+
+
+def _reply(connection: Connection) -> PartitionProduceResponse:
+    reply: PartitionProduceResponse
+    reply = connection.receive().responses[0].partition_responses[0]
+    return reply

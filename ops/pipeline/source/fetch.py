@@ -11,14 +11,11 @@ aborted, as the Java client does it: by the list in the answer and the markers i
 from __future__ import annotations
 
 import logging
-import socket
-import time
 from collections.abc import Iterator
 from heapq import heapify, heappop
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
 from broker.wire.batch import (
     CONTROL,
     HEADER_SIZE,
@@ -28,7 +25,6 @@ from broker.wire.batch import (
     CorruptBatch,
     read_header,
 )
-from broker.wire.frame import LENGTH, read_response, request_frame
 from broker.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -37,28 +33,23 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 from broker.wire.primitives import MalformedMessage
-from ops.client import ClientError, Cluster, Node, TopicPartition, nodes_of, refusal
+from ops.client import (
+    RETRIABLE,
+    Backoff,
+    ClientError,
+    Cluster,
+    Connection,
+    TopicPartition,
+    error_name,
+    refusal,
+)
 from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
 from ops.pipeline.source.decode import Fetched
 
 log = logging.getLogger("moldau.pipeline")
 
-FETCH = APIS[1]
-VERSION = 12  # the last that names topics
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ABORT_MARKER = b"\0\0\0\0"  # version 0 and type 0: the key of the record in a control batch
-
-# The answer is another one after a while, or from another broker.
-_PASSING = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # of a worker that has not heard of it yet
-    }
-)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 
 class FetchSettings(NamedTuple):
@@ -89,63 +80,18 @@ class Range(NamedTuple):
 
 
 def connect(settings: FetchSettings) -> Cluster:
-    """The first bootstrap server that answers. Raises ClientError naming the last that does not."""
-    fault: ClientError | None = None
-    for host, port in settings.bootstrap:
-        cluster = Cluster(host, port, settings.timeout_s)
-        try:
-            cluster.metadata()
-        except ClientError as error:
-            fault = error
-        else:
-            return cluster
-    names = ", ".join(f"{host}:{port}" for host, port in settings.bootstrap)
-    raise PipelineError(
-        f"no broker answers at kafka.bootstrap.servers={names}: {fault}. "
-        "On a cluster every Spark worker has to reach the broker under this address"
-    ) from None
-
-
-class _Connection:
-    """Requests go out and answers come in separately. Raises OSError."""
-
-    def __init__(self, node: Node, settings: FetchSettings) -> None:
-        self._socket = socket.create_connection((node.host, node.port), settings.timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._client_id = settings.client_id
-        self._correlation = 0
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def send(self, request: FetchRequest) -> None:
-        self._correlation += 1
-        self._socket.sendall(
-            request_frame(FETCH, VERSION, self._correlation, self._client_id, request)
-        )
-
-    def receive(self) -> PartitionData:
-        (size,) = LENGTH.unpack(self._exactly(4))
-        frame = self._exactly(size)
-        correlation, answer = read_response(FETCH, VERSION, frame)
-        if correlation != self._correlation:
-            raise MalformedMessage(f"reply {correlation} to request {self._correlation}")
-        code = answer.error_code  # type: ignore[attr-defined]
-        if code:
-            raise refusal("Fetch", code)
-        data: PartitionData = answer.responses[0].partitions[0]  # type: ignore[attr-defined]
-        return data
-
-    def _exactly(self, size: int) -> bytearray:
-        frame = bytearray(size)
-        view = memoryview(frame)
-        while view:
-            count = self._socket.recv_into(view)
-            if not count:
-                raise ConnectionError("the broker closed the connection")
-            view = view[count:]
-        view.release()
-        return frame
+    """The cluster behind the first bootstrap server that answers. Raises PipelineError."""
+    cluster = Cluster(settings.bootstrap, timeout=settings.timeout_s, client_id=settings.client_id)
+    try:
+        cluster.metadata()
+    except ClientError as fault:
+        cluster.close()
+        names = ", ".join(f"{host}:{port}" for host, port in settings.bootstrap)
+        raise PipelineError(
+            f"no broker answers at kafka.bootstrap.servers={names}: {fault}. "
+            "On a cluster every Spark worker has to reach the broker under this address"
+        ) from None
+    return cluster
 
 
 class RangeReader:
@@ -154,14 +100,10 @@ class RangeReader:
     def __init__(self, settings: FetchSettings) -> None:
         self._settings = settings
         self._cluster: Cluster | None = None
-        self._connections: dict[Node, _Connection] = {}
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
         if self._cluster is not None:
-            self._cluster.__exit__()
+            self._cluster.close()
             self._cluster = None
 
     def read(self, wanted: Range) -> Iterator[list[Fetched]]:
@@ -169,46 +111,52 @@ class RangeReader:
 
         The first and the last may hold records before and after the range: those do not count.
         """
+        finished = False
+        try:
+            yield from self._read(wanted)
+            finished = True
+        finally:
+            if not finished:  # a request may be under way, whose reply is not the next one's
+                self.close()
+
+    def _read(self, wanted: Range) -> Iterator[list[Fetched]]:
         place, position, end = wanted
         since = position
-        deadline = time.monotonic() + self._settings.patience_s
-        pause = _FIRST_PAUSE_S
-        connection: _Connection | None = None
+        backoff = Backoff(self._settings.patience_s)
+        connection: Connection | None = None
         while position < end:
             try:
                 if connection is None:
                     connection = self._leader(place)
                     connection.send(self._request(place, position))
-                answer = connection.receive()
+                answer = self._receive(connection)
             except (OSError, MalformedMessage, ClientError) as fault:
-                self._forget()
+                self.close()
                 connection = None
-                pause = self._wait(place, str(fault), deadline, pause)
+                self._wait(place, str(fault), backoff)
                 continue
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 position = since = self._out_of_range(wanted, position, answer)
                 connection.send(self._request(place, position))
                 continue
             if answer.error_code:
-                if answer.error_code not in _PASSING:
+                if answer.error_code not in RETRIABLE:
                     raise refusal(f"partition {place}", answer.error_code)
-                self._forget()
+                self.close()
                 connection = None
-                text = ErrorCode(answer.error_code).name
-                pause = self._wait(place, text, deadline, pause)
+                self._wait(place, error_name(answer.error_code), backoff)
                 continue
             found = list(_batches(answer, self._settings.isolation))
             if found:
                 position = found[-1][0].next_offset
-                deadline = time.monotonic() + self._settings.patience_s
-                pause = _FIRST_PAUSE_S
+                backoff.progress()
             elif answer.high_watermark < end:
                 error = beyond_the_end(place, end, answer.high_watermark)
                 if self._settings.fail_on_data_loss:
                     raise error
                 log.warning("%s", error)
                 return
-            elif time.monotonic() > deadline:
+            elif backoff.is_exhausted:
                 raise self._nothing_read(place, "the broker answers, and gives nothing")
             if position < end:
                 connection.send(self._request(place, position))
@@ -233,33 +181,22 @@ class RangeReader:
             topics=[FetchTopic(place.topic, partitions=[partition])],
         )
 
-    def _leader(self, place: TopicPartition) -> _Connection:
+    def _leader(self, place: TopicPartition) -> Connection:
         if self._cluster is None:
             self._cluster = connect(self._settings)
-        answer = self._cluster.metadata([place.topic])
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                if partition.partition_index == place.partition:
-                    for node in nodes_of(answer):
-                        if node.node_id == partition.leader_id:
-                            return self._connection(node)
-        raise refusal(f"partition {place}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self._cluster.connection(self._cluster.leader(place))
 
-    def _connection(self, node: Node) -> _Connection:
-        if node not in self._connections:
-            self._connections[node] = _Connection(node, self._settings)
-        return self._connections[node]
+    def _receive(self, connection: Connection) -> PartitionData:
+        answer = connection.receive()
+        if answer.error_code:
+            raise refusal("Fetch", answer.error_code)
+        data: PartitionData = answer.responses[0].partitions[0]
+        return data
 
-    def _forget(self) -> None:
-        """Whatever was under way on these connections is of no use any more."""
-        self.close()
-
-    def _wait(self, place: TopicPartition, cause: str, deadline: float, pause: float) -> float:
-        if time.monotonic() + pause > deadline:
-            raise self._nothing_read(place, cause)
+    def _wait(self, place: TopicPartition, cause: str, backoff: Backoff) -> None:
         log.info("partition %s: %s; trying again", place, cause)
-        time.sleep(pause)
-        return min(pause * 2, _LONGEST_PAUSE_S)
+        if not backoff.wait():
+            raise self._nothing_read(place, cause)
 
     def _nothing_read(self, place: TopicPartition, cause: str) -> PipelineError:
         return PipelineError(

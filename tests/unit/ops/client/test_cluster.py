@@ -30,12 +30,12 @@ class Moving(Cluster):
     """Two brokers; the leader of t-0 is the second, known from the n-th Metadata on."""
 
     def __init__(self, known_from: int) -> None:
-        super().__init__("127.0.0.1", 1)
+        super().__init__([("127.0.0.1", 1)])
         self.known_from = known_from
         self.asked: list[int] = []
         self.metadatas = 0
 
-    def call(self, request: Message, node: Node | None = None) -> Any:
+    def call(self, request: Message, node: Node | None = None, version: int | None = None) -> Any:
         if isinstance(request, MetadataRequest):
             assert not request.allow_auto_topic_creation
             self.metadatas += 1

@@ -1,0 +1,154 @@
+"""One connection to a broker: requests out, replies in, in the same order.
+
+Versions are agreed with the broker (ApiVersions) when the first request is sent without one. Plain
+blocking sockets, so it also works under gevent.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from broker.errors import ErrorCode
+from broker.wire.apis import APIS, Api
+from broker.wire.frame import LENGTH, read_response, request_frame
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.primitives import MalformedMessage
+from broker.wire.schema import Message
+from ops.client.names import Address
+
+TIMEOUT_S = 30.0
+MAX_REPLY_BYTES = 1 << 28
+
+API_OF: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
+
+
+class Versions(NamedTuple):
+    lowest: int
+    highest: int
+
+
+# What this client is written for, where that is not every version of the API table: topics by
+# name, and the forms that name several groups.
+VERSIONS: Mapping[str, Versions] = {
+    "Produce": Versions(3, 12),
+    "Fetch": Versions(4, 12),
+    "OffsetCommit": Versions(2, 9),
+    "OffsetFetch": Versions(8, 9),
+    "FindCoordinator": Versions(4, 6),
+}
+
+
+class UnsupportedVersion(MalformedMessage):
+    """Broker and client have no version of an API in common."""
+
+
+class Connection:
+    """One connection. Raises OSError and MalformedMessage; after either it must be closed.
+
+    `call` sends a request and waits for its reply. `send` and `receive` are its halves: any number
+    of requests may be sent before their replies are received.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout: float = TIMEOUT_S,
+        client_id: str = "moldau",
+        versions: Mapping[str, Versions] = VERSIONS,
+    ) -> None:
+        self._client_id = client_id
+        self._wanted = versions
+        self._chosen: dict[type[Message], int] = {}
+        self._served: dict[int, Versions] | None = None
+        self._correlation_id = 0
+        self._expected: deque[tuple[Api, int, int]] = deque()
+        self.reply_bytes = 0  # of the last reply
+        self._socket = socket.create_connection(address, timeout)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def call(self, request: Message, version: int | None = None) -> Any:
+        """The reply to a request, in this version or the highest both sides know."""
+        self.send(request, version)
+        return self.receive()
+
+    def send(self, request: Message, version: int | None = None, *, has_reply: bool = True) -> None:
+        """`has_reply` is False for the one request without: Produce with acks=0."""
+        api = API_OF[type(request)]
+        if version is None:
+            version = self._chosen.get(type(request))
+            if version is None:
+                version = self._chosen[type(request)] = self._choose(api)
+        self._correlation_id += 1
+        frame = request_frame(api, version, self._correlation_id, self._client_id, request)
+        self._socket.sendall(frame)
+        if has_reply:
+            self._expected.append((api, version, self._correlation_id))
+
+    def receive(self) -> Any:
+        """The reply to the oldest request that has none yet."""
+        api, version, sent = self._expected.popleft()
+        (size,) = LENGTH.unpack(self._read(LENGTH.size))
+        if not 0 < size < MAX_REPLY_BYTES:  # most likely the first letters of another protocol
+            raise MalformedMessage(f"a reply of {size} bytes")
+        correlation_id, reply = read_response(api, version, self._read(size))
+        if correlation_id != sent:
+            raise MalformedMessage(f"reply {correlation_id} to request {sent}")
+        self.reply_bytes = size
+        return reply
+
+    def negotiate(self) -> None:
+        """Ask which versions the broker serves. `send` does it when it has to know."""
+        reply = self.call(ApiVersionsRequest(), 0)
+        if reply.error_code:
+            raise MalformedMessage(f"ApiVersions: {error_name(reply.error_code)}")
+        self._served = {
+            api.api_key: Versions(api.min_version, api.max_version) for api in reply.api_keys
+        }
+
+    def _choose(self, api: Api) -> int:
+        if self._served is None:
+            self.negotiate()
+            assert self._served is not None
+        mine = self._wanted.get(api.name, Versions(api.lowest, api.highest))
+        theirs = self._served.get(api.key)
+        if theirs is None:
+            raise UnsupportedVersion(f"it does not serve {api.name}")
+        highest = min(mine.highest, theirs.highest)
+        if highest < max(mine.lowest, theirs.lowest):
+            raise UnsupportedVersion(
+                f"it serves {api.name} {theirs.lowest} to {theirs.highest}, "
+                f"and {mine.lowest} to {mine.highest} is needed"
+            )
+        return highest
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        with memoryview(data) as view:
+            at = 0
+            while at < size:
+                count = self._socket.recv_into(view[at:])
+                if not count:
+                    raise ConnectionError("the broker closed the connection")
+                at += count
+        return data
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, also of one this version does not know."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,80 @@
+"""What can go wrong when a broker is asked, in words an operator can act on."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from ops.client.connection import error_name
+
+# The leader or the coordinator is another one now: look it up and ask again.
+STALE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
+STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+# The same request may succeed after a while, or at another broker.
+RETRIABLE = (
+    STALE_LEADER
+    | STALE_COORDINATOR
+    | {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # a broker may learn of a topic later than others
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+_TRY_AGAIN = "try again in a moment; `moldau status` shows whether a worker is restarting"
+_STOP_MEMBERS = "stop its consumers first; `moldau groups describe` shows its members"
+_LIST_TOPICS = "`moldau topics list` shows what exists"
+CONFIG_NAMES = "names and values are those of Kafka's topic configuration, and moldau.*"
+
+# Cause and remedy.
+_REASONS: dict[int, tuple[str, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", _LIST_TOPICS),
+    ErrorCode.TOPIC_ALREADY_EXISTS: (
+        "it exists already",
+        "`moldau topics describe` shows it, --if-not-exists accepts it",
+    ),
+    ErrorCode.INVALID_CONFIG: ("a configuration is invalid", CONFIG_NAMES),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: ("this is not a valid topic name", "choose another name"),
+    ErrorCode.INVALID_PARTITIONS: (
+        "it cannot have this number of partitions",
+        "choose another number with --partitions",
+    ),
+    ErrorCode.TOPIC_DELETION_DISABLED: (
+        "deleting topics is disabled",
+        "set delete.topic.enable=true for the broker",
+    ),
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "there is no such group",
+        "`moldau groups list` shows what exists",
+    ),
+    ErrorCode.NON_EMPTY_GROUP: ("it has members", _STOP_MEMBERS),
+    ErrorCode.UNKNOWN_MEMBER_ID: ("it has members again", _STOP_MEMBERS),
+    ErrorCode.INVALID_GROUP_ID: ("this is not a valid group id", "it must not be empty"),
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is loading groups", _TRY_AGAIN),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ("its coordinator is not available", _TRY_AGAIN),
+    ErrorCode.NOT_COORDINATOR: ("its coordinator is moving", _TRY_AGAIN),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ("its leader is moving", _TRY_AGAIN),
+    ErrorCode.LEADER_NOT_AVAILABLE: ("it has no leader at the moment", _TRY_AGAIN),
+    ErrorCode.REQUEST_TIMED_OUT: ("the store did not answer in time", _TRY_AGAIN),
+    ErrorCode.KAFKA_STORAGE_ERROR: ("the store is unavailable or full", _TRY_AGAIN),
+}
+
+
+class ClientError(Exception):
+    """A request did not succeed; the text names the cause and the remedy."""
+
+
+def refusal(
+    subject: str, code: int, message: str | None = None, remedy: str | None = None
+) -> ClientError:
+    """The error for a reply with an error code; `message` is the broker's own, if it gave one.
+
+    `remedy` replaces the usual one where the caller knows better.
+    """
+    name = error_name(code)
+    cause, usual = _REASONS.get(code, ("the broker refuses", ""))
+    remedy = remedy or usual
+    if message and message != name:
+        cause = message.rstrip(".")
+    return ClientError(f"{subject}: {cause} ({name})" + (f"; {remedy}" if remedy else ""))

@@ -1,0 +1,37 @@
+"""Brokers and partitions, as they are named to a client."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Address = tuple[str, int]
+
+
+class Node(NamedTuple):
+    """A broker as Metadata names it."""
+
+    node_id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, the host of an IPv6 address in brackets. Raises ValueError."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r}: want HOST:PORT, such as 127.0.0.1:9092")
+    return host.removeprefix("[").removesuffix("]"), int(port)
