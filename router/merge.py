@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.wire.apis import Api
 from broker.wire.schema import Message
-from router.plan import SPLITS
+from router.routing import SPLITS
 
 
 def merge(api: Api, keys: Sequence[str], answers: Sequence[Message]) -> Message:

@@ -18,10 +18,10 @@ from abc import abstractmethod
 from collections import deque
 from typing import cast
 
-from router.gather import Gather
-from router.hub import Hub
-from router.link import Upstream
-from router.routes import Routes
+from router.gathered_reply import Gather
+from router.state import Hub
+from router.worker_connection import Upstream
+from router.worker_connections import Routes
 
 log = logging.getLogger("moldau.router")
 

@@ -29,9 +29,9 @@ from broker.process import (
     watch_parent,
 )
 from broker.settings.processes import RouterSettings
-from router.client import Client
-from router.hub import Hub
-from router.link import Workers
+from router.client_connection import Client
+from router.state import Hub
+from router.worker_connection import Workers
 
 log = logging.getLogger("moldau.router")
 

@@ -23,7 +23,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from router.plan import LONGEST_SPLIT
+from router.routing import LONGEST_SPLIT
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, records_in
 from tests.support.routed import (

@@ -20,10 +20,10 @@ from broker.wire.messages.describe_groups import (
 )
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 from broker.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-from router.gather import Gather
+from router.gathered_reply import Gather
 from router.merge import merge
-from router.plan import SPLITS, Part
-from router.refusal import refusal
+from router.routing import SPLITS, Part
+from router.unavailable import refusal
 from tests.support.wire_messages import CASES, Case, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = APIS[9], APIS[15], APIS[16], APIS[42]

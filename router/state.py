@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.settings.processes import Endpoint
-from router.link import Upstream, Workers
-from router.local import Answers
-from router.plan import Context
+from router.local_answers import Answers
+from router.routing import Context
+from router.worker_connection import Upstream, Workers
 
 if TYPE_CHECKING:
     from router.replies import ClientReplies

@@ -9,8 +9,8 @@ from broker.wire.apis import Api
 from broker.wire.frame import read_response, response_frame
 from broker.wire.schema import Message
 from router.merge import merge
-from router.plan import Part
-from router.refusal import refusal
+from router.routing import Part
+from router.unavailable import refusal
 
 
 class Gather:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from broker.wire.frame import LENGTH, read_request_header
 from broker.wire.primitives import MalformedMessage
-from router.gather import Gather
-from router.hub import Hub
-from router.link import Upstream
-from router.plan import Kind, Part, Plan, locate
-from router.refusal import refused_reply
+from router.gathered_reply import Gather
 from router.replies import MAX_READY, MAX_UNANSWERED, SLICE_FROM, ClientReplies
-from router.routes import API_AT, BEHIND_CORRELATION_ID
+from router.routing import Kind, Part, Plan, locate
+from router.state import Hub
+from router.unavailable import refused_reply
+from router.worker_connection import Upstream
+from router.worker_connections import API_AT, BEHIND_CORRELATION_ID
 
 log = logging.getLogger("moldau.router")
 

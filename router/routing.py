@@ -38,7 +38,7 @@ from broker.placement import leader_of, owner_of
 from broker.wire.apis import API_VERSIONS, Api, Routing, lookup
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
-from router import peek
+from router import routing_fields
 
 OFFSET_FETCH, DESCRIBE_GROUPS, DELETE_GROUPS = 9, 15, 42
 
@@ -163,16 +163,16 @@ def _locate(head: bytes, size: int, context: Context) -> Located:
             at = skip_tags(head, at, size, tags)
     routing = api.routing
     if routing is _LEADER:
-        if key == peek.PRODUCE:
+        if key == routing_fields.PRODUCE:
             return _produce(head, at, version, flexible, size, context)
-        skipped = at + peek.before_topics(key, version)
-        by_id = peek.names_topics_by_id(key, version)
-        place, end = peek.first_place(head, skipped, flexible, by_id)
+        skipped = at + routing_fields.before_topics(key, version)
+        by_id = routing_fields.names_topics_by_id(key, version)
+        place, end = routing_fields.first_place(head, skipped, flexible, by_id)
         if place is None:
             return ANY, end
         return context.leader[leader_of(place.topic, place.partition, context.workers)], end
     if routing is _COORDINATORS and version >= SPLITS[key].since:
-        groups, first = peek.count(head, at, flexible)
+        groups, first = routing_fields.count(head, at, flexible)
         if groups != 1 and context.workers > 1:
             return _split(head, at, size, api, version, context), 0
         if groups < 1:
@@ -180,7 +180,7 @@ def _locate(head: bytes, size: int, context: Context) -> Located:
         at = first  # one group, or all of one worker: its first field says where it goes
     if routing is _COORDINATOR or routing is _COORDINATORS:
         # The first field of all of them; a transactional id may be null.
-        name, end = peek.string(head, at, flexible)
+        name, end = routing_fields.string(head, at, flexible)
         return ANY if name is None else context.owner[owner(name, context.workers)], end
     if routing is _LOCAL:
         return LOCAL if len(head) == size else _rest_of(api, size, LONGEST_HEAD), 0
@@ -211,7 +211,7 @@ def _owner(name: bytes, workers: int) -> int:
 def _produce(
     head: bytes, at: int, version: int, flexible: bool, size: int, context: Context
 ) -> Located:
-    found = peek.produced(head, at, version, flexible, size)
+    found = routing_fields.produced(head, at, version, flexible, size)
     answered = found.acks != 0
     if found.first is None:
         return ANY if answered else ANY_UNANSWERED, 0

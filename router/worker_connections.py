@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.link import Upstream
-from router.plan import Kind, Plan
+from router.routing import Kind, Plan
+from router.worker_connection import Upstream
 
 if TYPE_CHECKING:
-    from router.hub import Hub
     from router.replies import ClientReplies
+    from router.state import Hub
 
 CONTROLLER = 0
 LONGEST_KNOWN = 512

@@ -15,7 +15,7 @@ from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.schema import Message
-from router.local import MOST_KNOWN, Answers
+from router.local_answers import MOST_KNOWN, Answers
 
 WORKERS = [Endpoint(index, "broker.example", 9093 + index) for index in range(3)]
 ROUTER = [Endpoint(0, "broker.example", 9092)]

@@ -25,7 +25,7 @@ from broker.wire.batch import Buffer
 from broker.wire.frame import LENGTH, peer_frame
 
 if TYPE_CHECKING:
-    from router.gather import Gather
+    from router.gathered_reply import Gather
     from router.replies import ClientReplies
 
 log = logging.getLogger("moldau.router")

@@ -36,9 +36,9 @@ from broker.wire.messages.describe_groups import (
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from router.client import Client
-from router.hub import Hub
-from router.link import Workers
+from router.client_connection import Client
+from router.state import Hub
+from router.worker_connection import Workers
 
 WORKERS = 3
 HEARTBEAT, DESCRIBE, VERSIONS, METADATA, PRODUCE = APIS[12], APIS[15], APIS[18], APIS[3], APIS[0]

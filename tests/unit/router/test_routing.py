@@ -26,8 +26,20 @@ from broker.wire.messages.offset_fetch import (
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
-from router import plan as module
-from router.plan import ANY, EVERY, LOCAL, MORE, REFUSED, SPLITS, Context, Kind, Plan, locate, plan
+from router import routing as module
+from router.routing import (
+    ANY,
+    EVERY,
+    LOCAL,
+    MORE,
+    REFUSED,
+    SPLITS,
+    Context,
+    Kind,
+    Plan,
+    locate,
+    plan,
+)
 from tests.support.wire_messages import CASES, Case, Maker
 
 WORKERS = 4
