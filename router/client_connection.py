@@ -1,249 +1,210 @@
-"""A client's connection to the router: its requests, planned and sent on.
+"""A client's connection to the router: its parts, and what passes between them.
 
-Requests go on in the pieces in which they come; what cannot go yet is kept, and the client is not
-read from meanwhile. The replies, and what waits for what, are in replies.py.
+    transport    the client's socket: whether it is read from, how it is closed
+    replies      the order of replies, and what each worker owes
+    workers      the connections to the workers
+    requests     requests on their way to the workers
+
+Nothing is buffered without bound: the client is not read from while a worker's socket is full,
+while it does not read its own replies, or while it has too many unanswered requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
 
-from broker.wire.frame import LENGTH, read_request_header
 from broker.wire.primitives import MalformedMessage
-from router.gathered_reply import Gather
-from router.replies import MAX_READY, MAX_UNANSWERED, SLICE_FROM, ClientReplies
-from router.routing import Kind, Part, Plan, locate
-from router.state import Hub
-from router.unavailable import refused_reply
-from router.worker_connection import Upstream
-from router.worker_connections import API_AT, BEHIND_CORRELATION_ID
+from router.reply_queue import ReplyQueue, WorkerReplies
+from router.request_forwarder import CannotForward, RequestForwarder
+from router.state import RouterState
+from router.transport import PausableTransport, Pause
+from router.worker_connection import WorkerConnection
+from router.worker_connections import WorkerConnections
 
-log = logging.getLogger("moldau.router")
-
-SMALLEST_FRAME = 8
-# Enough to plan nearly every request; what is larger is looked at again, whole.
-FIRST_HEAD = 2048
-
-FORWARDED = frozenset({Kind.LEADER, Kind.SPREAD, Kind.OWNER, Kind.ANY})
+logger = logging.getLogger("moldau.router")
 
 
-class Client(ClientReplies):
-    __slots__ = ("_enough",)
+class ClientConnection(asyncio.Protocol):
+    __slots__ = (
+        "_clients",
+        "_is_draining",
+        "_state",
+        "_turn_is_due",
+        "_was_active",
+        "is_closed",
+        "last_active",
+        "peer",
+        "replies",
+        "requests",
+        "transport",
+        "workers",
+    )
 
-    def __init__(self, hub: Hub) -> None:
-        super().__init__(hub)
-        self._enough = 0  # how much of what was kept is worth looking at again
+    def __init__(self, state: RouterState, clients: set[ClientConnection]) -> None:
+        self._state = state
+        self._clients = clients
+        self.peer = "?"
+        self.transport = PausableTransport()
+        self.replies = ReplyQueue(self.transport)
+        self.workers = WorkerConnections(self, self.replies, state)
+        self.requests = RequestForwarder(state, self.workers, self.replies)
+        self.is_closed = False
+        self.last_active = 0.0  # the last time `is_idle` found it active
+        self._was_active = True  # since then
+        self._is_draining = False
+        self._turn_is_due = False  # its requests go on in the event loop's next turn
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport.attach(transport)
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else "unix"
+        self._clients.add(self)
+
+    # --- requests ---
 
     def data_received(self, data: bytes) -> None:
-        self.was_active = True
-        pending = self._pending
-        if (
-            not (pending or self._left or self._draining)
-            and len(self.turns) < MAX_UNANSWERED - 1
-            and self._ready_bytes <= MAX_READY
-            and self._is_sent_like_before(data)
-        ):
-            return
-        if pending:
-            pending += data
-            if len(pending) < self._enough or self._must_wait:
-                self._set_reading()
-                return
-            data = bytes(pending)
-            self._pending = bytearray()
-        self._take(data)
-
-    def _is_sent_like_before(self, data: bytes) -> bool:
-        """The usual case, with as little work as can be: one request that goes where another went
-        that began with the same bytes."""
-        known = self._routes.known.get(data[API_AT : API_AT + 4])
-        if known is None:
-            return False
-        prefix, least, upstream = known
-        size = len(data) - 4
-        if (
-            not least <= size <= self._hub.max_request_bytes
-            or LENGTH.unpack_from(data)[0] != size
-            or not data.startswith(prefix, BEHIND_CORRELATION_ID)
-        ):
-            return False
-        self.turns.append(upstream)
-        upstream.expected.append(None)
-        upstream.send(data)
-        return True
-
-    def _take(self, data: bytes) -> None:
-        """Send on what came, whole requests and pieces; keep what cannot be sent yet."""
-        at = start = 0  # what lies between them goes to `target` in one piece
-        have = len(data)
-        target: Upstream | None = None
-        turns, known = self.turns, self._routes.known
-        self._enough = 0
-        if self._left:
-            at = min(self._left, have)
-            self._left -= at
-            target = self._stream
-        may_go_on = not (self._draining or self._must_wait)
-        try:
-            while at < have and may_go_on:
-                size = self._size_at(data, at, have)
-                if size is None:
-                    break
-                end = at + 4 + size
-                upstream: Upstream | None
-                route = known.get(data[at + API_AT : at + API_AT + 4])
-                if (
-                    route is not None
-                    and route[1] <= size
-                    and data.startswith(route[0], at + BEHIND_CORRELATION_ID)
-                ):
-                    upstream = route[2]
-                    turns.append(upstream)
-                    upstream.expected.append(None)
-                    may_go_on = len(turns) < MAX_UNANSWERED
-                else:
-                    planned, depends = self._plan_at(data, at + 4, min(end, have), size)
-                    kind = planned.kind
-                    if kind is Kind.MORE:
-                        self._enough = min(end - at, max(2 * (have - at), 64))
-                        break
-                    if kind is Kind.SPREAD and not self._can_spread():
-                        break
-                    if kind not in FORWARDED:
-                        # First what stands before it: workers see requests in the client's order.
-                        _send(target, data, start, at)
-                        target = None
-                        self._serve(planned, data[at + 4 : end])
-                        at = start = end
-                        may_go_on = not self._must_wait
-                        continue
-                    upstream = self._route(planned, data, at, end)
-                    if upstream is not None and depends:
-                        head = data[at + 4 : at + 4 + depends]
-                        self._routes.remember(planned, depends, head, upstream)
-                    may_go_on = not self._must_wait
-                if upstream is not target:
-                    _send(target, data, start, at)
-                    target, start = upstream, at
-                at = min(end, have)
-                if upstream is None:
-                    start = at
-                elif end > have:
-                    self._stream, self._left = upstream, end - have
-        except MalformedMessage as fault:
-            log.warning("closing %s: %s", self.peer, fault)
-            self.close()
-            return
-        _send(target, data, start, at)
-        if self.is_closed:
-            return
-        if at < have and not self._draining:
-            self._pending = bytearray(memoryview(data)[at:])
-        if at < have or self._blocked or len(turns) >= MAX_UNANSWERED:
-            self._set_reading()
+        self._was_active = True
+        requests = self.requests
+        if not requests.forward_known(data):
+            try:
+                requests.receive(data)
+            except (MalformedMessage, CannotForward) as fault:
+                self._reject(fault)
+            self._update_reading()
 
     def _go_on(self) -> None:
-        """Look at what was kept, if it can go now."""
-        if len(self._pending) >= self._enough and not self._must_wait and not self._blocked:
-            data = bytes(self._pending)
-            self._pending = bytearray()
-            self._take(data)
+        """Forward what was kept, now that something has changed."""
+        if self.requests.kept:
+            try:
+                self.requests.go_on()
+            except (MalformedMessage, CannotForward) as fault:
+                self._reject(fault)
+        self._update_reading()
 
-    def _size_at(self, data: bytes, at: int, have: int) -> int | None:
-        """The size of the request that begins there; None: that has not come yet."""
-        if have - at < 4:
-            self._enough = 4
-            return None
-        size: int = LENGTH.unpack_from(data, at)[0]
-        if not SMALLEST_FRAME <= size <= self._hub.max_request_bytes:
-            most = self._hub.max_request_bytes
-            text = f"a frame of {size} bytes (at most {most}; is it a Kafka client?)"
-            raise MalformedMessage(text)
-        return size
-
-    def _plan_at(self, data: bytes, at: int, end: int, size: int) -> tuple[Plan, int]:
-        context = self._hub.context
-        if end - at == size:
-            return locate(data[at:end], size, context)
-        located = locate(data[at : min(end, at + FIRST_HEAD)], size, context)
-        if located[0].kind is Kind.MORE and end - at > FIRST_HEAD:
-            located = locate(data[at:end], size, context)
-        return located
-
-    def _can_spread(self) -> bool:
-        """May a Produce to several leaders go? From the first one on all go to one worker."""
-        if self.turns and not self._routes.has_home:
-            self._waits_for_all = True
-            return False
-        return True
-
-    def _route(self, planned: Plan, data: bytes, at: int, end: int) -> Upstream | None:
-        """Whom to send a request to, its turn taken; None: it was dealt with here."""
-        kind, routes = planned.kind, self._routes
-        upstream: Upstream | None
-        if kind is Kind.OWNER:
-            upstream = routes.owner(planned.worker)
-            if upstream is None:
-                self._refuse(data, at, end)
-                return None
-        elif kind is Kind.ANY:
-            upstream = routes.any()
+    def _update_reading(self) -> None:
+        requests = self.requests
+        if requests.may_read:
+            self.transport.resume(Pause.REQUESTS_WAIT)
         else:
-            upstream = routes.leader(planned)
-        if upstream is None:
-            log.warning("closing %s: no worker is there", self.peer)
+            self.transport.pause(Pause.REQUESTS_WAIT)
+            if requests.yields and not self._turn_is_due:
+                self._turn_is_due = True
+                self._state.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_is_due = self.requests.yields = False
+        self._go_on()
+
+    def _reject(self, fault: Exception) -> None:
+        logger.warning("closing %s: %s", self.peer, fault)
+        self.close()
+
+    # --- replies ---
+
+    def receive_replies(self, replies: WorkerReplies, data: bytes) -> None:
+        self.replies.receive(replies, data)
+        self._was_active = True
+        # Otherwise no request waits for this reply.
+        if not self.transport.is_reading or self._is_draining or self.requests.kept:
+            self._replies_advanced()
+
+    def _replies_advanced(self) -> None:
+        if self._is_draining and not self.replies:
             self.close()
-            return None
-        if planned.answered:
-            self.turns.append(upstream)
-            upstream.expected.append(None)
         else:
-            upstream.is_silent = True
-        return upstream
+            self._go_on()
 
-    def _serve(self, planned: Plan, frame: bytes) -> None:
-        """Answer a request here, or gather its answer from several workers."""
-        hub = self._hub
-        if planned.kind is Kind.REFUSED:
-            key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
-            raise MalformedMessage(f"API {key} v{version} is not served")
-        if planned.kind is Kind.LOCAL:
-            self._reply(hub.answers.reply(frame))
+    # --- back-pressure ---
+
+    def block(self, connection: WorkerConnection) -> None:
+        self.workers.blocked.add(connection)
+        self.transport.pause(Pause.WORKER_IS_BLOCKED)
+
+    def unblock(self, connection: WorkerConnection) -> None:
+        self.workers.blocked.discard(connection)
+        if not self.workers.blocked:
+            self.transport.resume(Pause.WORKER_IS_BLOCKED)
+            self._go_on()
+
+    def pause_writing(self) -> None:
+        self.transport.is_write_paused = True
+        self.transport.pause(Pause.CLIENT_IS_SLOW)
+        for connection in self.workers.every:
+            connection.transport.pause(Pause.CLIENT_IS_SLOW)
+
+    def resume_writing(self) -> None:
+        self.transport.is_write_paused = False
+        self.transport.resume(Pause.CLIENT_IS_SLOW)
+        for connection in self.workers.every:
+            connection.transport.resume(Pause.CLIENT_IS_SLOW)
+        self._go_on()
+
+    # --- workers that die ---
+
+    def worker_unreachable(self, connection: WorkerConnection) -> None:
+        """Another worker gets all that was to be sent. It refuses what only the unreachable one
+        could have answered with NOT_COORDINATOR."""
+        self._state.workers.unreachable(connection.worker)
+        if self.is_closed or not self.workers.redirect(connection):
+            self.worker_lost(connection)
+
+    def worker_lost(self, connection: WorkerConnection) -> None:
+        """What it owes cannot come any more."""
+        self.workers.lost(connection)
+        if self.is_closed:
             return
-        header = read_request_header(frame)
-        assert header.api is not None
-        parts: Sequence[Part] = planned.parts
-        if planned.kind is Kind.EVERY:
-            whole = LENGTH.pack(len(frame)) + frame
-            parts = [Part(worker, whole, None) for worker in range(len(hub.workers))]
-        gather = Gather(header.api, header.api_version, header.correlation_id, planned.keys, parts)
-        self.turns.append(gather)
-        for part in parts:
-            upstream = self._routes.owner(part.worker)
-            if upstream is None:
-                gather.fail(part.worker)
-                continue
-            upstream.expected.append((gather, part.worker))
-            upstream.send(part.frame)
-        self.advance()
+        owed = connection.replies.give_up()
+        if None in owed or connection.sent_without_reply or self.requests.is_halfway_to(connection):
+            # Clients reconnect and retry; there is no other way to report an unknown outcome.
+            logger.info(
+                "closing %s: worker %d left its requests unanswered", self.peer, connection.worker
+            )
+            self.close()
+            return
+        for part_of in owed:
+            assert part_of is not None
+            gathered, worker = part_of
+            gathered.fail(worker)
+        self.replies.advance()
+        if not self.workers.blocked:
+            self.transport.resume(Pause.WORKER_IS_BLOCKED)
+        self._replies_advanced()
 
-    def _refuse(self, data: bytes, at: int, end: int) -> None:
-        """The coordinator is away: say so, or hang up where the protocol has no way to."""
-        reply = refused_reply(data[at + 4 : end]) if end <= len(data) else None
-        if reply is None:
+    # --- the end ---
+
+    def is_idle(self, now: float, idle_s: float) -> bool:
+        """Whether nothing was unanswered or new for `idle_s`. Activity since the last call counts
+        as of now."""
+        if self._was_active:
+            self._was_active, self.last_active = False, now
+        return not self.replies and now - self.last_active > idle_s
+
+    def drain(self) -> None:
+        """Take no further request; close when those begun have got their replies."""
+        self._is_draining = True
+        self.requests.stop()
+        if not self.replies:
             self.close()
         else:
-            self._reply(reply)
+            self._update_reading()
 
+    def close(self) -> None:
+        """Hang up; what is written already still reaches a client that reads."""
+        self.transport.close()
+        self._leave()
 
-def _send(upstream: Upstream | None, data: bytes, start: int, end: int) -> None:
-    """Send a piece of what the client sent on to a worker."""
-    if upstream is None or start == end:
-        return
-    if end - start == len(data):
-        upstream.send(data)
-    elif end - start < SLICE_FROM:
-        upstream.send(data[start:end])
-    else:
-        upstream.send(memoryview(data)[start:end])
+    def abort(self) -> None:
+        self.transport.abort()
+        self._leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport.detach()
+        self._leave()
+        self._clients.discard(self)
+
+    def _leave(self) -> None:
+        self.is_closed = True
+        self.workers.close()
+        self.replies.clear()
+        self.requests.stop()

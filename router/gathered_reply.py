@@ -1,4 +1,4 @@
-"""The answer to one request that several workers were asked: complete when all have answered."""
+"""The reply to one request that was sent to several workers: complete when all have replied."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from broker.wire.apis import Api
 from broker.wire.frame import read_response, response_frame
 from broker.wire.schema import Message
 from router.merge import merge
-from router.routing import Part
-from router.unavailable import refusal
+from router.routing import RequestPart
+from router.unavailable import unavailable_response
 
 
-class Gather:
-    """Takes the workers' answers; `reply` is the response frame once there is one."""
+class GatheredReply:
+    """Collects the workers' responses; `frame` is the merged response frame once all are there."""
 
-    __slots__ = ("_answers", "_api", "_correlation_id", "_keys", "_parts", "_version", "reply")
+    __slots__ = ("_api", "_correlation_id", "_keys", "_requests", "_responses", "_version", "frame")
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class Gather:
         version: int,
         correlation_id: int,
         keys: Sequence[str],
-        parts: Sequence[Part],
+        parts: Sequence[RequestPart],
     ) -> None:
         self._api = api
         self._version = version
         self._correlation_id = correlation_id
         self._keys = keys
-        self._parts: dict[int, Any] = {part.worker: part.request for part in parts}
-        self._answers: dict[int, Message] = {}
-        self.reply: bytes | None = None
+        self._requests: dict[int, Any] = {part.worker: part.request for part in parts}
+        self._responses: dict[int, Message] = {}
+        self.frame: bytes | None = None
 
     def deliver(self, worker: int, frame: bytes) -> None:
         """A worker's response frame, without its length. Raises MalformedMessage."""
@@ -40,16 +40,17 @@ class Gather:
         self._add(worker, message)
 
     def fail(self, worker: int) -> None:
-        """A worker is away: what it would have told is refused in its place."""
-        message = refusal(self._api.key, self._version, self._parts[worker])
-        assert message is not None, f"{self._api.name} is split and cannot be refused"
+        """A worker is down: its part of the request gets COORDINATOR_NOT_AVAILABLE."""
+        message = unavailable_response(self._api, self._version, self._requests[worker])
+        assert message is not None, f"{self._api.name} is split and has no error response"
         self._add(worker, message)
 
     def _add(self, worker: int, message: Message) -> None:
-        self._answers[worker] = message
-        if len(self._answers) == len(self._parts):
-            answers = [self._answers[each] for each in self._parts]
-            merged = merge(self._api, self._keys, answers)
-            self.reply = b"".join(
+        self._responses[worker] = message
+        if len(self._responses) == len(self._requests):
+            merged = merge(
+                self._api, self._keys, [self._responses[each] for each in self._requests]
+            )
+            self.frame = b"".join(
                 response_frame(self._api, self._version, self._correlation_id, merged)
             )

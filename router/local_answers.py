@@ -1,4 +1,4 @@
-"""What the router answers by itself: ApiVersions and FindCoordinator. Pure."""
+"""The replies of the router's own: ApiVersions and FindCoordinator. Pure."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from broker.wire.batch import Buffer
 from broker.wire.frame import RequestHeader, read_request_header, response_frame
 from broker.wire.schema import Message
 
-LONGEST_KNOWN, MOST_KNOWN = 512, 2048  # bytes of a request, requests
+MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # of a request; requests
 
 
-class Answers:
-    """Replies of the router's own. The same requests come again and again, and are answered with
-    what was made of them before: while all workers are there nothing in it depends on when it is
-    asked. `is_up` is looked at each time: groups of a worker that is away have no coordinator."""
+class LocalAnswers:
+    """Replies to requests whose route is LOCAL.
+
+    The same requests come again and again, so replies are cached by the bytes of the request. They
+    are valid while all workers are up, and not used otherwise: the groups of a worker that is down
+    have no coordinator. `is_up` is shared with, and changed by, the owner of this object.
+    """
 
     def __init__(self, brokers: Sequence[Endpoint], is_up: Sequence[bool]) -> None:
         self._brokers = brokers
         self._is_up = is_up
-        # A request without its correlation id -> what stands before and behind it in the reply.
-        self._known: dict[bytes, tuple[bytes, bytes]] = {}
+        # A request without its correlation id -> the reply before and after its correlation id.
+        self._cached: dict[bytes, tuple[bytes, bytes]] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._cached)
 
     def reply(self, frame: bytes) -> bytes:
-        """The response frame to a request that is planned LOCAL. Raises MalformedMessage."""
+        """The response frame to a request frame. Raises MalformedMessage."""
         if not all(self._is_up):
-            return self._made(frame)
+            return self._encode_reply(frame)
         request = frame[:4] + frame[8:]
-        known = self._known.get(request)
-        if known is None:
-            made = self._made(frame)
-            known = made[:4], made[8:]
-            if len(request) <= LONGEST_KNOWN:
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
-                self._known[request] = known
-        return known[0] + frame[4:8] + known[1]
+        cached = self._cached.get(request)
+        if cached is None:
+            reply = self._encode_reply(frame)
+            cached = reply[:4], reply[8:]
+            if len(request) <= MAX_CACHED_BYTES:
+                if len(self._cached) >= MAX_CACHED:
+                    self._cached.clear()
+                self._cached[request] = cached
+        return cached[0] + frame[4:8] + cached[1]
 
-    def _made(self, frame: bytes) -> bytes:
+    def _encode_reply(self, frame: bytes) -> bytes:
         header = read_request_header(frame)
-        return b"".join(answer(header, frame, self._brokers, self._is_up))
+        return b"".join(_answer(header, frame, self._brokers, self._is_up))
 
 
-def answer(
+def _answer(
     header: RequestHeader, frame: bytes, brokers: Sequence[Endpoint], is_up: Sequence[bool]
 ) -> list[Buffer]:
-    """The response frame to a request that is planned LOCAL. Raises MalformedMessage."""
     api, version = header.api, header.api_version
     if api is None:
         return unsupported_api_versions(header.correlation_id)

@@ -1,4 +1,4 @@
-"""Several workers' answers to one request become one, in the order of the request. Pure."""
+"""Several workers' responses to one request become one, in the order of the request. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 from broker.wire.apis import Api
 from broker.wire.schema import Message
-from router.routing import SPLITS
+from router.routing import SPLIT_FIELDS
 
 
-def merge(api: Api, keys: Sequence[str], answers: Sequence[Message]) -> Message:
-    """The answers of workers to the parts of a request as one.
+def merge(api: Api, keys: Sequence[str], responses: Sequence[Message]) -> Message:
+    """One response out of the responses to the parts of a request.
 
-    `keys` are the groups the client asked for, in its order; those of ListGroups are in no order,
-    and none are given: then the answers stand one after another, a group told twice once.
+    `keys` are the groups of the request, in its order. ListGroups names none: its groups follow one
+    another in the order of the responses, and a group that two workers list appears once.
     """
     merged: Any = api.response()
-    merged.throttle_time_ms = max(_int(answer, "throttle_time_ms") for answer in answers)
+    merged.throttle_time_ms = max(_int(each, "throttle_time_ms") for each in responses)
     if hasattr(merged, "error_code"):
-        # A fault of one worker is told with what the others know.
-        merged.error_code = next(filter(None, (_int(each, "error_code") for each in answers)), 0)
-    split = SPLITS.get(api.key)
-    field = split.told if split is not None else "groups"
-    told = [element for answer in answers for element in getattr(answer, field)]
-    setattr(merged, field, _in_order(told, keys) if keys else _once(told))
+        # The error of one worker stands beside the groups of the others.
+        merged.error_code = next(filter(None, (_int(each, "error_code") for each in responses)), 0)
+    fields = SPLIT_FIELDS.get(api.key)
+    field = fields.in_response if fields is not None else "groups"
+    groups = [group for response in responses for group in getattr(response, field)]
+    setattr(merged, field, _in_order_of(keys, groups) if keys else _without_repeats(groups))
     return merged  # type: ignore[no-any-return]
 
 
@@ -32,21 +32,21 @@ def _int(message: Message, field: str) -> int:
     return getattr(message, field, 0)
 
 
-def _in_order(told: list[Any], keys: Sequence[str]) -> list[Any]:
-    """As often as asked for, or as often as told if that is more."""
-    by_group: dict[str, list[Any]] = {}
-    for element in told:
-        by_group.setdefault(element.group_id, []).append(element)
+def _in_order_of(keys: Sequence[str], groups: list[Any]) -> list[Any]:
+    """Each group as often as it was asked for, or as often as it was returned if that is more."""
+    by_id: dict[str, list[Any]] = {}
+    for group in groups:
+        by_id.setdefault(group.group_id, []).append(group)
     ordered = []
     for key in keys:
-        found = by_group.get(key)
+        found = by_id.get(key)
         if found:
             ordered.append(found.pop(0))
-    return ordered + [element for left in by_group.values() for element in left]
+    return ordered + [group for rest in by_id.values() for group in rest]
 
 
-def _once(told: list[Any]) -> list[Any]:
+def _without_repeats(groups: list[Any]) -> list[Any]:
     first: dict[str, Any] = {}
-    for element in told:
-        first.setdefault(element.group_id, element)
+    for group in groups:
+        first.setdefault(group.group_id, group)
     return list(first.values())

@@ -1,9 +1,9 @@
 """One router process: `python -m router.router`, started by the supervisor beside the workers.
 
-It reads its settings as one JSON line on standard input and says `ready` on standard output when
-it serves, which is when the workers do. Standard input stays open as a life-line: when it ends,
-the supervisor is gone and the router goes too. SIGTERM drains. Exit code 3: it could not start,
-the last line of standard error says why.
+It reads its settings as one JSON line on standard input and prints `ready` on standard output when
+it serves, which is when the workers do. Standard input stays open: when it ends, the supervisor is
+gone and the router exits too. SIGTERM drains. Exit code 3: it could not start, and the last line of
+standard error is the reason.
 
 Several routers share the port by SO_REUSEPORT: the kernel spreads connections over them.
 """
@@ -29,26 +29,27 @@ from broker.process import (
     watch_parent,
 )
 from broker.settings.processes import RouterSettings
-from router.client_connection import Client
-from router.state import Hub
-from router.worker_connection import Workers
+from router.client_connection import ClientConnection
+from router.state import RouterState
+from router.workers import Workers
 
-log = logging.getLogger("moldau.router")
+logger = logging.getLogger("moldau.router")
 
 DRAIN_SECONDS = 6.0
 IDLE_CHECK_SECONDS = 60.0
-# At the first start all workers come; at a later one some may be away for longer.
+# When a router is restarted, some workers may be down for longer.
 WORKERS_PATIENCE_S = 2.0
 
 
 class Router:
-    """startup, main_loop, shutdown: what a router goes through."""
+    """startup, main_loop, shutdown: the life of a router."""
 
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._background: list[asyncio.Task[None]] = []
+        self._clients: set[ClientConnection] = set()
         self._parent_gone = False
 
     async def startup(self) -> None:
@@ -58,7 +59,7 @@ class Router:
             loop.add_signal_handler(number, self._stop.set)
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
-        self._hub = Hub(workers, settings.brokers, settings.max_request_bytes)
+        self._state = RouterState(workers, settings.brokers, settings.max_request_bytes)
         self._background = [
             asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))
         ]
@@ -71,17 +72,17 @@ class Router:
         if not self._stop.is_set():
             await self._listen()
 
-    def _client(self) -> Client:
-        return Client(self._hub)
+    def _accept(self) -> ClientConnection:
+        return ClientConnection(self._state, self._clients)
 
     async def _listen(self) -> None:
         settings = self.settings
         self._servers = await listen(
-            self._client, settings.host, settings.port, settings.unix_socket, shared=True
+            self._accept, settings.host, settings.port, settings.unix_socket, shared=True
         )
 
     def _lost_parent(self) -> None:
-        log.error("the supervisor is gone, leaving")
+        logger.error("the supervisor is gone, exiting")
         self._parent_gone = True
         self._stop.set()
 
@@ -89,7 +90,7 @@ class Router:
         if self._stop.is_set():
             return
         say_ready()
-        log.info("router %d serves on port %d", self.settings.index, self.settings.port)
+        logger.info("router %d serves on port %d", self.settings.index, self.settings.port)
         collect_seldom()
         await self._stop.wait()
 
@@ -100,20 +101,20 @@ class Router:
         while True:
             await asyncio.sleep(IDLE_CHECK_SECONDS)
             now = asyncio.get_running_loop().time()
-            for client in list(self._hub.clients):
+            for client in list(self._clients):
                 if client.is_idle(now, idle_s):
                     client.close()
 
     async def shutdown(self) -> None:
-        """No new connection; requests that workers answer are answered.
+        """Accept no new connection, and wait for the replies to what was forwarded.
 
-        The workers are told to stop at the same time, and answer what is parked.
+        The workers are stopped at the same time, and reply to what is parked.
         """
         for server in self._servers:
             server.close()
         for task in self._background:
             task.cancel()
-        clients = self._hub.clients
+        clients = self._clients
         for client in list(clients):
             client.drain()
         loop = asyncio.get_running_loop()

@@ -1,28 +1,28 @@
-"""Where a request goes: the head of its frame in, a plan out. Pure, no I/O.
+"""Where a request goes: the head of its frame in, a `Route` out. Pure, no I/O.
 
-    LOCAL    the router answers itself: ApiVersions, FindCoordinator
+    LOCAL    the router replies itself: ApiVersions, FindCoordinator
     OWNER    exactly this worker: it coordinates the group or the transactional id
-    LEADER   this worker by preference, another if it is away: it leads the first partition named
+    LEADER   this worker by preference, another one if it is down: it leads the first partition
     SPREAD   a Produce to partitions of several leaders; see below
-    ANY      whichever worker: topics, configurations, Metadata (topics live in the store, of which
-             the router knows nothing)
-    SPLIT    groups of several workers: `parts` says what each is asked
+    ANY      any worker: topics, configurations, Metadata (topics live in the store, which the
+             router does not read)
+    SPLIT    groups of several workers: `parts` is what each worker is asked
     EVERY    all workers: ListGroups
-    MORE     the head is too short to tell
-    REFUSED  not served: the connection is closed, as the protocol has no other way to say so
+    MORE     the head is too short to decide
+    REFUSED  not served: the connection is closed, since the protocol has no error reply for it
 
-The table of APIs says which kind an API is. Only the header and the routing key are looked at, and
-the body is passed on untouched. Requests that name several groups are decoded, which is fine
-because they are short.
+The table of APIs (broker/wire/apis.py) says how an API is routed. Only the header and the routing
+key are read, and the body is forwarded untouched. Requests that name several groups are decoded;
+they are rare and short.
 
-A plan mostly depends on the first bytes of a request only, and a client sends the same ones again
-and again: `locate` says how many these are, so that the next request that begins with them (but for
-its correlation id) need not be planned at all.
+A route mostly depends on the first bytes of a request only, and a client sends the same ones again
+and again: `find_route` returns how many bytes these are, so that the next request that begins with
+them (except for its correlation id) need not be looked at again.
 
 Why SPREAD is its own kind: requests of one connection that append to a partition must reach the
-log in the order in which they were sent. When each goes to the leader of all it names, that is so.
-A Produce to partitions of several leaders breaks it, and so a connection that has sent one sends
-all its further ones to one worker.
+log in the order in which they were sent. They do while each goes to the leader of all its
+partitions. A Produce to partitions of several leaders breaks that, so a connection that has sent
+one sends all its further ones to one worker.
 """
 
 from __future__ import annotations
@@ -38,24 +38,32 @@ from broker.placement import leader_of, owner_of
 from broker.wire.apis import API_VERSIONS, Api, Routing, lookup
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
-from router import routing_fields
+from router.routing_fields import (
+    PRODUCE,
+    names_topics_by_id,
+    read_count,
+    read_first_partition,
+    read_produce,
+    read_string,
+    size_before_topics,
+)
 
 OFFSET_FETCH, DESCRIBE_GROUPS, DELETE_GROUPS = 9, 15, 42
 
 # A routing key is within the first bytes: behind a client id, a transactional id and a topic.
-LONGEST_HEAD = 128 * 1024
-# Requests that name several groups are gathered whole, and no larger than this.
-LONGEST_SPLIT = 4 << 20
-LONGEST_CACHED_ID = 256
+MAX_HEAD_BYTES = 128 * 1024
+# Requests that name several groups are collected whole, up to this size.
+MAX_SPLIT_BYTES = 4 << 20
+MAX_CACHED_ID_BYTES = 256
 
 _HEAD = struct.Struct(">hhih")
 
-# Looked at for every request: at hand, not through their class.
+# Compared with for every request: module names are cheaper than attributes of the enum.
 _LOCAL, _LEADER, _EVERY = Routing.LOCAL, Routing.LEADER, Routing.EVERY
 _COORDINATOR, _COORDINATORS = Routing.COORDINATOR, Routing.COORDINATORS
 
 
-class Kind(Enum):
+class RouteKind(Enum):
     LOCAL = "local"
     OWNER = "owner"
     LEADER = "leader"
@@ -67,86 +75,78 @@ class Kind(Enum):
     REFUSED = "refused"
 
 
-class Part(NamedTuple):
-    """What one worker is asked of a split request."""
+class RequestPart(NamedTuple):
+    """What one worker is asked of a request that is split."""
 
     worker: int
     frame: bytes  # with its length
     request: Any
 
 
-class Plan(NamedTuple):
-    kind: Kind
+class Route(NamedTuple):
+    kind: RouteKind
     worker: int = -1
     is_produce: bool = False
-    answered: bool = True  # False: Produce with acks=0 has no reply
-    parts: tuple[Part, ...] = ()
+    has_reply: bool = True  # False: Produce with acks=0
+    parts: tuple[RequestPart, ...] = ()
     keys: tuple[str, ...] = ()  # the groups of a split request, in its order
 
 
-Located = tuple[Plan, int]
+class SplitFields(NamedTuple):
+    """How to find the groups in a request that may be split, and in its response."""
+
+    in_request: str  # a list of group ids, or of structures that contain one
+    key: str  # the field of such a structure; "": the element is the group id
+    in_response: str  # a list of structures with a `group_id`
+    since_version: int = 0
 
 
-class Split(NamedTuple):
-    """How the groups of a request, and of its response, are found."""
-
-    asked: str  # field of the request: a list of ids, or of structures that have one
-    key: str  # the field of such a structure; "": the element is the id
-    told: str  # field of the response: a list of structures that have a group_id
-    since: int = 0
-
-
-SPLITS: dict[int, Split] = {
-    OFFSET_FETCH: Split("groups", "group_id", "groups", since=8),
-    DESCRIBE_GROUPS: Split("groups", "", "groups"),
-    DELETE_GROUPS: Split("groups_names", "", "results"),
+SPLIT_FIELDS: dict[int, SplitFields] = {
+    OFFSET_FETCH: SplitFields("groups", "group_id", "groups", since_version=8),
+    DESCRIBE_GROUPS: SplitFields("groups", "", "groups"),
+    DELETE_GROUPS: SplitFields("groups_names", "", "results"),
 }
 
-LOCAL = Plan(Kind.LOCAL)
-ANY = Plan(Kind.ANY)
-ANY_UNANSWERED = Plan(Kind.ANY, answered=False)
-EVERY = Plan(Kind.EVERY)
-MORE = Plan(Kind.MORE)
-REFUSED = Plan(Kind.REFUSED)
+LOCAL = Route(RouteKind.LOCAL)
+ANY = Route(RouteKind.ANY)
+ANY_WITHOUT_REPLY = Route(RouteKind.ANY, has_reply=False)
+EVERY = Route(RouteKind.EVERY)
+MORE = Route(RouteKind.MORE)
+REFUSED = Route(RouteKind.REFUSED)
 
 
-class Context:
-    """What a plan depends on besides the request."""
+class RoutingTable:
+    """The routes to each of the workers, made once."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         every = range(workers)
-        self.owner = [Plan(Kind.OWNER, worker) for worker in every]
-        self.leader = [Plan(Kind.LEADER, worker) for worker in every]
-        self.produce = [Plan(Kind.LEADER, worker, True) for worker in every]
-        self.produce_unanswered = [Plan(Kind.LEADER, worker, True, False) for worker in every]
+        self.owner = [Route(RouteKind.OWNER, worker) for worker in every]
+        self.leader = [Route(RouteKind.LEADER, worker) for worker in every]
+        self.produce = [Route(RouteKind.LEADER, worker, True) for worker in every]
+        self.produce_without_reply = [
+            Route(RouteKind.LEADER, worker, True, False) for worker in every
+        ]
 
 
-def plan(head: bytes, size: int, context: Context) -> Plan:
-    """Where the request goes whose frame has `size` bytes and begins with `head`.
+def find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int]:
+    """Where the request goes whose frame has `size` bytes and begins with `head`, and on how many
+    of its first bytes that depends.
 
-    Raises MalformedMessage when it cannot be a request.
-    """
-    return locate(head, size, context)[0]
-
-
-def locate(head: bytes, size: int, context: Context) -> Located:
-    """The plan of a request, and on how many of its first bytes it depends.
-
-    Requests that agree in these, but for the correlation id, have the same plan. 0: it may depend
-    on anything. Raises MalformedMessage when it cannot be a request.
+    Requests that agree in these bytes, except for the correlation id, have the same route. 0: it
+    may depend on any byte. Raises MalformedMessage when it cannot be a request.
     """
     try:
-        return _locate(head, size, context)
+        return _find_route(head, size, table)
     except (IndexError, struct.error) as fault:
-        if len(head) < size and len(head) < LONGEST_HEAD:
+        if len(head) < size and len(head) < MAX_HEAD_BYTES:
             return MORE, 0
-        raise MalformedMessage(f"request ends before it says where it goes: {fault}") from None
+        raise MalformedMessage(f"request ends before its routing key: {fault}") from None
     except UnicodeDecodeError as fault:
         raise MalformedMessage(f"group id: {fault}") from None
 
 
-def _locate(head: bytes, size: int, context: Context) -> Located:
+def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int]:
     key, version, _, client_id = _HEAD.unpack_from(head)
     api = lookup(key, version)
     if api is None:
@@ -163,93 +163,92 @@ def _locate(head: bytes, size: int, context: Context) -> Located:
             at = skip_tags(head, at, size, tags)
     routing = api.routing
     if routing is _LEADER:
-        if key == routing_fields.PRODUCE:
-            return _produce(head, at, version, flexible, size, context)
-        skipped = at + routing_fields.before_topics(key, version)
-        by_id = routing_fields.names_topics_by_id(key, version)
-        place, end = routing_fields.first_place(head, skipped, flexible, by_id)
-        if place is None:
+        if key == PRODUCE:
+            return _route_produce(head, at, version, flexible, size, table)
+        topics_at = at + size_before_topics(key, version)
+        by_id = names_topics_by_id(key, version)
+        first, end = read_first_partition(head, topics_at, flexible, by_id)
+        if first is None:
             return ANY, end
-        return context.leader[leader_of(place.topic, place.partition, context.workers)], end
-    if routing is _COORDINATORS and version >= SPLITS[key].since:
-        groups, first = routing_fields.count(head, at, flexible)
-        if groups != 1 and context.workers > 1:
-            return _split(head, at, size, api, version, context), 0
+        return table.leader[leader_of(first.topic, first.partition, table.workers)], end
+    if routing is _COORDINATORS and version >= SPLIT_FIELDS[key].since_version:
+        groups, first_group = read_count(head, at, flexible)
+        if groups != 1 and table.workers > 1:
+            return _split(head, at, size, api, version, table), 0
         if groups < 1:
-            return ANY, first
-        at = first  # one group, or all of one worker: its first field says where it goes
+            return ANY, first_group
+        at = first_group  # one group, or a single worker: the first group decides
     if routing is _COORDINATOR or routing is _COORDINATORS:
-        # The first field of all of them; a transactional id may be null.
-        name, end = routing_fields.string(head, at, flexible)
-        return ANY if name is None else context.owner[owner(name, context.workers)], end
+        # The key is the first field of all of them; a transactional id may be null.
+        name, end = read_string(head, at, flexible)
+        return ANY if name is None else table.owner[_owner(name, table.workers)], end
     if routing is _LOCAL:
-        return LOCAL if len(head) == size else _rest_of(api, size, LONGEST_HEAD), 0
-    if routing is _EVERY and context.workers > 1:
-        return EVERY if len(head) == size else _rest_of(api, size, LONGEST_HEAD), 0
+        return LOCAL if len(head) == size else _wait_for_all(api, size, MAX_HEAD_BYTES), 0
+    if routing is _EVERY and table.workers > 1:
+        return EVERY if len(head) == size else _wait_for_all(api, size, MAX_HEAD_BYTES), 0
     return ANY, at
 
 
-def _rest_of(api: Api, size: int, longest: int) -> Plan:
-    """What the router itself reads, or sends twice, must come whole; but it cannot be that long."""
-    if size > longest:
-        raise MalformedMessage(f"{api.name} of {size} bytes (at most {longest})")
+def _wait_for_all(api: Api, size: int, limit: int) -> Route:
+    """Requests that the router decodes, or sends to several workers, must be received whole."""
+    if size > limit:
+        raise MalformedMessage(f"{api.name} of {size} bytes (at most {limit})")
     return MORE
 
 
-def owner(name: bytes, workers: int) -> int:
-    """The worker that coordinates a group or transactional id, as it stands on the wire."""
-    if len(name) > LONGEST_CACHED_ID:
+def _owner(name: bytes, workers: int) -> int:
+    """The worker that coordinates a group or transactional id, as encoded on the wire."""
+    if len(name) > MAX_CACHED_ID_BYTES:
         return owner_of(name.decode(), workers)
-    return _owner(name, workers)
+    return _cached_owner(name, workers)
 
 
 @lru_cache(maxsize=8192)
-def _owner(name: bytes, workers: int) -> int:
+def _cached_owner(name: bytes, workers: int) -> int:
     return owner_of(name.decode(), workers)
 
 
-def _produce(
-    head: bytes, at: int, version: int, flexible: bool, size: int, context: Context
-) -> Located:
-    found = routing_fields.produced(head, at, version, flexible, size)
-    answered = found.acks != 0
+def _route_produce(
+    head: bytes, at: int, version: int, flexible: bool, size: int, table: RoutingTable
+) -> tuple[Route, int]:
+    found = read_produce(head, at, version, flexible, size)
+    has_reply = found.acks != 0
     if found.first is None:
-        return ANY if answered else ANY_UNANSWERED, 0
-    workers = context.workers
-    leaders = context.produce if answered else context.produce_unanswered
+        return ANY if has_reply else ANY_WITHOUT_REPLY, 0
+    workers = table.workers
+    to_leader = table.produce if has_reply else table.produce_without_reply
     if workers == 1:
-        return leaders[0], found.end
+        return to_leader[0], found.end
     topic, partition = found.first
-    first = leader_of(topic, partition, workers)
-    places = found.places
-    if places is not None and (
-        len(places) == 1 or all(leader_of(*place, workers) == first for place in places)
+    leader = leader_of(topic, partition, workers)
+    partitions = found.partitions
+    if partitions is not None and (
+        len(partitions) == 1 or all(leader_of(*each, workers) == leader for each in partitions)
     ):
-        return leaders[first], found.end
-    # The same worker for all producers of a topic: they do not meet in the store then.
-    return Plan(Kind.SPREAD, leader_of(topic, 0, workers), True, answered), 0
+        return to_leader[leader], found.end
+    # The same worker for all producers of a topic, so that their appends do not compete.
+    return Route(RouteKind.SPREAD, leader_of(topic, 0, workers), True, has_reply), 0
 
 
-def _split(head: bytes, at: int, size: int, api: Api, version: int, context: Context) -> Plan:
+def _split(head: bytes, at: int, size: int, api: Api, version: int, table: RoutingTable) -> Route:
     if len(head) < size:
-        return _rest_of(api, size, LONGEST_SPLIT)
+        return _wait_for_all(api, size, MAX_SPLIT_BYTES)
     header = read_request_header(head)
     request, _ = api.request_codec(version).decode(head, at)
-    split = SPLITS[api.key]
-    elements = getattr(request, split.asked)
+    fields = SPLIT_FIELDS[api.key]
     by_owner: dict[int, list[Any]] = {}
     keys = []
-    for element in elements:
-        name = getattr(element, split.key) if split.key else element
+    for element in getattr(request, fields.in_request):
+        name = getattr(element, fields.key) if fields.key else element
         keys.append(name)
-        by_owner.setdefault(owner(name.encode(), context.workers), []).append(element)
+        by_owner.setdefault(_owner(name.encode(), table.workers), []).append(element)
     if not by_owner:
         return ANY
     if len(by_owner) == 1:
-        return context.owner[next(iter(by_owner))]
+        return table.owner[next(iter(by_owner))]
     parts = []
-    for worker, chosen in by_owner.items():
-        part = structs.replace(request, **{split.asked: chosen})
+    for worker, elements in by_owner.items():
+        part = structs.replace(request, **{fields.in_request: elements})
         frame = request_frame(api, version, header.correlation_id, header.client_id, part)
-        parts.append(Part(worker, frame, part))
-    return Plan(Kind.SPLIT, parts=tuple(parts), keys=tuple(keys))
+        parts.append(RequestPart(worker, frame, part))
+    return Route(RouteKind.SPLIT, parts=tuple(parts), keys=tuple(keys))

@@ -1,6 +1,6 @@
-"""Looking into a request without decoding it: the few fields that say where it goes.
+"""The few fields of a request that decide where it goes, read without decoding the request.
 
-Everything here works on the head of a frame, which may end anywhere: reading past what has come
+All functions work on the head of a frame, which may end anywhere: reading past the received bytes
 raises IndexError or struct.error, and the caller waits for more. Pure.
 """
 
@@ -13,32 +13,30 @@ from broker.wire.primitives import read_uvarint, skip_tags
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-ID_SIZE = 16
+TOPIC_ID_SIZE = 16
 
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 0, 1, 2, 21, 23
-# More partitions than this in one Produce are not looked at one by one.
-MOST_WALKED = 64
+# A Produce to more partitions than this is not walked to its end.
+MAX_PARTITIONS_WALKED = 64
 
 
-class Place(NamedTuple):
-    """A partition as a request names it: the topic by its name, or by its id."""
+class TopicPartition(NamedTuple):
+    """A partition as a request names it: the topic by name or by id."""
 
     topic: bytes
     partition: int
 
 
-class Produced(NamedTuple):
-    """What a Produce request says about itself."""
-
+class ProduceFields(NamedTuple):
     acks: int
-    first: Place | None
-    # Every partition, when that is known; None: there are more than were looked at.
-    places: list[Place] | None
-    # Where the first one ends when it is the only one, else 0.
+    first: TopicPartition | None
+    # Every partition of the request; None when not all of them were read.
+    partitions: list[TopicPartition] | None
+    # Where the first partition ends if it is the only one, else 0.
     end: int = 0
 
 
-def string(head: bytes, at: int, flexible: bool) -> tuple[bytes | None, int]:
+def read_string(head: bytes, at: int, flexible: bool) -> tuple[bytes | None, int]:
     """A string (compact when flexible) and the position after it."""
     if flexible:
         size, at = read_uvarint(head, at)
@@ -50,11 +48,11 @@ def string(head: bytes, at: int, flexible: bool) -> tuple[bytes | None, int]:
         return None, at
     end = at + size
     if end > len(head):
-        raise IndexError("a string goes on past what has come")
+        raise IndexError("a string continues past the received bytes")
     return head[at:end], end
 
 
-def count(head: bytes, at: int, flexible: bool) -> tuple[int, int]:
+def read_count(head: bytes, at: int, flexible: bool) -> tuple[int, int]:
     """The length of an array and the position of its first element."""
     if flexible:
         number, at = read_uvarint(head, at)
@@ -63,20 +61,20 @@ def count(head: bytes, at: int, flexible: bool) -> tuple[int, int]:
     return number, at + 4
 
 
-def _topic(head: bytes, at: int, flexible: bool, by_id: bool) -> tuple[bytes, int]:
+def _read_topic(head: bytes, at: int, flexible: bool, by_id: bool) -> tuple[bytes, int]:
     if not by_id:
-        name, at = string(head, at, flexible)
+        name, at = read_string(head, at, flexible)
         return name or b"", at
-    end = at + ID_SIZE
+    end = at + TOPIC_ID_SIZE
     if end > len(head):
-        raise IndexError("a topic id goes on past what has come")
+        raise IndexError("a topic id continues past the received bytes")
     return head[at:end], end
 
 
-def before_topics(key: int, version: int) -> int:
-    """How many bytes of fixed size stand before the topics of a request that names partitions."""
+def size_before_topics(key: int, version: int) -> int:
+    """The bytes of fixed size that precede the topics of a request that names partitions."""
     if key == FETCH:
-        # Replica id, longest wait, fewest and most bytes, isolation level, session id and epoch.
+        # Replica id, max wait, min and max bytes, isolation level, session id and epoch.
         return (4 if version <= 14 else 0) + 13 + (8 if version >= 7 else 0)
     if key == LIST_OFFSETS:
         return 4 + (1 if version >= 2 else 0)  # replica id, isolation level
@@ -89,66 +87,70 @@ def names_topics_by_id(key: int, version: int) -> bool:
     return key in (PRODUCE, FETCH) and version >= 13
 
 
-def first_place(head: bytes, at: int, flexible: bool, by_id: bool) -> tuple[Place | None, int]:
-    """The first partition of an array of topics that begins at `at`, None when there is none, and
-    the position after what says so."""
-    topics, at = count(head, at, flexible)
+def read_first_partition(
+    head: bytes, at: int, flexible: bool, by_id: bool
+) -> tuple[TopicPartition | None, int]:
+    """The first partition of an array of topics at `at` (None: there is no topic), and the
+    position after the fields read for it."""
+    topics, at = read_count(head, at, flexible)
     if topics <= 0:
         return None, at
-    topic, at = _topic(head, at, flexible, by_id)
-    partitions, at = count(head, at, flexible)
+    topic, at = _read_topic(head, at, flexible, by_id)
+    partitions, at = read_count(head, at, flexible)
     if partitions <= 0:
-        return Place(topic, 0), at
+        return TopicPartition(topic, 0), at
     (partition,) = _INT32.unpack_from(head, at)
-    return Place(topic, partition), at + 4
+    return TopicPartition(topic, partition), at + 4
 
 
-def produced(head: bytes, at: int, version: int, flexible: bool, size: int) -> Produced:
-    """What a Produce whose body begins at `at` asks for; `size` is that of the whole frame."""
+def read_produce(head: bytes, at: int, version: int, flexible: bool, size: int) -> ProduceFields:
+    """The fields of a Produce whose body begins at `at`; `size` is the size of the whole frame."""
     if version >= 3:
-        _, at = string(head, at, flexible)  # transactional id
+        _, at = read_string(head, at, flexible)  # transactional id
     (acks,) = _INT16.unpack_from(head, at)
-    at += 6  # and the timeout
-    by_id = version >= 13
-    topics, inside = count(head, at, flexible)
+    at += 6  # acks and timeout
+    by_id = names_topics_by_id(PRODUCE, version)
+    topics, inside = read_count(head, at, flexible)
     if topics <= 0:
-        return Produced(acks, None, [])
-    topic, inside = _topic(head, inside, flexible, by_id)
-    partitions, inside = count(head, inside, flexible)
-    first = Place(topic, _INT32.unpack_from(head, inside)[0] if partitions > 0 else 0)
-    if topics == 1 and partitions <= 1:  # nearly always: nothing to walk over
-        return Produced(acks, first, [first], inside + 4 if partitions == 1 else 0)
+        return ProduceFields(acks, None, [])
+    topic, inside = _read_topic(head, inside, flexible, by_id)
+    partitions, inside = read_count(head, inside, flexible)
+    first = TopicPartition(topic, _INT32.unpack_from(head, inside)[0] if partitions > 0 else 0)
+    if topics == 1 and partitions <= 1:  # the usual case: nothing to walk over
+        return ProduceFields(acks, first, [first], inside + 4 if partitions == 1 else 0)
     try:
-        places = _walk(head, at, flexible, by_id, size)
+        found = _walk_partitions(head, at, flexible, by_id, size)
     except (IndexError, struct.error):
         if len(head) == size:
             raise
-        places = None  # too large to have come whole
-    # A topic may name no partition.
-    return Produced(acks, places[0] if places else first, places)
+        found = None  # the frame is larger than what was received of it
+    # The first topic may name no partition.
+    return ProduceFields(acks, found[0] if found else first, found)
 
 
-def _walk(head: bytes, at: int, flexible: bool, by_id: bool, size: int) -> list[Place] | None:
-    """Every partition of a Produce: from one to the next by the lengths of their records."""
-    places = []
-    topics, at = count(head, at, flexible)
+def _walk_partitions(
+    head: bytes, at: int, flexible: bool, by_id: bool, size: int
+) -> list[TopicPartition] | None:
+    """Every partition of a Produce, skipping the records between them by their lengths."""
+    found = []
+    topics, at = read_count(head, at, flexible)
     for number in range(topics):
-        topic, at = _topic(head, at, flexible, by_id)
-        partitions, at = count(head, at, flexible)
+        topic, at = _read_topic(head, at, flexible, by_id)
+        partitions, at = read_count(head, at, flexible)
         for index in range(partitions):
             (partition,) = _INT32.unpack_from(head, at)
-            places.append(Place(topic, partition))
+            found.append(TopicPartition(topic, partition))
             if number == topics - 1 and index == partitions - 1:
-                return places  # the usual case, one partition: its records need not be here
-            if len(places) > MOST_WALKED:
+                return found  # the records of the last one need not be received yet
+            if len(found) > MAX_PARTITIONS_WALKED:
                 return None
-            records, at = count(head, at + 4, flexible)
+            records, at = read_count(head, at + 4, flexible)
             at += max(records, 0)
             if flexible:
                 at = _skip_tags(head, at, size)
         if flexible:
             at = _skip_tags(head, at, size)
-    return places
+    return found
 
 
 def _skip_tags(head: bytes, at: int, size: int) -> int:

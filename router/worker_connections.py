@@ -3,140 +3,156 @@
 They are opened when first needed. A connection once chosen is kept while it lasts, so that what a
 client sends to a partition or a group arrives in the order in which it was sent.
 
-Most requests are like one before: `known` holds, for each API and version, the first bytes of the
-last request that was routed by them alone, and where it went. Whatever changes where requests go
-empties it.
+Most requests are like an earlier one: `known` holds, for each API and version, the first bytes of
+the last request whose route depends on them alone, and where it went. It is cleared whenever
+requests may have to go elsewhere.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from router.routing import Kind, Plan
-from router.worker_connection import Upstream
-
-if TYPE_CHECKING:
-    from router.replies import ClientReplies
-    from router.state import Hub
+from router.reply_queue import ReplyQueue
+from router.routing import Route, RouteKind
+from router.state import RouterState
+from router.worker_connection import Client, WorkerConnection
 
 CONTROLLER = 0
-LONGEST_KNOWN = 512
+MAX_KNOWN_BYTES = 512
 # Of a request frame with its length: where API and version stand, and what is behind the
 # correlation id.
 API_AT, BEHIND_CORRELATION_ID = 4, 12
 _CORRELATION_END = BEHIND_CORRELATION_ID - 4  # in a frame without its length
 
 # The bytes behind the correlation id, how long a frame must be to have them, where it goes.
-Known = tuple[bytes, int, Upstream]
+KnownRoute = tuple[bytes, int, WorkerConnection]
 
 
-class Routes:
-    __slots__ = ("_any", "_by_worker", "_client", "_home", "_hub", "_leaders", "every", "known")
+class WorkerConnections:
+    __slots__ = (
+        "_any",
+        "_by_worker",
+        "_client",
+        "_leaders",
+        "_replies",
+        "_spread",
+        "_state",
+        "blocked",
+        "every",
+        "known",
+    )
 
-    def __init__(self, client: ClientReplies, hub: Hub) -> None:
+    def __init__(self, client: Client, replies: ReplyQueue, state: RouterState) -> None:
         self._client = client
-        self._hub = hub
-        self.every: set[Upstream] = set()
-        self.known: dict[bytes, Known] = {}  # by API and version, as they stand on the wire
-        self._by_worker: dict[int, Upstream] = {}  # by the worker they lead to
-        self._leaders: dict[int, Upstream] = {}  # whom a leader's requests go to
-        self._any: Upstream | None = None
-        self._home: Upstream | None = None  # once it has produced to several leaders at once
+        self._replies = replies
+        self._state = state
+        self.every: set[WorkerConnection] = set()
+        self.blocked: set[WorkerConnection] = set()  # connecting, or with a full socket
+        self.known: dict[bytes, KnownRoute] = {}  # by API and version as encoded on the wire
+        self._by_worker: dict[int, WorkerConnection] = {}  # by the worker at the other end
+        self._leaders: dict[int, WorkerConnection] = {}  # by the leader the requests are for
+        self._any: WorkerConnection | None = None
+        # Takes all Produce requests once one of them named partitions of several leaders.
+        self._spread: WorkerConnection | None = None
 
     @property
-    def has_home(self) -> bool:
-        return self._home is not None
+    def has_spread(self) -> bool:
+        return self._spread is not None
 
-    def remember(self, planned: Plan, depends: int, frame: bytes, upstream: Upstream) -> None:
-        """Requests that begin like this one, up to `depends`, go to the same worker.
+    def remember(
+        self, route: Route, depends_on: int, head: bytes, connection: WorkerConnection
+    ) -> None:
+        """Requests whose first `depends_on` bytes are those of `head` go to the same worker.
 
-        The frame may be its beginning only, and comes without its length.
+        `head` is the first bytes of a frame, without its length.
         """
-        is_stand_in = planned.kind is Kind.LEADER and upstream.worker != planned.worker
-        if planned.answered and 0 < depends <= LONGEST_KNOWN and not is_stand_in:
-            self.known[frame[:4]] = (frame[_CORRELATION_END:depends], depends, upstream)
+        is_stand_in = route.kind is RouteKind.LEADER and connection.worker != route.worker
+        if route.has_reply and 0 < depends_on <= MAX_KNOWN_BYTES and not is_stand_in:
+            prefix = head[_CORRELATION_END:depends_on]
+            self.known[head[:4]] = (prefix, depends_on, connection)
 
-    def owner(self, worker: int) -> Upstream | None:
-        """To this worker and no other; None while it is away."""
-        upstream = self._by_worker.get(worker)
-        if upstream is None and self._hub.workers.is_up[worker]:
-            upstream = self._open(worker)
-        return upstream
+    # --- choosing one ---
 
-    def leader(self, planned: Plan) -> Upstream | None:
-        """To this worker by preference; None when there is none at all."""
-        if self._home is not None and planned.is_produce:
-            return self._home
-        worker = planned.worker
-        upstream = self._leaders.get(worker)
-        if upstream is None or (
-            # Back to the leader that was away, when no request of ours can be overtaken.
-            upstream.worker != worker and not self._client.turns and self._hub.workers.is_up[worker]
+    def to_owner(self, worker: int) -> WorkerConnection | None:
+        """To this worker and no other; None while it is down."""
+        connection = self._by_worker.get(worker)
+        if connection is None and self._state.workers.is_up[worker]:
+            connection = self._open(worker)
+        return connection
+
+    def to_leader(self, route: Route) -> WorkerConnection | None:
+        """To this worker by preference; None when no worker is up."""
+        if self._spread is not None and route.is_produce:
+            return self._spread
+        worker = route.worker
+        connection = self._leaders.get(worker)
+        if connection is None or (
+            # Back to a leader that was down, once no request of ours can be overtaken.
+            connection.worker != worker and not self._replies and self._state.workers.is_up[worker]
         ):
-            upstream = self._nearest(worker)
-            if upstream is None:
+            connection = self._to_nearest(worker)
+            if connection is None:
                 return None
-            self._leaders[worker] = upstream
-        if planned.kind is Kind.SPREAD:
-            self._home = upstream
+            self._leaders[worker] = connection
+        if route.kind is RouteKind.SPREAD:
+            self._spread = connection
             self.known.clear()
-        return upstream
+        return connection
 
-    def any(self) -> Upstream | None:
-        """The controller, as clients are told, while it is there: who creates a topic and then
-        looks for it finds it."""
+    def to_any(self) -> WorkerConnection | None:
+        """To the advertised controller while it is up, so that a client that creates a topic and
+        then asks for it finds it."""
         if self._any is None:
-            self._any = self._nearest(CONTROLLER)
+            self._any = self._to_nearest(CONTROLLER)
         return self._any
 
-    def _nearest(self, worker: int) -> Upstream | None:
-        chosen = self._hub.workers.choose(worker)
+    def _to_nearest(self, worker: int) -> WorkerConnection | None:
+        chosen = self._state.workers.choose(worker)
         if chosen is None:
             return None
         return self._by_worker.get(chosen) or self._open(chosen)
 
-    def _open(self, worker: int) -> Upstream:
-        upstream = Upstream(self._client, worker, self._hub.loop)
-        self._by_worker[worker] = upstream
-        self.every.add(upstream)
-        self._client.block(upstream)
-        self._hub.connect(upstream)
-        return upstream
+    def _open(self, worker: int) -> WorkerConnection:
+        connection = WorkerConnection(self._client, worker)
+        self._by_worker[worker] = connection
+        self.every.add(connection)
+        self._client.block(connection)
+        self._state.connect(connection)
+        return connection
 
     # --- the end of one, or of all ---
 
-    def redirect(self, upstream: Upstream) -> bool:
-        """Its worker cannot be reached, so nothing was sent: another one gets it all. False: there
-        is none."""
-        workers = self._hub.workers
-        self._forget(upstream)
-        chosen = workers.choose(upstream.worker)
+    def redirect(self, connection: WorkerConnection) -> bool:
+        """Its worker cannot be reached, so nothing was sent: connect it to another one. False:
+        there is none."""
+        self._forget(connection)
+        chosen = self._state.workers.choose(connection.worker)
         if chosen is None:
             return False
-        upstream.worker = chosen
-        self._hub.connect(upstream)
+        connection.worker = chosen
+        self._state.connect(connection)
         return True
 
-    def lost(self, upstream: Upstream) -> None:
-        self.every.discard(upstream)
-        self._forget(upstream)
-        self._leaders = {at: each for at, each in self._leaders.items() if each is not upstream}
-        if self._any is upstream:
+    def lost(self, connection: WorkerConnection) -> None:
+        self.every.discard(connection)
+        self.blocked.discard(connection)
+        self._forget(connection)
+        self._leaders = {at: each for at, each in self._leaders.items() if each is not connection}
+        if self._any is connection:
             self._any = None
-        if self._home is upstream:
-            self._home = None
+        if self._spread is connection:
+            self._spread = None
 
-    def _forget(self, upstream: Upstream) -> None:
-        """No further request of its worker goes there."""
+    def _forget(self, connection: WorkerConnection) -> None:
+        """No further request for its worker goes there."""
         self.known.clear()
-        if self._by_worker.get(upstream.worker) is upstream:
-            del self._by_worker[upstream.worker]
+        if self._by_worker.get(connection.worker) is connection:
+            del self._by_worker[connection.worker]
 
     def close(self) -> None:
-        upstreams, self.every = self.every, set()
-        for upstream in upstreams:
-            upstream.abort()
+        every, self.every = self.every, set()
+        for connection in every:
+            connection.transport.abort()
+        self.blocked.clear()
         self.known.clear()
         self._by_worker.clear()
         self._leaders.clear()
-        self._any = self._home = None
+        self._any = self._spread = None

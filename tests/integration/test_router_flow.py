@@ -23,7 +23,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from router.routing import LONGEST_SPLIT
+from router.routing import MAX_SPLIT_BYTES
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, records_in
 from tests.support.routed import (
@@ -99,7 +99,7 @@ def test_requests_about_many_groups_are_split_however_long_they_are(routed: Brok
         described = client.call(DescribeGroupsRequest(groups), 5).groups
         assert [each.group_id for each in described] == groups
         # A single group, and so many topics that it is longer than what is ever gathered.
-        names = [f"{number:0240}" for number in range(LONGEST_SPLIT // 240)]
+        names = [f"{number:0240}" for number in range(MAX_SPLIT_BYTES // 240)]
         many = [OffsetFetchRequestTopics(each, partition_indexes=[0]) for each in names]
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(owned_by(1), topics=many)])
         (found,) = client.call(asked, 8).groups

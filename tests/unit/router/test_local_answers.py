@@ -1,4 +1,4 @@
-"""What the router answers by itself."""
+"""The replies of the router's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.schema import Message
-from router.local_answers import MOST_KNOWN, Answers
+from router.local_answers import MAX_CACHED, LocalAnswers
 
 WORKERS = [Endpoint(index, "broker.example", 9093 + index) for index in range(3)]
 ROUTER = [Endpoint(0, "broker.example", 9092)]
@@ -23,9 +23,9 @@ ROUTER = [Endpoint(0, "broker.example", 9092)]
 
 def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORKERS) -> Any:
     frame = request_frame(APIS[key], version, 9, None, request)[4:]
-    answers = Answers(brokers, [True] * len(WORKERS))
+    answers = LocalAnswers(brokers, [True] * len(WORKERS))
     reply = answers.reply(frame)
-    # Asked again, by another: the same but for the correlation id.
+    # The same request of another client: the same reply except for the correlation id.
     assert answers.reply(frame[:4] + b"\1\2\3\4" + frame[8:]) == (
         reply[:4] + b"\1\2\3\4" + reply[8:]
     )
@@ -37,17 +37,17 @@ def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORK
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_names_every_api(version: int) -> None:
-    told = ask(ApiVersionsRequest(), API_VERSIONS, version)
-    assert {(each.api_key, each.max_version) for each in told.api_keys} == {
+    response = ask(ApiVersionsRequest(), API_VERSIONS, version)
+    assert {(each.api_key, each.max_version) for each in response.api_keys} == {
         (api.key, api.highest) for api in APIS.values()
     }
 
 
-def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
+def test_an_unknown_version_of_api_versions_gets_the_known_ones() -> None:
     frame = struct.pack(">hhih", API_VERSIONS, 99, 9, -1)
-    reply = Answers(WORKERS, [True] * 3).reply(frame)
-    _, told = read_response(APIS[API_VERSIONS], 0, reply[4:])
-    assert told.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
+    reply = LocalAnswers(WORKERS, [True] * 3).reply(frame)
+    _, response = read_response(APIS[API_VERSIONS], 0, reply[4:])
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -55,36 +55,36 @@ def test_a_coordinator_is_the_owner_or_the_router(version: int) -> None:
     for name in ("orders", "payments", "žluťoučký"):
         for brokers, node in ((WORKERS, WORKERS[owner_of(name, 3)]), (ROUTER, ROUTER[0])):
             request = FindCoordinatorRequest(name, 0, [name, name])
-            told = ask(request, 10, version, brokers)
-            for found in told.coordinators if version >= 4 else [told]:
+            response = ask(request, 10, version, brokers)
+            for found in response.coordinators if version >= 4 else [response]:
                 assert (found.error_code, found.node_id) == (0, node.node_id)
                 assert (found.host, found.port) == (node.host, node.port)
             if version >= 4:
-                assert [found.key for found in told.coordinators] == [name, name]
+                assert [found.key for found in response.coordinators] == [name, name]
 
 
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("brokers", [WORKERS, ROUTER])
-def test_2_28_a_worker_that_is_away_coordinates_nothing(
+def test_2_28_a_worker_that_is_down_coordinates_nothing(
     version: int, brokers: list[Endpoint]
 ) -> None:
     is_up = [True, True, True]
-    answers = Answers(brokers, is_up)
+    answers = LocalAnswers(brokers, is_up)
     request = FindCoordinatorRequest("orders", 0, ["orders", "shipments"])
     frame = request_frame(APIS[10], version, 9, None, request)[4:]
 
     def found() -> list[tuple[int, int]]:
-        _, told = read_response(APIS[10], version, answers.reply(frame)[4:])
-        each: Any = told.coordinators if version >= 4 else [told]  # type: ignore[attr-defined]
+        _, response = read_response(APIS[10], version, answers.reply(frame)[4:])
+        each: Any = response.coordinators if version >= 4 else [response]  # type: ignore[attr-defined]
         return [(one.error_code, one.node_id) for one in each]
 
-    there = found()
-    assert {code for code, _ in there} == {0}
+    all_up = found()
+    assert {code for code, _ in all_up} == {0}
     is_up[owner_of("orders", 3)] = False
     assert owner_of("shipments", 3) != owner_of("orders", 3)
-    assert found() == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1), *there[1:]]
+    assert found() == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1), *all_up[1:]]
     is_up[owner_of("orders", 3)] = True
-    assert found() == there
+    assert found() == all_up
 
 
 def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
@@ -94,14 +94,14 @@ def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
     assert ask(FindCoordinatorRequest(""), 10, 3).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_what_is_kept_of_answers_has_a_limit() -> None:
-    answers = Answers(WORKERS, [True] * len(WORKERS))
-    for number in range(MOST_KNOWN + 10):
+def test_the_cache_of_replies_has_a_limit() -> None:
+    answers = LocalAnswers(WORKERS, [True] * len(WORKERS))
+    for number in range(MAX_CACHED + 10):
         request = FindCoordinatorRequest(f"group-{number}")
         frame = request_frame(APIS[10], 3, number, None, request)[4:]
-        _, told = read_response(APIS[10], 3, answers.reply(frame)[4:])
-        assert told.node_id == owner_of(f"group-{number}", 3)  # type: ignore[attr-defined]
-        assert len(answers) <= MOST_KNOWN
+        _, response = read_response(APIS[10], 3, answers.reply(frame)[4:])
+        assert response.node_id == owner_of(f"group-{number}", 3)  # type: ignore[attr-defined]
+        assert len(answers) <= MAX_CACHED
     long = request_frame(APIS[10], 3, 1, "x" * 5000, FindCoordinatorRequest("group"))[4:]
     before = len(answers)
     answers.reply(long)

@@ -1,4 +1,4 @@
-"""Merging: as one worker that owned all groups would have answered; and what refusals say."""
+"""Merged responses, and responses in place of workers that are down."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from broker.wire.messages.describe_groups import (
 )
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 from broker.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-from router.gathered_reply import Gather
+from router.gathered_reply import GatheredReply
 from router.merge import merge
-from router.routing import SPLITS, Part
-from router.unavailable import refusal
+from router.routing import SPLIT_FIELDS, RequestPart
+from router.unavailable import unavailable_response
 from tests.support.wire_messages import CASES, Case, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = APIS[9], APIS[15], APIS[16], APIS[42]
-AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 groups = st.lists(st.text(max_size=6), max_size=12)
 
 
@@ -35,15 +35,15 @@ groups = st.lists(st.text(max_size=6), max_size=12)
 def test_split_and_merged_is_in_the_order_of_the_request(names: list[str], workers: int) -> None:
     by_owner: dict[int, list[Any]] = {}
     for name in names:
-        told = DescribedGroup(group_id=name, group_state=f"of {owner_of(name, workers)}")
-        by_owner.setdefault(owner_of(name, workers), []).append(told)
-    answers = [DescribeGroupsResponse(groups=told) for told in by_owner.values()]
+        described = DescribedGroup(group_id=name, group_state=f"of {owner_of(name, workers)}")
+        by_owner.setdefault(owner_of(name, workers), []).append(described)
+    answers = [DescribeGroupsResponse(groups=described) for described in by_owner.values()]
     if not answers:
         return
     merged: Any = merge(DESCRIBE, names, answers)
-    assert [told.group_id for told in merged.groups] == names
+    assert [each.group_id for each in merged.groups] == names
     assert all(
-        told.group_state == f"of {owner_of(told.group_id, workers)}" for told in merged.groups
+        each.group_state == f"of {owner_of(each.group_id, workers)}" for each in merged.groups
     )
 
 
@@ -60,7 +60,7 @@ def test_the_order_in_which_workers_answer_does_not_matter(one: list[str], two: 
     assert merged.throttle_time_ms == 5
 
 
-def test_a_group_named_twice_and_told_once_is_told_once() -> None:
+def test_a_group_asked_for_twice_and_returned_once_is_returned_once() -> None:
     answers = [
         OffsetFetchResponse(groups=[OffsetFetchResponseGroup("a")]),
         OffsetFetchResponse(groups=[OffsetFetchResponseGroup("b", error_code=16)]),
@@ -69,37 +69,37 @@ def test_a_group_named_twice_and_told_once_is_told_once() -> None:
     assert [(each.group_id, each.error_code) for each in merged.groups] == [("b", 16), ("a", 0)]
 
 
-def test_list_groups_is_all_of_them_and_tells_a_fault() -> None:
+def test_list_groups_is_all_of_them_and_the_error_of_one_worker() -> None:
     answers = [
         ListGroupsResponse(groups=[ListedGroup("a"), ListedGroup("b")]),
-        ListGroupsResponse(error_code=AWAY),
+        ListGroupsResponse(error_code=UNAVAILABLE),
         ListGroupsResponse(groups=[ListedGroup("c"), ListedGroup("a")]),
     ]
     merged: Any = merge(LIST, (), answers)
     assert [each.group_id for each in merged.groups] == ["a", "b", "c"]
-    assert merged.error_code == AWAY
+    assert merged.error_code == UNAVAILABLE
     assert merge(LIST, (), answers[:1]) == answers[0]
 
 
-def test_gathering_ends_with_the_last_answer_and_speaks_for_those_away() -> None:
+def test_a_gathered_reply_is_complete_when_all_replied_or_are_down() -> None:
     parts = [
-        Part(1, b"", DescribeGroupsRequest(["one"])),
-        Part(0, b"", DescribeGroupsRequest(["zero", "null"])),
+        RequestPart(1, b"", DescribeGroupsRequest(["one"])),
+        RequestPart(0, b"", DescribeGroupsRequest(["zero", "null"])),
     ]
-    gather = Gather(DESCRIBE, 5, 42, ["zero", "one", "null"], parts)
-    told = DescribeGroupsResponse(groups=[DescribedGroup(group_id="one", group_state="Stable")])
-    gather.deliver(1, b"".join(response_frame(DESCRIBE, 5, 42, told))[4:])
-    assert gather.reply is None
-    gather.fail(0)
-    assert gather.reply is not None
-    assert LENGTH.unpack_from(gather.reply)[0] == len(gather.reply) - 4
-    correlation_id, message = read_response(DESCRIBE, 5, gather.reply[4:])
+    gathered = GatheredReply(DESCRIBE, 5, 42, ["zero", "one", "null"], parts)
+    response = DescribeGroupsResponse(groups=[DescribedGroup(group_id="one", group_state="Stable")])
+    gathered.deliver(1, b"".join(response_frame(DESCRIBE, 5, 42, response))[4:])
+    assert gathered.frame is None
+    gathered.fail(0)
+    assert gathered.frame is not None
+    assert LENGTH.unpack_from(gathered.frame)[0] == len(gathered.frame) - 4
+    correlation_id, message = read_response(DESCRIBE, 5, gathered.frame[4:])
     assert correlation_id == 42
     assert isinstance(message, DescribeGroupsResponse)
     assert [(each.group_id, each.error_code, each.group_state) for each in message.groups] == [
-        ("zero", AWAY, ""),
+        ("zero", UNAVAILABLE, ""),
         ("one", 0, "Stable"),
-        ("null", AWAY, ""),
+        ("null", UNAVAILABLE, ""),
     ]
 
 
@@ -125,25 +125,25 @@ def codes(message: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("case", OWNED, ids=str)
-def test_every_api_that_has_an_owner_can_be_refused(case: Case) -> None:
+def test_every_api_that_has_an_owner_has_an_unavailable_response(case: Case) -> None:
     for request in random_messages(case, 10):
-        message = refusal(case.api.key, case.version, request)
+        message = unavailable_response(case.api, case.version, request)
         assert message is not None
-        # It goes over the wire, and what arrives there names no success.
+        # Encoded and decoded again, it contains no success.
         frame = b"".join(response_frame(case.api, case.version, 1, message))
-        _, told = read_response(case.api, case.version, frame[4:])
-        split = SPLITS.get(case.api.key)
+        _, response = read_response(case.api, case.version, frame[4:])
+        split = SPLIT_FIELDS.get(case.api.key)
         if case.api is OFFSET_FETCH and not 2 <= case.version < 8:
-            assert isinstance(told, OffsetFetchResponse)
-            told.error_code = AWAY  # not on the wire
-        assert all(code == AWAY for code in codes(told)), message
-        if split is not None and case.version >= split.since:
+            assert isinstance(response, OffsetFetchResponse)
+            response.error_code = UNAVAILABLE  # not on the wire
+        assert all(code == UNAVAILABLE for code in codes(response)), message
+        if split is not None and case.version >= split.since_version:
             asked = [
                 getattr(each, split.key) if split.key else each
-                for each in getattr(request, split.asked)
+                for each in getattr(request, split.in_request)
             ]
-            assert [each.group_id for each in getattr(told, split.told)] == asked
+            assert [each.group_id for each in getattr(response, split.in_response)] == asked
 
 
-def test_others_have_no_refusal() -> None:
-    assert refusal(0, 9, None) is None
+def test_other_apis_have_no_unavailable_response() -> None:
+    assert unavailable_response(APIS[0], 9, None) is None

@@ -1,4 +1,4 @@
-"""Plans: golden cases, and at random that what is peeked at agrees with what is decoded."""
+"""Routes: golden cases, and at random that the fields read agree with the decoded request."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ from broker.wire.messages.offset_fetch import (
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
-from router import routing as module
+from router import routing
 from router.routing import (
     ANY,
     EVERY,
     LOCAL,
     MORE,
     REFUSED,
-    SPLITS,
-    Context,
-    Kind,
-    Plan,
-    locate,
-    plan,
+    SPLIT_FIELDS,
+    Route,
+    RouteKind,
+    RoutingTable,
+    find_route,
 )
 from tests.support.wire_messages import CASES, Case, Maker
 
 WORKERS = 4
-CONTEXT = Context(WORKERS)
+TABLE = RoutingTable(WORKERS)
 REQUESTS = [case for case in CASES if case.is_request]
 BY_REQUEST = {api.request: api for api in APIS.values()}
 
@@ -56,9 +55,13 @@ def framed(request: Message, version: int | None = None, client_id: str | None =
     ]
 
 
-def planned(request: Message, version: int | None = None, workers: int = WORKERS) -> Plan:
+def routed(request: Message, version: int | None = None, workers: int = WORKERS) -> Route:
     frame = framed(request, version)
-    return plan(frame, len(frame), Context(workers))
+    return route_of(frame, len(frame), RoutingTable(workers))
+
+
+def route_of(head: bytes, size: int, table: RoutingTable = TABLE) -> Route:
+    return find_route(head, size, table)[0]
 
 
 def produce(*places: tuple[str, int], acks: int = -1, records: bytes = b"r" * 50) -> ProduceRequest:
@@ -71,20 +74,20 @@ def produce(*places: tuple[str, int], acks: int = -1, records: bytes = b"r" * 50
     )
 
 
-# --- golden cases ----------------------------------------------------------------------------
+# --- golden cases ---
 
 
-def kinds(api: Api) -> set[Kind]:
-    """What requests of an API may be planned as."""
+def kinds(api: Api) -> set[RouteKind]:
+    """The routes that requests of an API may have."""
     if api.name == "Produce":
-        return {Kind.LEADER, Kind.SPREAD, Kind.ANY}
+        return {RouteKind.LEADER, RouteKind.SPREAD, RouteKind.ANY}
     return {
-        Routing.LOCAL: {Kind.LOCAL},
-        Routing.LEADER: {Kind.LEADER, Kind.ANY},
-        Routing.ANY: {Kind.ANY},
-        Routing.COORDINATOR: {Kind.OWNER, Kind.ANY},
-        Routing.COORDINATORS: {Kind.OWNER, Kind.SPLIT, Kind.ANY},
-        Routing.EVERY: {Kind.EVERY},
+        Routing.LOCAL: {RouteKind.LOCAL},
+        Routing.LEADER: {RouteKind.LEADER, RouteKind.ANY},
+        Routing.ANY: {RouteKind.ANY},
+        Routing.COORDINATOR: {RouteKind.OWNER, RouteKind.ANY},
+        Routing.COORDINATORS: {RouteKind.OWNER, RouteKind.SPLIT, RouteKind.ANY},
+        Routing.EVERY: {RouteKind.EVERY},
     }[api.routing]
 
 
@@ -102,24 +105,24 @@ def test_groups_go_to_their_owners() -> None:
             for version in range(api.lowest, api.highest + 1):
                 request: Any = api.request()
                 request.group_id = group
-                expected = Plan(Kind.OWNER, owner_of(group, WORKERS))
-                assert planned(request, version) == expected, (api.name, version)
+                expected = Route(RouteKind.OWNER, owner_of(group, WORKERS))
+                assert routed(request, version) == expected, (api.name, version)
 
 
-def test_a_transactional_id_has_an_owner_and_none_is_anybodys() -> None:
+def test_a_transactional_id_has_an_owner_and_null_goes_to_any_worker() -> None:
     with_id = InitProducerIdRequest("payments")
-    assert planned(with_id, 0) == Plan(Kind.OWNER, owner_of("payments", WORKERS))
-    assert planned(with_id, 4) == Plan(Kind.OWNER, owner_of("payments", WORKERS))
+    assert routed(with_id, 0) == Route(RouteKind.OWNER, owner_of("payments", WORKERS))
+    assert routed(with_id, 4) == Route(RouteKind.OWNER, owner_of("payments", WORKERS))
     for version in (0, 4):
-        assert planned(InitProducerIdRequest(None), version) == ANY
+        assert routed(InitProducerIdRequest(None), version) == ANY
 
 
 def test_produce_goes_to_the_leader() -> None:
     for partition in range(6):
         leader = leader_of("orders", partition, WORKERS)
-        assert planned(produce(("orders", partition)), 9) == Plan(Kind.LEADER, leader, True)
-    silent = planned(produce(("orders", 0), acks=0), 9)
-    assert silent == Plan(Kind.LEADER, leader_of("orders", 0, WORKERS), True, answered=False)
+        assert routed(produce(("orders", partition)), 9) == Route(RouteKind.LEADER, leader, True)
+    silent = routed(produce(("orders", 0), acks=0), 9)
+    assert silent == Route(RouteKind.LEADER, leader_of("orders", 0, WORKERS), True, has_reply=False)
 
 
 def test_produce_to_several_leaders_is_spread() -> None:
@@ -128,29 +131,29 @@ def test_produce_to_several_leaders_is_spread() -> None:
     apart = produce(("orders", 0), ("orders", 4), ("orders", 1))
     home = leader_of("orders", 0, WORKERS)
     for version in (3, 9, 12):
-        assert planned(together, version) == Plan(Kind.LEADER, home, True)
-        assert planned(apart, version) == Plan(Kind.SPREAD, home, True)
+        assert routed(together, version) == Route(RouteKind.LEADER, home, True)
+        assert routed(apart, version) == Route(RouteKind.SPREAD, home, True)
     # The same home, whichever partition comes first.
-    assert planned(produce(("orders", 3), ("orders", 2)), 9).worker == home
-    assert planned(apart, 9, workers=1) == Plan(Kind.LEADER, 0, True)
+    assert routed(produce(("orders", 3), ("orders", 2)), 9).worker == home
+    assert routed(apart, 9, workers=1) == Route(RouteKind.LEADER, 0, True)
 
 
-def test_produce_to_more_partitions_than_are_looked_at_is_spread() -> None:
+def test_produce_to_more_partitions_than_are_walked_is_spread() -> None:
     places = [("orders", 4 * number) for number in range(100)]
-    assert planned(produce(*places), 9).kind is Kind.SPREAD
+    assert routed(produce(*places), 9).kind is RouteKind.SPREAD
 
 
-def test_produce_of_nothing_is_anybodys() -> None:
-    assert planned(ProduceRequest(acks=1), 9) == ANY
-    assert planned(ProduceRequest(acks=0), 9) == Plan(Kind.ANY, answered=False)
+def test_produce_of_nothing_goes_to_any_worker() -> None:
+    assert routed(ProduceRequest(acks=1), 9) == ANY
+    assert routed(ProduceRequest(acks=0), 9) == Route(RouteKind.ANY, has_reply=False)
 
 
-def test_topics_by_id_have_a_leader_too() -> None:
+def test_topics_named_by_id_have_a_leader_too() -> None:
     topic_id = bytes(range(16))
     request = FetchRequest(
         topics=[FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=3)])]
     )
-    assert planned(request, 13) == Plan(Kind.LEADER, leader_of(topic_id, 3, WORKERS))
+    assert routed(request, 13) == Route(RouteKind.LEADER, leader_of(topic_id, 3, WORKERS))
 
 
 def names_of_owners() -> dict[int, str]:
@@ -166,8 +169,8 @@ def names_of_owners() -> dict[int, str]:
 def test_describe_groups_is_split_by_owner(version: int) -> None:
     names = names_of_owners()
     asked = [names[2], names[0], names[2] + "", names[1]]
-    found = planned(DescribeGroupsRequest(asked), version)
-    assert found.kind is Kind.SPLIT
+    found = routed(DescribeGroupsRequest(asked), version)
+    assert found.kind is RouteKind.SPLIT
     assert found.keys == tuple(asked)
     assert {part.worker: part.request.groups for part in found.parts} == {
         2: [names[2], names[2]],
@@ -183,40 +186,42 @@ def test_describe_groups_is_split_by_owner(version: int) -> None:
 
 def test_groups_of_one_owner_are_not_split() -> None:
     names = names_of_owners()
-    owner = Plan(Kind.OWNER, 3)
-    assert planned(DescribeGroupsRequest([names[3]])) == owner
-    assert planned(DeleteGroupsRequest([names[3], names[3]])) == owner
-    assert planned(DescribeGroupsRequest([])) == ANY
+    owner = Route(RouteKind.OWNER, 3)
+    assert routed(DescribeGroupsRequest([names[3]])) == owner
+    assert routed(DeleteGroupsRequest([names[3], names[3]])) == owner
+    assert routed(DescribeGroupsRequest([])) == ANY
     groups = [OffsetFetchRequestGroup(names[3])]
-    assert planned(OffsetFetchRequest(groups=groups), 8) == owner
-    assert planned(OffsetFetchRequest(group_id=names[3]), 7) == owner
+    assert routed(OffsetFetchRequest(groups=groups), 8) == owner
+    assert routed(OffsetFetchRequest(group_id=names[3]), 7) == owner
 
 
-def test_offset_fetch_of_several_groups_keeps_what_else_it_says() -> None:
+def test_offset_fetch_of_several_groups_keeps_its_other_fields() -> None:
     names = names_of_owners()
     groups = [OffsetFetchRequestGroup(names[worker], topics=None) for worker in (1, 0)]
-    found = planned(OffsetFetchRequest(groups=groups, require_stable=True), 9)
+    found = routed(OffsetFetchRequest(groups=groups, require_stable=True), 9)
     assert [part.worker for part in found.parts] == [1, 0]
     assert all(part.request.require_stable for part in found.parts)
     assert found.parts[0].request.groups == [groups[0]]
 
 
-def test_every_api_that_is_split_says_how() -> None:
-    assert {key for key, api in APIS.items() if api.routing is Routing.COORDINATORS} == set(SPLITS)
+def test_every_api_that_is_split_declares_its_fields() -> None:
+    assert {key for key, api in APIS.items() if api.routing is Routing.COORDINATORS} == set(
+        SPLIT_FIELDS
+    )
 
 
 def test_list_groups_asks_every_worker_where_there_are_several() -> None:
     request = APIS[16].request()
-    assert planned(request) == EVERY
-    assert planned(request, workers=1) == ANY
+    assert routed(request) == EVERY
+    assert routed(request, workers=1) == ANY
 
 
 def test_what_is_not_served_is_refused_except_for_api_versions() -> None:
     for key, version in ((99, 0), (-1, 0), (1, 99), (1, -1), (32767, 0)):
         frame = struct.pack(">hhih", key, version, 1, -1)
-        assert plan(frame, len(frame), CONTEXT) == REFUSED
+        assert route_of(frame, len(frame), TABLE) == REFUSED
     frame = struct.pack(">hhih", 18, 99, 1, -1)
-    assert plan(frame, len(frame), CONTEXT) == LOCAL
+    assert route_of(frame, len(frame), TABLE) == LOCAL
 
 
 def test_frames_that_cannot_be_requests() -> None:
@@ -228,38 +233,38 @@ def test_frames_that_cannot_be_requests() -> None:
         struct.pack(">hhihh", 12, 0, 1, -1, 2) + b"\xff\xfe",  # not text
     ):
         with pytest.raises(MalformedMessage):
-            plan(frame, len(frame), CONTEXT)
+            route_of(frame, len(frame), TABLE)
 
 
-def test_requests_the_router_reads_have_a_limit() -> None:
+def test_requests_that_the_router_decodes_have_a_limit() -> None:
     many = DescribeGroupsRequest([f"group-{number}" for number in range(400_000)])
     frame = framed(many)
-    assert len(frame) > module.LONGEST_SPLIT
+    assert len(frame) > routing.MAX_SPLIT_BYTES
     with pytest.raises(MalformedMessage):
-        plan(frame[:4096], len(frame), CONTEXT)
+        route_of(frame[:4096], len(frame), TABLE)
 
 
-def test_one_group_is_planned_from_the_head_however_long_the_rest_is() -> None:
+def test_one_group_is_routed_by_the_head_however_long_the_rest_is() -> None:
     name = names_of_owners()[2]
     asked = OffsetFetchRequestTopics("orders", partition_indexes=list(range(1_500_000)))
     frame = framed(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=[asked])]), 9)
-    assert len(frame) > module.LONGEST_SPLIT
-    assert plan(frame[:100], len(frame), CONTEXT) == Plan(Kind.OWNER, 2)
+    assert len(frame) > routing.MAX_SPLIT_BYTES
+    assert route_of(frame[:100], len(frame), TABLE) == Route(RouteKind.OWNER, 2)
     # One worker owns them all.
     frame = framed(DescribeGroupsRequest([f"group-{number}" for number in range(400_000)]))
-    assert plan(frame[:100], len(frame), Context(1)) == Plan(Kind.OWNER, 0)
+    assert route_of(frame[:100], len(frame), RoutingTable(1)) == Route(RouteKind.OWNER, 0)
 
 
-def test_a_large_produce_is_planned_from_its_head() -> None:
+def test_a_large_produce_is_routed_by_its_head() -> None:
     frame = framed(produce(("orders", 2), records=bytes(1 << 20)), 9)
     leader = leader_of("orders", 2, WORKERS)
-    assert plan(frame[:2048], len(frame), CONTEXT) == Plan(Kind.LEADER, leader, True)
-    # Several partitions, of which only the first is here: they may have any leader.
+    assert route_of(frame[:2048], len(frame), TABLE) == Route(RouteKind.LEADER, leader, True)
+    # Several partitions, of which only the first was received: they may have any leader.
     frame = framed(produce(("orders", 2), ("orders", 6), records=bytes(1 << 20)), 9)
-    assert plan(frame[:2048], len(frame), CONTEXT).kind is Kind.SPREAD
+    assert route_of(frame[:2048], len(frame), TABLE).kind is RouteKind.SPREAD
 
 
-# --- at random -------------------------------------------------------------------------------
+# --- at random ---
 
 
 def expected_place(request: Any) -> tuple[str | bytes, int] | None:
@@ -285,34 +290,34 @@ def expected_place(request: Any) -> tuple[str | bytes, int] | None:
     return name, number
 
 
-def check(case: Case, request: Any, whole: Plan) -> None:
+def check(case: Case, request: Any, whole: Route) -> None:
     assert whole.kind in kinds(case.api), case
     if case.api.routing is Routing.LEADER:
         place = expected_place(request)
         if place is None:
-            assert whole.kind is Kind.ANY
+            assert whole.kind is RouteKind.ANY
         elif case.version < 13 or case.api.key > 1:
-            assert whole.kind is not Kind.LEADER or whole.worker == leader_of(*place, WORKERS)
+            assert whole.kind is not RouteKind.LEADER or whole.worker == leader_of(*place, WORKERS)
         if case.api.key == 0:
-            assert whole.answered == (request.acks != 0)
+            assert whole.has_reply == (request.acks != 0)
             leaders = {
                 leader_of(topic.name if case.version < 13 else topic.topic_id, each.index, WORKERS)
                 for topic in request.topic_data
                 for each in topic.partition_data
             }
-            # Topics without partitions have no say.
-            assert (whole.kind is Kind.SPREAD) == (len(leaders) > 1)
+            # Topics without partitions do not count.
+            assert (whole.kind is RouteKind.SPREAD) == (len(leaders) > 1)
             if len(leaders) == 1:
                 assert whole.worker in leaders
-    elif whole.kind is Kind.OWNER and case.api.key not in SPLITS:
+    elif whole.kind is RouteKind.OWNER and case.api.key not in SPLIT_FIELDS:
         name = getattr(request, "group_id", None)
         name = request.transactional_id if name is None else name
         assert whole.worker == owner_of(name, WORKERS)
-    elif whole.kind is Kind.SPLIT:
+    elif whole.kind is RouteKind.SPLIT:
         assert len({part.worker for part in whole.parts}) == len(whole.parts) > 1
         for part in whole.parts:
-            split = SPLITS[case.api.key]
-            for element in getattr(part.request, split.asked):
+            split = SPLIT_FIELDS[case.api.key]
+            for element in getattr(part.request, split.in_request):
                 name = getattr(element, split.key) if split.key else element
                 assert owner_of(name, WORKERS) == part.worker
 
@@ -320,17 +325,17 @@ def check(case: Case, request: Any, whole: Plan) -> None:
 @pytest.mark.parametrize("case", REQUESTS, ids=str)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1 << 32), cut=st.floats(0, 1))
-def test_what_is_peeked_at_agrees_with_what_is_decoded(case: Case, seed: int, cut: float) -> None:
+def test_the_fields_read_agree_with_the_decoded_request(case: Case, seed: int, cut: float) -> None:
     rng = random.Random(seed)
     request = Maker(rng, case.version, case.flexible, bare=rng.random() < 0.1).make(case.message)
     frame = request_frame(case.api, case.version, 7, "client", request)[4:]
     decoded, _ = case.codec.decode(frame, read_request_header(frame).body_at)
-    whole = plan(frame, len(frame), CONTEXT)
+    whole = route_of(frame, len(frame), TABLE)
     check(case, decoded, whole)
-    # And what a part of it says is not taken back when the rest has come, except for
-    # a Produce whose partitions were not all known.
-    part = plan(frame[: int(len(frame) * cut)], len(frame), CONTEXT)
-    if part.kind is Kind.SPREAD:
+    # The route of a part holds when the rest has come, except for a Produce whose partitions were
+    # not all received.
+    part = route_of(frame[: int(len(frame) * cut)], len(frame), TABLE)
+    if part.kind is RouteKind.SPREAD:
         assert whole.is_produce
     elif part != MORE:
         assert part == whole
@@ -339,24 +344,24 @@ def test_what_is_peeked_at_agrees_with_what_is_decoded(case: Case, seed: int, cu
 @pytest.mark.parametrize("case", REQUESTS, ids=str)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1 << 32), noise=st.binary(max_size=60), workers=st.sampled_from((1, 4)))
-def test_requests_that_begin_alike_have_the_same_plan(
+def test_requests_that_begin_alike_have_the_same_route(
     case: Case, seed: int, noise: bytes, workers: int
 ) -> None:
     rng = random.Random(seed)
     request = Maker(rng, case.version, case.flexible, bare=rng.random() < 0.1).make(case.message)
     frame = request_frame(case.api, case.version, 7, "client", request)[4:]
-    whole, depends = locate(frame, len(frame), Context(workers))
+    whole, depends = find_route(frame, len(frame), RoutingTable(workers))
     assert depends <= len(frame)
-    if whole.kind in (Kind.LOCAL, Kind.EVERY, Kind.SPLIT, Kind.SPREAD):
+    if whole.kind in (RouteKind.LOCAL, RouteKind.EVERY, RouteKind.SPLIT, RouteKind.SPREAD):
         assert depends == 0
     if depends:
         other = frame[:4] + rng.randbytes(4) + frame[8:depends] + noise
-        assert locate(other, len(other), Context(workers)) == (whole, depends)
+        assert find_route(other, len(other), RoutingTable(workers)) == (whole, depends)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(REQUESTS))
-def test_no_bytes_make_it_fail_otherwise(noise: bytes, case: Case) -> None:
+def test_no_bytes_raise_anything_else(noise: bytes, case: Case) -> None:
     frame = struct.pack(">hhih", case.api.key, case.version, 1, -1) + noise
     with contextlib.suppress(MalformedMessage):
-        assert isinstance(plan(frame, len(frame), CONTEXT), Plan)
+        assert isinstance(route_of(frame, len(frame), TABLE), Route)

@@ -1,0 +1,206 @@
+"""The order of a client's replies, and what each worker still owes. No I/O of its own.
+
+Kafka clients expect replies in the order of their requests, while workers reply in any order. A
+`ReplyQueue` has one slot per unanswered request of the client:
+
+    WorkerReplies    the next reply of this worker connection, passed on as it arrives
+    bytes            a reply of the router's own
+    GatheredReply    a reply merged from those of several workers
+
+Whatever fills the first slot is written to the client; replies of the other workers wait on their
+sockets, which are not read from meanwhile.
+
+A worker replies in the order in which it was asked, so that `WorkerReplies.owed` is enough to know
+what each of its replies is for. Replies are passed on in the pieces in which they arrive; only the
+parts of a gathered reply are collected whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from broker.wire.frame import LENGTH
+from broker.wire.primitives import MalformedMessage
+from router.gathered_reply import GatheredReply
+from router.transport import PausableTransport, Pause, piece_of
+
+logger = logging.getLogger("moldau.router")
+
+MAX_UNANSWERED = 512  # requests; clients pipeline five by default
+MAX_OWN_BYTES = 1 << 20  # of the router's own replies that wait for their turn
+
+# The reply a worker's response is a part of, and the worker that was asked.
+PartOf = tuple[GatheredReply, int]
+
+
+class WorkerReplies:
+    """The replies of one worker connection: what they are for, and how far they were received.
+
+    A record: its ReplyQueue reads and writes it.
+    """
+
+    __slots__ = ("collected", "held", "left", "owed", "partial_length", "transport")
+
+    def __init__(self, transport: PausableTransport) -> None:
+        self.transport = transport
+        # What the next replies are for, in order. None: for the client, passed on.
+        self.owed: deque[PartOf | None] = deque()
+        self.held = b""  # received before their turn
+        self.partial_length = b""  # the first bytes of a reply's length
+        self.left = 0  # bytes of the current reply that are to come
+        self.collected: bytearray | None = None  # the current reply, if it is a part
+
+    def give_up(self) -> list[PartOf | None]:
+        """The worker is gone: what it owed."""
+        owed = list(self.owed)
+        self.owed.clear()
+        self.held = self.partial_length = b""
+        return owed
+
+
+class ReplyQueue:
+    __slots__ = ("_own_bytes", "_slots", "_transport")
+
+    def __init__(self, transport: PausableTransport) -> None:
+        self._transport = transport
+        self._slots: deque[WorkerReplies | GatheredReply | bytes] = deque()
+        self._own_bytes = 0
+
+    def __len__(self) -> int:
+        """The number of unanswered requests."""
+        return len(self._slots)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._slots) < MAX_UNANSWERED and self._own_bytes <= MAX_OWN_BYTES
+
+    def clear(self) -> None:
+        self._slots.clear()
+
+    # --- what is expected ---
+
+    def expect(self, replies: WorkerReplies) -> bool:
+        """The next request is answered by this worker connection. False: there is no room for a
+        further one."""
+        slots = self._slots
+        slots.append(replies)
+        replies.owed.append(None)
+        return len(slots) < MAX_UNANSWERED
+
+    def expect_gathered(self, gathered: GatheredReply) -> None:
+        """The next request is answered by several workers: see `expect_part`, then `advance`."""
+        self._slots.append(gathered)
+
+    def expect_part(self, replies: WorkerReplies, gathered: GatheredReply, worker: int) -> None:
+        """The next reply of this worker connection is that worker's part of a gathered reply."""
+        replies.owed.append((gathered, worker))
+
+    # --- replies ---
+
+    def add(self, reply: bytes) -> None:
+        """The reply to the next request, made by the router."""
+        self._slots.append(reply)
+        self._own_bytes += len(reply)
+        self.advance()
+
+    def receive(self, replies: WorkerReplies, data: bytes) -> None:
+        """Bytes from a worker."""
+        owed, slots = replies.owed, self._slots
+        if (
+            owed  # the usual case: one whole reply, and it is its turn
+            and owed[0] is None
+            and slots[0] is replies
+            and not (replies.left or replies.partial_length or replies.held)
+            and len(data) >= 4
+            and LENGTH.unpack_from(data)[0] == len(data) - 4
+        ):
+            owed.popleft()
+            slots.popleft()
+            self._transport.write(data)
+            if slots and slots[0] is not replies:
+                self.advance()
+        elif replies.held:
+            replies.held += data
+        else:
+            self._take(replies, data)
+            self.advance()
+
+    def advance(self) -> None:
+        """Write to the client all that has its turn."""
+        slots = self._slots
+        while slots:
+            slot = slots[0]
+            if isinstance(slot, WorkerReplies):
+                data = slot.held
+                if not data:
+                    break
+                slot.held = b""
+                self._take(slot, data)
+                if not slot.held:
+                    slot.transport.resume(Pause.REPLIES_OUT_OF_TURN)
+                continue
+            frame = slot if isinstance(slot, bytes) else slot.frame
+            if frame is None:
+                break
+            if frame is slot:
+                self._own_bytes -= len(frame)
+            slots.popleft()
+            self._transport.write(frame)
+
+    def _take(self, replies: WorkerReplies, data: bytes) -> None:
+        try:
+            self._cut(replies, data)
+        except MalformedMessage as fault:
+            # What the worker owes is given up when the connection has ended.
+            logger.warning("closing a connection to a worker: %s", fault)
+            replies.transport.abort()
+
+    def _cut(self, replies: WorkerReplies, data: bytes) -> None:
+        """Replies, or pieces of them: to the client, to a gathered reply, or held."""
+        owed, slots = replies.owed, self._slots
+        if replies.partial_length:
+            data = replies.partial_length + data
+            replies.partial_length = b""
+        at = start = 0  # what lies between them goes to the client in one piece
+        have = len(data)
+        while at < have:
+            if replies.left == 0:
+                if have - at < 4:
+                    replies.partial_length = data[at:]
+                    break
+                if not owed:
+                    logger.error("closing a client: a worker replied to no request")
+                    self._transport.abort()
+                    return
+                if owed[0] is not None:
+                    self._write(data, start, at)
+                    start = at
+                    replies.collected = bytearray()
+                elif slots[0] is not replies:
+                    replies.held = data[at:]
+                    replies.transport.pause(Pause.REPLIES_OUT_OF_TURN)
+                    break
+                replies.left = LENGTH.unpack_from(data, at)[0] + 4
+            taken = min(replies.left, have - at)
+            at += taken
+            replies.left -= taken
+            collected = replies.collected
+            if collected is not None:
+                collected += data[start:at]
+                start = at
+            if replies.left == 0:
+                part_of = owed[0]
+                if part_of is None:
+                    slots.popleft()
+                else:
+                    assert collected is not None
+                    replies.collected = None
+                    gathered, worker = part_of
+                    gathered.deliver(worker, bytes(collected[4:]))  # owed until that succeeded
+                owed.popleft()
+        self._write(data, start, at)
+
+    def _write(self, data: bytes, start: int, end: int) -> None:
+        if start != end:
+            self._transport.write(piece_of(data, start, end))

@@ -1,0 +1,301 @@
+"""The requests of one client, forwarded to the workers they are for.
+
+Requests go on in the pieces in which they arrive: a large Produce is never held whole. What cannot
+go on yet is kept, and the client is not read from meanwhile (see `may_read`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.wire.frame import LENGTH, read_request_header
+from broker.wire.primitives import MalformedMessage
+from router.gathered_reply import GatheredReply
+from router.reply_queue import ReplyQueue
+from router.routing import RequestPart, Route, RouteKind, find_route
+from router.state import RouterState
+from router.transport import piece_of
+from router.unavailable import unavailable_reply
+from router.worker_connection import WorkerConnection
+from router.worker_connections import API_AT, BEHIND_CORRELATION_ID, WorkerConnections
+
+MIN_FRAME_BYTES = 8
+# Enough to route nearly every request; if not, all that was received of it is looked at.
+FIRST_HEAD_BYTES = 2048
+# Requests forwarded before other connections get their turn, however fast a client sends them.
+MAX_PER_TURN = 256
+
+FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, RouteKind.ANY})
+
+
+class CannotForward(Exception):
+    """The client's connection has to be closed: there is no other way to report the reason."""
+
+
+class RequestForwarder:
+    __slots__ = (
+        "_enough",
+        "_kept_from",
+        "_left",
+        "_replies",
+        "_state",
+        "_target",
+        "_waits_for_replies",
+        "_workers",
+        "is_stopped",
+        "kept",
+        "yields",
+    )
+
+    def __init__(self, state: RouterState, workers: WorkerConnections, replies: ReplyQueue) -> None:
+        self._state = state
+        self._workers = workers
+        self._replies = replies
+        self.kept: bytes | bytearray = b""  # received and not forwarded yet,
+        self._kept_from = 0  # from here on
+        self._enough = 0  # how much has to be kept before it is worth looking at again
+        self._target: WorkerConnection | None = None  # gets the rest of the current request,
+        self._left = 0  # of which so many bytes are to come
+        self._waits_for_replies = False  # the next request goes on when nothing is unanswered
+        self.yields = False  # other connections have their turn first
+        self.is_stopped = False  # no further request is forwarded
+
+    # --- state ---
+
+    @property
+    def may_read(self) -> bool:
+        """Whether more requests can be taken from the client."""
+        if self.is_stopped:
+            return self._left > 0
+        return not self._must_wait
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether the next request cannot go on although it was received."""
+        replies = self._replies
+        return (
+            self.is_stopped
+            or self.yields
+            or (self._waits_for_replies and len(replies) > 0)
+            or not replies.has_room
+        )
+
+    def is_halfway_to(self, connection: WorkerConnection) -> bool:
+        """Whether this worker has received a part of a request only."""
+        return self._left > 0 and self._target is connection
+
+    def stop(self) -> None:
+        """Forward nothing more, except for the rest of the current request."""
+        self.is_stopped = True
+        self.kept, self._kept_from = b"", 0
+
+    # --- forwarding ---
+
+    def forward_known(self, data: bytes) -> bool:
+        """The usual case with as little work as possible: one whole request that begins with the
+        same bytes as an earlier one. False: it is something else."""
+        known = self._workers.known.get(data[API_AT : API_AT + 4])
+        if known is None:
+            return False
+        prefix, least, connection = known
+        size = len(data) - 4
+        if (
+            not least <= size <= self._state.max_request_bytes
+            or LENGTH.unpack_from(data)[0] != size
+            or not data.startswith(prefix, BEHIND_CORRELATION_ID)
+            or self.kept
+            or self._left
+            or self.is_stopped
+            or not self._replies.has_room
+        ):
+            return False
+        self._replies.expect(connection.replies)
+        connection.transport.write(data)
+        return True
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the client. Raises MalformedMessage and CannotForward."""
+        if not self.kept:
+            self._forward(data, 0)
+            return
+        kept = self.kept
+        if not isinstance(kept, bytearray):
+            kept = self.kept = bytearray(memoryview(kept)[self._kept_from :])
+            self._kept_from = 0
+        kept += data
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Forward what was kept, if it can go on now. Raises MalformedMessage and CannotForward."""
+        kept, start = self.kept, self._kept_from
+        if len(kept) - start >= self._enough and not (self._must_wait or self._workers.blocked):
+            self.kept, self._kept_from = b"", 0
+            self._forward(bytes(kept), start)
+
+    def _forward(self, data: bytes, at: int) -> None:
+        """Forward what was received from `at` on, whole requests and pieces; keep the rest."""
+        start = at  # what lies between them goes to `target` in one piece
+        have = len(data)
+        target: WorkerConnection | None = None
+        expect, known = self._replies.expect, self._workers.known
+        self._enough = 0
+        if self._left:
+            taken = min(self._left, have - at)
+            at += taken
+            self._left -= taken
+            target = self._target
+        if not self._replies:
+            self._waits_for_replies = False
+        may_go_on = not self._must_wait
+        requests = 0
+        while at < have and may_go_on:
+            if requests == MAX_PER_TURN:
+                self.yields = True
+                break
+            size = self._size_at(data, at, have)
+            if size is None:
+                break
+            requests += 1
+            end = at + 4 + size
+            connection: WorkerConnection | None
+            found = known.get(data[at + API_AT : at + API_AT + 4])
+            if (
+                found is not None
+                and found[1] <= size
+                and data.startswith(found[0], at + BEHIND_CORRELATION_ID)
+            ):
+                connection = found[2]
+                may_go_on = expect(connection.replies)
+            else:
+                route, depends_on = self._find_route(data, at + 4, min(end, have), size)
+                kind = route.kind
+                if kind is RouteKind.MORE:
+                    self._enough = min(end - at, max(2 * (have - at), 64))
+                    break
+                if kind is RouteKind.SPREAD and not self._may_spread():
+                    break
+                if kind not in FORWARDED:
+                    # First what stands before it: workers see requests in the client's order.
+                    _send(target, data, start, at)
+                    target = None
+                    self._serve(route, data[at + 4 : end])
+                    at = start = end
+                    may_go_on = not self._must_wait
+                    continue
+                connection = self._choose(route, data, at, end)
+                if connection is not None and depends_on:
+                    head = data[at + 4 : at + 4 + depends_on]
+                    self._workers.remember(route, depends_on, head, connection)
+                may_go_on = not self._must_wait
+            if connection is not target:
+                _send(target, data, start, at)
+                target, start = connection, at
+            at = min(end, have)
+            if connection is None:
+                start = at
+            elif end > have:
+                self._target, self._left = connection, end - have
+        _send(target, data, start, at)
+        if at < have and not self.is_stopped:
+            self._keep(data, at)
+
+    def _keep(self, data: bytes, at: int) -> None:
+        """Keep what was not forwarded: without a copy while that is most of it."""
+        if 2 * at < len(data):
+            self.kept, self._kept_from = data, at
+        else:
+            self.kept, self._kept_from = data[at:], 0
+
+    def _size_at(self, data: bytes, at: int, have: int) -> int | None:
+        """The size of the request that begins there; None: it was not received yet."""
+        if have - at < 4:
+            self._enough = 4
+            return None
+        size: int = LENGTH.unpack_from(data, at)[0]
+        limit = self._state.max_request_bytes
+        if not MIN_FRAME_BYTES <= size <= limit:
+            text = f"a frame of {size} bytes (at most {limit}; is it a Kafka client?)"
+            raise MalformedMessage(text)
+        return size
+
+    def _find_route(self, data: bytes, at: int, end: int, size: int) -> tuple[Route, int]:
+        table = self._state.routing_table
+        if end - at == size:
+            return find_route(data[at:end], size, table)
+        found = find_route(data[at : min(end, at + FIRST_HEAD_BYTES)], size, table)
+        if found[0].kind is RouteKind.MORE and end - at > FIRST_HEAD_BYTES:
+            found = find_route(data[at:end], size, table)
+        return found
+
+    # --- where a request goes ---
+
+    def _may_spread(self) -> bool:
+        """Whether a Produce to several leaders can go: the first one must not be overtaken by, nor
+        overtake, those sent to the leaders; from then on all go to one worker."""
+        if self._replies and not self._workers.has_spread:
+            self._waits_for_replies = True
+            return False
+        return True
+
+    def _choose(self, route: Route, data: bytes, at: int, end: int) -> WorkerConnection | None:
+        """The connection for a request, whose reply is expected from now on; None: it has got its
+        reply here."""
+        kind, workers = route.kind, self._workers
+        connection: WorkerConnection | None
+        if kind is RouteKind.OWNER:
+            connection = workers.to_owner(route.worker)
+            if connection is None:
+                self._reply_unavailable(data, at, end)
+                return None
+        elif kind is RouteKind.ANY:
+            connection = workers.to_any()
+        else:
+            connection = workers.to_leader(route)
+        if connection is None:
+            raise CannotForward("no worker is up")
+        if route.has_reply:
+            self._replies.expect(connection.replies)
+        else:
+            connection.sent_without_reply = True
+        return connection
+
+    def _serve(self, route: Route, frame: bytes) -> None:
+        """Reply to a request here, or gather its reply from several workers."""
+        if route.kind is RouteKind.REFUSED:
+            key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
+            raise MalformedMessage(f"API {key} v{version} is not served")
+        if route.kind is RouteKind.LOCAL:
+            self._replies.add(self._state.local_answers.reply(frame))
+            return
+        header = read_request_header(frame)
+        assert header.api is not None
+        parts: Sequence[RequestPart] = route.parts
+        if route.kind is RouteKind.EVERY:
+            whole = LENGTH.pack(len(frame)) + frame
+            workers = range(len(self._state.workers))
+            parts = [RequestPart(worker, whole, None) for worker in workers]
+        gathered = GatheredReply(
+            header.api, header.api_version, header.correlation_id, route.keys, parts
+        )
+        self._replies.expect_gathered(gathered)
+        for part in parts:
+            connection = self._workers.to_owner(part.worker)
+            if connection is None:
+                gathered.fail(part.worker)
+                continue
+            self._replies.expect_part(connection.replies, gathered, part.worker)
+            connection.transport.write(part.frame)
+        self._replies.advance()
+
+    def _reply_unavailable(self, data: bytes, at: int, end: int) -> None:
+        """The coordinator is down: reply with the error, or close the connection if that cannot
+        be expressed."""
+        reply = unavailable_reply(data[at + 4 : end]) if end <= len(data) else None
+        if reply is None:
+            raise CannotForward("the coordinator of its request is down")
+        self._replies.add(reply)
+
+
+def _send(connection: WorkerConnection | None, data: bytes, start: int, end: int) -> None:
+    if connection is not None and start != end:
+        connection.transport.write(piece_of(data, start, end))

@@ -1,0 +1,103 @@
+"""Which workers are up, as seen by one router."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+from broker.wire.advertised import PING
+
+logger = logging.getLogger("moldau.router")
+
+RETRY_S = 0.02
+KEEP_ALIVE_S = 30.0
+
+
+class Workers:
+    """The workers' unix sockets, and which of them are up: the router holds one connection to each
+    worker for as long as it lives."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = list(paths)
+        self.is_up = [False] * len(self.paths)
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def unreachable(self, worker: int) -> None:
+        """A client connection could not connect to it: that may be known here before the held
+        connection ends."""
+        self._set(worker, False)
+
+    def choose(self, preferred: int) -> int | None:
+        """This worker, or the next one that is up; None when none is."""
+        count = len(self.paths)
+        for step in range(count):
+            worker = (preferred + step) % count
+            if self.is_up[worker]:
+                return worker
+        return None
+
+    async def until_up(self, patience_s: float) -> None:
+        """Wait for all workers; after `patience_s` one is enough."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_s
+        while not all(self.is_up):
+            left = deadline - loop.time()
+            if left <= 0 and any(self.is_up):
+                return
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(max(left, RETRY_S)):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def watch(self, worker: int) -> None:
+        """Hold a connection to a worker; connect again whenever it ends."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                _, sentinel = await loop.create_unix_connection(Sentinel, self.paths[worker])
+            except OSError:
+                self._set(worker, False)
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._set(worker, True)
+            await sentinel.until_lost()
+            # Before the next attempt to connect: no request may go to a worker that is down.
+            self._set(worker, False)
+
+    def _set(self, worker: int, is_up: bool) -> None:
+        if self.is_up[worker] != is_up:
+            self.is_up[worker] = is_up
+            level = logging.INFO if is_up else logging.WARNING
+            logger.log(level, "worker %d is %s", worker, "up" if is_up else "down")
+            self._changed.set()
+
+
+class Sentinel(asyncio.Protocol):
+    """A connection whose only purpose is to end when its worker does."""
+
+    def __init__(self) -> None:
+        self._lost = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.set()
+
+    async def until_lost(self) -> None:
+        while not self._lost.is_set():
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_S):
+                    await self._lost.wait()
+            except TimeoutError:
+                assert self._transport is not None
+                self._transport.write(PING)  # or the worker closes the connection as idle
