@@ -6,6 +6,7 @@ The command line, the pipeline and the load test talk to brokers with it: one co
 
 from ops.client.cluster import EARLIEST, LATEST, Cluster, leaders_of, nodes_of, partitions_of
 from ops.client.connection import (
+    API_OF,
     TIMEOUT_S,
     Connection,
     UnsupportedVersion,
@@ -17,6 +18,7 @@ from ops.client.names import Address, Node, TopicPartition, parse_address
 from ops.client.retry import Backoff
 
 __all__ = [
+    "API_OF",
     "CONFIG_NAMES",
     "EARLIEST",
     "LATEST",

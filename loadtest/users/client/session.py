@@ -23,13 +23,13 @@ from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from loadtest.users.client.connection import (
-    Address,
     ErrorOf,
     Report,
     RequestRefused,
     UserConnection,
     top_level_error,
 )
+from ops.client import Address
 
 LATEST, EARLIEST = -1, -2
 RETRY_S = 0.1
