@@ -200,7 +200,7 @@ class Worker:
         if await self.store.topics.has_contents(self._contents):
             return
         before = len(self.topics.all())
-        await self.topics.begin_anew()
+        await self.topics.reseed()
         await self.store.topics.cluster_id(self.broker.cluster_id)
         self._contents = await self.store.topics.contents_id()
         log.critical(

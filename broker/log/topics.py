@@ -128,10 +128,10 @@ class Topics:
         for name, record in records.items():
             self._remember(name, record)
 
-    async def begin_anew(self) -> None:
+    async def reseed(self) -> None:
         """The store is not the one we know. Followed by `load`."""
         known = {name: topic.record.incarnation for name, topic in self._by_name.items()}
-        await self._store.begin_anew(known)
+        await self._store.reseed(known)
 
     async def refresh(self, name: str) -> Topic | None:
         self._remember(name, await self._store.topic(name))

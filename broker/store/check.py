@@ -1,8 +1,8 @@
-"""May this Redis be the store? Asked once, before anything is started on it.
+"""Can this Redis be the store? Checked once, before anything is started on it.
 
-Refused, with the reason: a server that cannot be reached, is too old, is a read-only replica, or
-evicts keys when it is full. Worth a warning: one that forgets everything when it restarts.
-No message ever holds the URL's password.
+Refused, with the reason: a server that cannot be reached, is too old, is a read-only replica or a
+cluster, or evicts keys when it is full. A warning: one that loses everything when it restarts.
+No message contains the URL's password.
 """
 
 import re
@@ -13,15 +13,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import redis
 
 OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 
 
 class StoreRefusedError(RuntimeError):
-    """The server cannot be the store; the message says why and what to do."""
+    """The server cannot be the store; the message gives the reason and the remedy."""
 
 
 class StoreInfo(NamedTuple):
-    """What the server says of itself."""
+    """What INFO reports of the server."""
 
     server: str
     version: str
@@ -33,7 +33,7 @@ class StoreInfo(NamedTuple):
 
 
 def mask(url: str) -> str:
-    """The URL for people: without passwords, wherever redis-py would read one."""
+    """The URL for log lines: without passwords, wherever redis-py would read one."""
     parts = urlsplit(url)
     netloc = parts.netloc
     if parts.password is not None:
@@ -47,17 +47,17 @@ def mask(url: str) -> str:
 
 
 def check_store(url: str) -> StoreInfo:
-    """What the server at `url` is. Raises StoreRefusedError when it cannot be used."""
+    """Describe the server at `url`. Raises StoreRefusedError when it cannot be used."""
     where = mask(url)
     try:
         client = redis.Redis.from_url(
-            url, socket_connect_timeout=PATIENCE_S, socket_timeout=PATIENCE_S
+            url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S
         )
     except ValueError as error:
         raise StoreRefusedError(f"{where}: {error}") from None
     try:
         with client:
-            # INFO alone: managed services forbid CONFIG.
+            # Only INFO: managed services forbid CONFIG.
             info = client.info()
     except redis.exceptions.RedisError as error:
         raise StoreRefusedError(f"no store at {where}: {_reason(error, url)}") from None
@@ -65,7 +65,7 @@ def check_store(url: str) -> StoreInfo:
 
 
 def judge(where: str, info: Mapping[str, Any]) -> StoreInfo:
-    """Decide by what INFO said. Pure, so that servers nobody has at hand can be tried."""
+    """Decide by the reply to INFO. Pure, so that any server version can be tested."""
     server = "valkey" if "valkey_version" in info else "redis"
     version = str(info.get("valkey_version") or info.get("redis_version") or "unknown")
     name = f"{server.capitalize()} {version}"
@@ -118,7 +118,7 @@ def _dotted(server: str) -> str:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """The client's words without the secrets of the URL, should it repeat them."""
+    """The client library's message, with the secrets of the URL masked."""
     words = str(error) or type(error).__name__
     parts = urlsplit(url)
     secrets = [parts.password, *(v for k, v in parse_qsl(parts.query) if "password" in k)]

@@ -1,32 +1,34 @@
-"""The cleaned part of a compacted log: the commands that write one and put it in place.
+"""The cleaned part of a compacted log: the commands that write it and switch to it.
 
-A stream only grows at its end, so what compaction leaves of a log is written into a stream of its
-own, a *generation*, which takes the place of the log's beginning in one step. Each try has a
-number nobody else will ever get: a worker that slept through the end of its lease writes into a
-stream that is gone, or loses the switch.
+A stream only grows at its end, so the records that survive compaction are written to a stream of
+their own, a *generation*, which replaces the beginning of the log in one step. Every attempt gets a
+unique number: a worker that slept past the end of its lease writes to a stream that no longer
+exists, or fails the switch.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from broker.store import keys, resp
-from broker.store.pipe import Pipe, within
+from broker.store.pipe import Pipe, resolve, within
+from broker.store.stream_commands import create_empty
 from broker.wire.batch import Buffer
 
-PATIENCE = 30.0  # seconds for an answer: nobody waits for a pass
+TIMEOUT = 30.0  # seconds for a reply: no request waits for a pass
 
-# A deleted topic's state must not come back.
+# Must not recreate the state of a deleted topic.
 _ALLOCATE = (
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
     "return redis.call('HINCRBY', KEYS[1], 'clean_allocated', 1)"
 )
-# Only in the place of what the pass began with, and only with a snapshot of the fold that covers
-# what is about to be trimmed.
+# Only if the pass started from the current generation and log start, and only if the snapshot of
+# the log's state covers what is about to be trimmed.
 _SWITCH = (
     "local state = redis.call('HMGET', KEYS[1], 'clean_current', 'start', 'snapshot_at') "
     "if tonumber(state[1] or '0') ~= tonumber(ARGV[1]) then return 0 end "
@@ -45,16 +47,16 @@ _RELEASE = (
 
 
 class CleanPart(msgspec.Struct, array_like=True, frozen=True):
-    """What stands in the place of a log's beginning, as long as `generation` is current.
+    """What replaces the beginning of a log while `generation` is current.
 
-    Bytes are positions in everything ever appended to the log: where an entry of the cleaned part
-    stands is `end_bytes` less what follows it there, so positions go on across the border.
+    Bytes are positions in everything ever appended to the log: an entry of the cleaned part is at
+    `end_bytes` minus what follows it there, so positions are continuous across the border.
     """
 
     generation: int = 0
-    end: int = 0  # all offsets below are here, if anywhere; a base offset in the live stream
+    end: int = 0  # offsets below it are here or nowhere; a base offset in the live stream
     end_bytes: int = 0
-    last: int = -1  # base offset of its last entry: how a reader knows that it saw everything
+    last: int = -1  # base offset of its last entry: tells a reader that it has seen all of them
     entries: int = 0
     max_timestamp: int = -1
     max_timestamp_base: int = -1
@@ -72,16 +74,16 @@ def decode_part(value: bytes | None) -> CleanPart:
 
 
 class Cleaned:
-    """Writes generations. Large entries go by the pipe of appends, the rest by the control pipe."""
+    """Writes generations. Large entries use the bulk pipe, the rest the control pipe."""
 
     def __init__(self, bulk: Pipe, control: Pipe) -> None:
         self._bulk = bulk
         self._control = control
 
     async def _call(self, *words: bytes | str | int) -> Any:
-        return await within(PATIENCE, self._control.call(*words))
+        return await self._control.ask(*words, within_s=TIMEOUT)
 
-    # --- one pass at a time ---
+    # --- the lease: one pass at a time ---
 
     async def take_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
         words = (keys.cleaner(key), token, "NX", "PX", milliseconds)
@@ -94,7 +96,7 @@ class Cleaned:
     async def release_lease(self, key: bytes, token: bytes) -> None:
         await self._call("EVAL", _RELEASE, 1, keys.cleaner(key), token)
 
-    # --- a generation's life ---
+    # --- generations ---
 
     async def begin(self, key: bytes) -> int:
         """An empty stream for a new generation; 0 when the log was deleted."""
@@ -102,9 +104,8 @@ class Cleaned:
         if not generation:
             return 0
         name = keys.clean(key, generation)
-        await self._call("XGROUP", "CREATE", name, "moldau-create", "$", "MKSTREAM")
-        await self._call("XGROUP", "DESTROY", name, "moldau-create")
-        # A deletion removes the log before its generations: it either sees ours or we see it.
+        await create_empty(self._control, name)
+        # A deletion removes the log before its generations: it finds this one, or we notice here.
         if not await self._call("EXISTS", key):
             await self.drop(key, generation)
             return 0
@@ -113,25 +114,16 @@ class Cleaned:
     async def append(
         self, key: bytes, generation: int, base: int, parts: list[Buffer], size: int
     ) -> bool:
-        """Add an entry; False when somebody removed the generation."""
+        """Add an entry; False when the generation has been removed."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(reply: Any) -> None:
-            if future.done():
-                return
-            if isinstance(reply, Exception):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
         prefix = resp.append_prefix(keys.clean(key, generation))
-        self._bulk.send(resp.append(prefix, base, parts, size, b""), answered)
-        return await within(PATIENCE, future) is not None
+        self._bulk.send(resp.append(prefix, base, parts, size, b""), partial(resolve, future))
+        return await within(TIMEOUT, future) is not None
 
     async def index(
         self, key: bytes, generation: int, points: Iterable[tuple[int, int, int]]
     ) -> None:
-        """Points (running maximum of timestamps, offset, bytes) of a generation, all of them."""
+        """All points (running maximum of timestamps, offset, bytes) of a generation."""
         words = [word for newest, offset, size in points for word in (newest, f"{offset}:{size}")]
         if words:
             await self._call("ZADD", keys.times(keys.clean(key, generation)), *words)
@@ -139,7 +131,7 @@ class Cleaned:
     async def switch(
         self, key: bytes, old: CleanPart, start: int, new: CleanPart, start_bytes: int
     ) -> bool:
-        """Put `new` in the place of `old`; False when either or the log start has moved."""
+        """Replace `old` by `new`; False when the generation or the log start has changed."""
         words = (old.generation, start, new.end, new.generation, _encode(new), start_bytes)
         return bool(await self._call("EVAL", _SWITCH, 1, keys.state(key), *words))
 
@@ -148,7 +140,7 @@ class Cleaned:
             await self._call("UNLINK", name)
 
     async def drop_leftovers(self, key: bytes, current: CleanPart, own: int = 0) -> None:
-        """Remove what earlier passes left behind; by the holder of the lease."""
+        """Remove what failed passes left behind. Only the holder of the lease may."""
         allocated = int(await self._call("HGET", keys.state(key), "clean_allocated") or 0)
         leftover = {current.previous, *range(current.generation + 1, allocated + 1)}
         for generation in sorted(leftover - {0, current.generation, own}):

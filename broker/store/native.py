@@ -1,29 +1,26 @@
-"""The commands of native topics: entries with fields, Redis consumer groups, and the library of
-functions that does in one step what must be one (native_library.lua).
+"""The commands of native topics: entries with fields, and Redis consumer groups.
 
-Ids go in and out as bytes; the caller never sees how Redis lays out its replies.
+What must happen in one step is a function of the library (`native_library.lua`). Ids are bytes in
+and out; callers never see the layout of Redis' replies.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreRefused
-from broker.store import keys, native_steps
+from broker.store import keys, native_steps, stream_commands
+from broker.store.native_library import NativeLibrary
 from broker.store.native_steps import EntriesDone, GroupReadDone, GroupSteps, read_entries
-from broker.store.pipe import Pipe, within
-from broker.store.resp import command
-from broker.store.streams import CONTROL_TIMEOUT
+from broker.store.pipe import Pipe
+from broker.store.resp import command, pairs
 
-log = logging.getLogger("moldau.store")
+logger = logging.getLogger("moldau.store")
 
-MAX_WORDS = 7_000  # of one record: what a Lua call takes
-TRIM_STEP = 1000
-SURVEY_STEP = 200  # entries of any size, which a function has in its hands at a time
+MAX_WORDS = 7_000  # of one record: the limit of arguments in a Lua call
+SURVEY_STEP = 200  # entries of any size that a function reads at a time
 
 RawEntries = native_steps.RawEntries
 Expected = native_steps.Expected
@@ -34,11 +31,11 @@ class Bounds(NamedTuple):
     first: bytes  # id of the first entry; empty when there is none
     last: bytes  # the last id ever
     marks: int
-    start: int  # nothing below this offset, as far as it was us who removed it
+    start: int  # the log start offset, as far as Moldau itself removed entries
 
 
 class GroupFacts(NamedTuple):
-    """What Redis knows of a consumer group of one stream."""
+    """A Redis consumer group of one stream."""
 
     last_delivered: bytes
     oldest_pending: bytes | None
@@ -48,16 +45,8 @@ AppendDone = Callable[[tuple[bytes, ...] | StoreFault], None]
 BoundsDone = Callable[[Bounds | StoreFault], None]
 
 
-def is_busy_group(fault: object) -> bool:
-    return isinstance(fault, StoreRefused) and str(fault).startswith("BUSYGROUP")
-
-
 def is_no_group(fault: object) -> bool:
     return isinstance(fault, StoreRefused) and str(fault).startswith("NOGROUP")
-
-
-def _is_unknown_function(fault: object) -> bool:
-    return isinstance(fault, StoreRefused) and "Function not found" in str(fault)
 
 
 class NativeStreams:
@@ -66,98 +55,57 @@ class NativeStreams:
         self._reads = reads
         self._control = control
         self._groups = groups
-        self._loaded = False
-        self._loading: asyncio.Task[None] | None = None  # kept, or nobody would
-
-    # --- the library ---
+        self._library = NativeLibrary(control)
 
     @property
     def has_library(self) -> bool:
-        """As far as is known: it is put there by every worker, so that it is of its version."""
-        return self._loaded
+        """As far as is known, the functions are loaded."""
+        return self._library.is_loaded
 
     async def ensure_library(self) -> None:
-        """Put the functions into the store, unless this worker has done so."""
-        if not self._loaded:
-            text = files("broker.store").joinpath("native_library.lua").read_text()
-            await self._call("FUNCTION", "LOAD", "REPLACE", text)
-            self._loaded = True
+        await self._library.ensure_loaded()
 
-    def _hinted(self, reply: Any) -> None:
-        """Losing one costs a second delivery, which is allowed."""
-        if isinstance(self._noticed(reply), StoreFault):
-            log.warning("a group's position could not be set: %s", reply)
-
-    def _noticed(self, reply: Any) -> Any:
-        """Somebody may have removed the functions: what asked for them has failed, what comes next
-        finds them."""
-        if _is_unknown_function(reply) and self._loaded:
-            self._loaded = False
-            self._loading = asyncio.get_running_loop().create_task(self._load_again())
-        return reply
-
-    async def _load_again(self) -> None:
-        try:
-            await self.ensure_library()
-        except StoreFault as fault:
-            log.warning("the functions of native topics are gone from the store: %s", fault)
-
-    async def _call(self, *words: bytes | str | int) -> Any:
-        return await within(CONTROL_TIMEOUT, self._control.call(*words))
-
-    async def _function(self, name: str, keys_: Sequence[bytes], *words: bytes | str | int) -> Any:
-        await self.ensure_library()
-        try:
-            return await self._call("FCALL", name, len(keys_), *keys_, *words)
-        except StoreRefused as fault:
-            self._noticed(fault)
-            if self._loaded:
-                raise
-        await self.ensure_library()
-        return await self._call("FCALL", name, len(keys_), *keys_, *words)
-
-    # --- a log's life ---
+    # --- creating, removing, looking ---
 
     async def create(self, stream: bytes, base: bytes) -> None:
-        """The stream, empty if it is not there, and what stands beside it."""
+        """The stream, if there is none yet, and its state key."""
         await self.ensure_library()
-        kind: bytes = await self._call("TYPE", stream)
+        kind: bytes = await self._control.ask("TYPE", stream)
         if kind == b"none":
             try:
-                await self._call("XGROUP", "CREATE", stream, "moldau-create", "$", "MKSTREAM")
+                await stream_commands.create_empty(self._control, stream)
             except StoreRefused as fault:
-                if not is_busy_group(fault):  # somebody else creates it at this moment
+                if not stream_commands.is_missing_stream(fault):
                     raise
-            await self.destroy_group(stream, "moldau-create")
         elif kind != b"stream":
             raise _no_stream(stream, kind)
-        await self._call("HSETNX", keys.state(base), "native", 1)
+        await self._control.ask("HSETNX", keys.state(base), "native", 1)
 
     async def remove(self, stream: bytes | None, base: bytes) -> None:
-        """What stands beside the stream first: nothing is appended without it."""
-        await self._call("UNLINK", keys.state(base), keys.marks(base))
+        """The state key first: nothing is appended without it."""
+        await self._control.ask("UNLINK", keys.state(base), keys.marks(base))
         if stream is not None:
-            await self._call("UNLINK", stream)
+            await self._control.ask("UNLINK", stream)
 
     async def survey(self, stream: bytes) -> int | None:
-        """The largest sequence of any id in the stream, 0 when it is empty; None: no such key."""
-        kind: bytes = await self._call("TYPE", stream)
+        """The largest sequence of any entry id, 0 for an empty stream, None if there is no key."""
+        kind: bytes = await self._control.ask("TYPE", stream)
         if kind == b"none":
             return None
         if kind != b"stream":
             raise _no_stream(stream, kind)
         largest, at = 0, b"-"
         while at:
-            at, found, _ = await self._function("moldau_survey", [stream], at, SURVEY_STEP)
+            at, found, _ = await self._library.call("moldau_survey", [stream], at, SURVEY_STEP)
             largest = max(largest, int(found))
         return largest
 
     async def last_id(self, stream: bytes) -> bytes:
-        """The last id ever; 0-0 of a key that is not there or no stream."""
-        if await self._call("TYPE", stream) != b"stream":
+        """The last id ever; 0-0 if there is no such key, or no stream."""
+        if await self._control.ask("TYPE", stream) != b"stream":
             return b"0-0"
         beside = [stream, keys.marks(stream), keys.state(stream)]
-        found: bytes = (await self._function("moldau_bounds", beside))[2]
+        found: bytes = (await self._library.call("moldau_bounds", beside))[2]
         return found
 
     # --- appending ---
@@ -165,10 +113,10 @@ class NativeStreams:
     def append(
         self, stream: bytes, base: bytes, words: Iterable[bytes | int], done: AppendDone
     ) -> None:
-        """One batch; see `moldau_append` for words and outcomes."""
+        """One batch; for words and outcomes see `append` in the library."""
 
         def finish(reply: Any) -> None:
-            self._noticed(reply)
+            self._library.check(reply)
             done(reply if isinstance(reply, StoreFault) else tuple(reply))
 
         packed = command("FCALL", "moldau_append", 2, stream, keys.state(base), *words)
@@ -178,7 +126,7 @@ class NativeStreams:
 
     def bounds(self, stream: bytes, base: bytes, done: BoundsDone) -> None:
         def finish(reply: Any) -> None:
-            self._noticed(reply)
+            self._library.check(reply)
             if isinstance(reply, StoreFault):
                 done(reply)
             else:
@@ -191,44 +139,44 @@ class NativeStreams:
     def read(
         self, stream: bytes, base: bytes, first: bytes, count: int, limit: int, done: EntriesDone
     ) -> None:
-        """Entries up to a count, or until they take `limit` bytes; and how many marks there are:
-        without all of them `first` may be wrong."""
+        """Up to `count` entries, or until they take `limit` bytes; and the number of marks: unless
+        the caller knows all of them, `first` may be wrong."""
         read_entries(self._reads, stream, keys.marks(base), first, count, limit, done)
 
     async def entries(self, stream: bytes, first: bytes, count: int) -> RawEntries:
         words = ("XRANGE", stream, first, "+", "COUNT", count)
-        return _entries(await within(CONTROL_TIMEOUT, self._reads.call(*words)))
+        return _entries(await self._reads.ask(*words))
 
     async def newest(self, stream: bytes, count: int) -> RawEntries:
         words = ("XREVRANGE", stream, "+", "-", "COUNT", count)
-        return _entries(await within(CONTROL_TIMEOUT, self._reads.call(*words)))
+        return _entries(await self._reads.ask(*words))
 
     async def last_before(self, stream: bytes, entry_id: bytes) -> bytes | None:
         """The id of the last entry below an id."""
         words = ("XREVRANGE", stream, b"(" + entry_id, "-", "COUNT", 1)
-        found = _entries(await within(CONTROL_TIMEOUT, self._reads.call(*words)))
+        found = _entries(await self._reads.ask(*words))
         return found[0][0] if found else None
 
     async def set_start(self, base: bytes, offset: int) -> None:
-        await self._call("HSET", keys.state(base), "start", offset)
+        await self._control.ask("HSET", keys.state(base), "start", offset)
 
     async def memory(self, stream: bytes) -> int:
-        """Bytes the stream takes in the store, about."""
-        return int(await self._call("MEMORY", "USAGE", stream) or 0)
+        """Bytes of memory the stream takes, about."""
+        return int(await self._control.ask("MEMORY", "USAGE", stream) or 0)
 
     # --- marks ---
 
     async def marks(self, base: bytes) -> list[bytes]:
-        found: list[bytes] = await self._call("ZRANGE", keys.marks(base), 0, -1)
+        found: list[bytes] = await self._control.ask("ZRANGE", keys.marks(base), 0, -1)
         return found
 
     async def add_marks(self, base: bytes, marks: Iterable[bytes]) -> None:
         words: list[bytes | int] = []
         for mark in marks:
             words += (0, mark)
-        await self._call("ZADD", keys.marks(base), *words)
+        await self._control.ask("ZADD", keys.marks(base), *words)
 
-    # --- groups ---
+    # --- Redis consumer groups ---
 
     def create_group(
         self, stream: bytes, group: str, after: bytes, done: Callable[[Any], None]
@@ -239,138 +187,126 @@ class NativeStreams:
     def move_group(
         self, stream: bytes, group: str, first: bytes, before: bytes, done: Callable[[Any], None]
     ) -> None:
-        """Let it go on from an id, unless it would anyway."""
+        """Move the group's position to an id, unless it is there already."""
         words = ("FCALL", "moldau_move", 1, stream, group, first, before)
-        self._reads.send((command(*words),), lambda reply: done(self._noticed(reply)))
+        self._reads.send((command(*words),), lambda reply: done(self._library.check(reply)))
 
     def take_over(
         self, stream: bytes, group: str, member: str, done: Callable[[Any], None]
     ) -> None:
         words = ("FCALL", "moldau_take_over", 1, stream, group, member)
-        self._reads.send((command(*words),), lambda reply: done(self._noticed(reply)))
+        self._reads.send((command(*words),), lambda reply: done(self._library.check(reply)))
 
     def read_group(
         self, stream: bytes, base: bytes, group: str, member: str,
         first: bytes, count: int, limit: int, done: GroupReadDone,
     ) -> None:  # fmt: skip
-        """As `read`, marked as read by a member; and what should have come first."""
+        """`read` by XREADGROUP for a member; and which entry should have come first."""
 
-        def noticed(read: RawEntries | StoreFault, expected: Expected | StoreFault) -> None:
-            self._noticed(expected)
+        def checked(read: RawEntries | StoreFault, expected: Expected | StoreFault) -> None:
+            self._library.check(expected)
             done(read, expected)
 
         def give_back(after: bytes, ids: list[bytes]) -> None:
             self.give_back(stream, group, after, ids)
 
         where = self._reads, stream, keys.marks(base)
-        GroupSteps(*where, group, member, count, limit, give_back, noticed).start(first)
+        GroupSteps(*where, group, member, count, limit, give_back, checked).start(first)
 
     def give_back(self, stream: bytes, group: str, after: bytes, ids: Sequence[bytes]) -> None:
-        """Entries that were read and are not delivered after all: as if they had not been."""
+        """Undo the delivery of entries that were read and are not returned to the consumer."""
         packed = command("FCALL", "moldau_give_back", 1, stream, group, after, *ids)
-        self._reads.send((packed,), self._hinted)
+
+        def finish(reply: Any) -> None:
+            # A failure costs a second delivery, which is allowed.
+            if isinstance(self._library.check(reply), StoreFault):
+                logger.warning("group %s: giving entries back failed: %s", group, reply)
+
+        self._reads.send((packed,), finish)
 
     def acknowledge(self, stream: bytes, group: str, last: bytes, *, is_read: bool) -> None:
-        """Everything pending up to an id; goes out with what else this turn writes for groups.
+        """Acknowledge everything pending up to an id, in the same write as this turn's commits.
 
-        Of a group that nobody reads with, consumers that have nothing pending then go too.
+        If no Kafka member reads (`is_read` False), consumers with nothing pending are removed too.
         """
 
         def finish(reply: Any) -> None:
-            self._noticed(reply)
+            self._library.check(reply)
             if isinstance(reply, StoreFault):
-                # The commit stands; what is pending is acknowledged with the next one.
-                log.warning("group %s: acknowledging in %r failed: %s", group, stream, reply)
+                # The commit is valid; the next one acknowledges what is still pending.
+                logger.warning("group %s: XACK in %r failed: %s", group, stream, reply)
 
         words = ("FCALL", "moldau_acknowledge", 1, stream, group, last, int(is_read))
         self._groups.send((command(*words),), finish)
 
     async def remove_consumers(self, stream: bytes, group: str, members: Iterable[str]) -> int:
-        """Of these members those that have nothing pending; how many are left."""
-        left: int = await self._function("moldau_remove_consumers", [stream], group, *members)
+        """Remove those of the members that have nothing pending; how many are left."""
+        left: int = await self._library.call("moldau_remove_consumers", [stream], group, *members)
         return left
 
     async def group_facts(self, stream: bytes, group: str) -> GroupFacts | None:
         """None when the stream has no such group."""
         try:
-            found = await self._call("XINFO", "GROUPS", stream)
+            found = await self._control.ask("XINFO", "GROUPS", stream)
         except StoreRefused as fault:
             if "no such key" not in str(fault):
-                raise  # who is told that there is none begins anew
+                raise  # "no such group" would make the reader start from scratch
             return None
         for one in found:
-            facts = dict(zip(one[::2], one[1::2], strict=True))
+            facts = pairs(one)
             if facts[b"name"] == group.encode():
-                pending = await self._call("XPENDING", stream, group)
+                pending = await self._control.ask("XPENDING", stream, group)
                 return GroupFacts(facts[b"last-delivered-id"], pending[1])
         return None
 
     async def destroy_group(self, stream: bytes, group: str) -> None:
         try:
-            await self._call("XGROUP", "DESTROY", stream, group)
+            await self._control.ask("XGROUP", "DESTROY", stream, group)
         except StoreRefused as fault:
-            if "requires the key to exist" not in str(fault):
+            if not stream_commands.is_missing_stream(fault):
                 raise
 
-    # --- who reads ---
+    # --- members: who reads native topics in which group ---
 
     async def all_members(self) -> dict[str, bytes]:
-        found = await self._call("HGETALL", keys.MEMBERS)
-        pairs = zip(found[::2], found[1::2], strict=True)
-        return {group.decode(): data for group, data in pairs}
+        found = pairs(await self._control.ask("HGETALL", keys.MEMBERS))
+        return {group.decode(): data for group, data in found.items()}
 
     async def members(self, group: str) -> bytes | None:
-        found: bytes | None = await self._call("HGET", keys.MEMBERS, group)
+        found: bytes | None = await self._control.ask("HGET", keys.MEMBERS, group)
         return found
 
     async def save_members(self, group: str, data: bytes | None) -> None:
         if data is None:
-            await self._call("HDEL", keys.MEMBERS, group)
+            await self._control.ask("HDEL", keys.MEMBERS, group)
         else:
-            await self._call("HSET", keys.MEMBERS, group, data)
+            await self._control.ask("HSET", keys.MEMBERS, group, data)
 
-    # --- what is old ---
+    # --- retention ---
 
     async def length(self, stream: bytes) -> int:
-        return int(await self._call("XLEN", stream))
+        return int(await self._control.ask("XLEN", stream))
 
     async def trim_before(self, stream: bytes, first_kept: bytes) -> int:
-        removed = 0
-        while True:
-            step: int = await self._call(
-                "XTRIM", stream, "MINID", "~", first_kept, "LIMIT", TRIM_STEP
-            )
-            removed += step
-            if step == 0:
-                break
-        rest: int = await self._call("XTRIM", stream, "MINID", "=", first_kept)
-        return removed + rest
+        return await stream_commands.trim_before(self._control, stream, first_kept)
 
     async def trim_to(self, stream: bytes, entries: int) -> int:
-        removed = 0
-        while True:
-            step: int = await self._call(
-                "XTRIM", stream, "MAXLEN", "~", entries, "LIMIT", TRIM_STEP
-            )
-            removed += step
-            if step == 0:
-                return removed
+        return await stream_commands.trim(self._control, stream, "MAXLEN", entries)
 
     async def producers(self, base: bytes) -> dict[bytes, bytes]:
-        """Field -> what is saved of a producer: `epoch used;...`."""
-        found = await self._call("HGETALL", keys.state(base))
-        pairs = zip(found[::2], found[1::2], strict=True)
-        return {name: value for name, value in pairs if name.startswith(b"p:")}
+        """Field of the state key -> a producer's last batches: `epoch used;...`."""
+        found = pairs(await self._control.ask("HGETALL", keys.state(base)))
+        return {name: value for name, value in found.items() if name.startswith(b"p:")}
 
     async def forget_producers(self, base: bytes, names: Sequence[bytes]) -> None:
-        await self._call("HDEL", keys.state(base), *names)
+        await self._control.ask("HDEL", keys.state(base), *names)
 
 
 def _no_stream(key: bytes, kind: bytes) -> KafkaError:
-    text = f"{key.decode('utf-8', 'replace')} is a {kind.decode()} in Redis, no stream"
+    text = f"{key.decode('utf-8', 'replace')} is a {kind.decode()} in Redis, not a stream"
     return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _entries(reply: list[Any]) -> RawEntries:
-    entries: RawEntries = reply  # pairs, as lists: nobody minds, and a copy would cost
+    entries: RawEntries = reply  # lists of two in place of tuples: a copy would cost
     return entries

@@ -1,8 +1,8 @@
-"""Reading native streams in steps, so that large entries cannot come in any number.
+"""Reading native streams in steps, so that no reply is arbitrarily large.
 
-A stream's entries may be of any size, and a count is all that Redis can be told. So one command
-asks for few of them, and the next one goes out while what came leaves room for more: there are no
-more than AT_ONCE entries of any size in a reply, in the store's buffers and in ours.
+Entries of a native stream may have any size, and Redis can only limit their number. So each command
+asks for a few, and the next one is sent while there is room for more: at most AT_ONCE entries of
+any size are in a reply, in Redis' buffers and in ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.store.pipe import Pipe
 from broker.store.resp import command
 
 AT_ONCE = 128
-_SAMPLED = 8  # every such entry is measured: measuring all costs as much as half of the rest
+_SAMPLED = 8  # one entry in this many is measured: measuring all costs half as much as reading
 
 RawEntries = list[tuple[bytes, list[bytes]]]
 EntriesDone = Callable[[int | StoreFault, RawEntries | StoreFault], None]
@@ -40,7 +40,7 @@ class _Steps:
         self.asked = min(count, AT_ONCE)
 
     def wants_more(self, read: RawEntries) -> bool:
-        """Take what came; whether the next step is to be made."""
+        """Add what was read; True if another step is needed."""
         if self.entries:
             self.entries += read
         else:
@@ -57,7 +57,7 @@ def read_entries(
     pipe: Pipe, stream: bytes, marks: bytes, first: bytes, count: int, limit: int,
     done: EntriesDone,
 ) -> None:  # fmt: skip
-    """About as many entries as fit the limit, and how many marks there are."""
+    """About as many entries as fit the limit, and the number of marks."""
     steps = _Steps(count, limit)
     marked: list[Any] = []
 
@@ -77,10 +77,10 @@ def read_entries(
 
 
 class GroupSteps:
-    """XREADGROUP, and what should have come first if `first` is what is wanted.
+    """XREADGROUP, and which entry should have come first if reading from `first`.
 
-    That is asked afterwards: whoever adds entries in between adds them behind those read. It is
-    asked in each step: if somebody else reads in the group's name there would be a gap otherwise.
+    The latter is asked afterwards: entries added in between come behind those read. It is asked in
+    every step: if another consumer reads in the same group, there would be a gap otherwise.
     """
 
     def __init__(
@@ -99,32 +99,36 @@ class GroupSteps:
     def start(self, first: bytes) -> None:
         stream, marks = self._where
         words = ("GROUP", *self._reader, "COUNT", self._steps.asked, "STREAMS", stream, ">")
-        self._pipe.send((command("XREADGROUP", *words),), self._came)
+        self._pipe.send((command("XREADGROUP", *words),), self._on_entries)
         check = ("FCALL_RO", "moldau_first_from", 2, stream, marks, first)
-        self._pipe.send((command(*check),), self._checked)
+        self._pipe.send((command(*check),), self._on_expected)
 
-    def _came(self, reply: Any) -> None:
+    def _on_entries(self, reply: Any) -> None:
         if not isinstance(reply, StoreFault):
             reply = reply[0][1] if reply else []
         self._read = reply
 
-    def _checked(self, reply: Any) -> None:
+    def _on_expected(self, reply: Any) -> None:
         read, steps = self._read, self._steps
-        told = reply if isinstance(reply, StoreFault) else Expected(*reply)
-        if isinstance(read, StoreFault) or isinstance(told, StoreFault) or told.first != _id(read):
+        expected = reply if isinstance(reply, StoreFault) else Expected(*reply)
+        if (
+            isinstance(read, StoreFault)
+            or isinstance(expected, StoreFault)
+            or expected.first != _id(read)
+        ):
             if self._expected is None:
-                self._done(read, told)
+                self._done(read, expected)
             else:
                 self._stop_before(read)
             return
-        self._expected = self._expected or told
+        self._expected = self._expected or expected
         if steps.wants_more(read):
             self.start(_after(read[-1][0]))
         else:
             self._finish()
 
     def _stop_before(self, read: Any) -> None:
-        """This step brought something else: what came before it is good."""
+        """This step returned something else: the entries of the steps before it are valid."""
         if read and not isinstance(read, StoreFault):
             self._give_back(self._steps.entries[-1][0], [raw for raw, _ in read])
         self._finish()
@@ -139,6 +143,6 @@ def _id(entries: RawEntries) -> bytes | None:
 
 
 def _after(entry_id: bytes) -> bytes:
-    """The id right above, but for the very last of a millisecond, which nobody reaches."""
+    """The next id; the last sequence of a millisecond is never reached."""
     ms, _, sequence = entry_id.partition(b"-")
     return b"%b-%d" % (ms, int(sequence) + 1)

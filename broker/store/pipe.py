@@ -1,9 +1,9 @@
-"""One pipelined connection to Redis: commands out in one write per turn, replies to callbacks.
+"""One pipelined connection to Redis: one write per turn of the event loop, replies to callbacks.
 
-redis-py's asyncio client costs about 40 us of CPU a command; this costs 2 to 3. A command goes out
-as bytes that are ready for the wire (resp.py); its callback gets the reply, or a StoreFault. When
-the connection is lost every waiting callback gets StoreUnavailable and the pipe connects again by
-itself, with back-off; commands sent meanwhile fail at once with StoreDown.
+redis-py's asyncio client costs about 40 us of CPU per command; this costs 2 to 3. A command is sent
+as bytes ready for the wire (`resp.py`); its callback gets the reply or a StoreFault. When the
+connection is lost, every pending callback gets StoreUnavailable and the pipe reconnects by itself
+with back-off; commands sent in the meantime fail at once with StoreDown.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from broker.store.target import Target
 from broker.wire.batch import Buffer
 from broker.wire.parts import coalesce
 
-log = logging.getLogger("moldau.store")
+logger = logging.getLogger("moldau.store")
 
 Done = Callable[[Any], None]
 
+REPLY_TIMEOUT = 15.0  # seconds, for commands off the hot path
 FIRST_RETRY, LAST_RETRY = 0.05, 1.0
-GREETING_PATIENCE = 10.0
-WORTH_WRITING = 1 << 16  # bytes: not kept until the end of the turn
+HANDSHAKE_TIMEOUT = 10.0
+WRITE_AT_ONCE = 1 << 16  # bytes: not kept until the end of the turn
 
 
 def reply_error(text: str) -> StoreFault:
@@ -44,7 +45,7 @@ def reply_error(text: str) -> StoreFault:
 
 
 class Pipe(asyncio.Protocol):
-    """See the module. `stall_after` seconds without any reply the connection counts as lost."""
+    """See the module. After `stall_after` seconds without a reply the connection counts as lost."""
 
     def __init__(self, target: Target, name: str, *, stall_after: float | None = 20.0) -> None:
         self._target = target
@@ -58,7 +59,7 @@ class Pipe(asyncio.Protocol):
         self._flush_scheduled = False
         self._reader = hiredis.Reader(replyError=reply_error)
         self._up = asyncio.Event()
-        self._is_up = False  # the same, at hand
+        self._is_up = False  # the same without a call, for the hot path
         self._closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._last_progress = 0.0
@@ -66,10 +67,10 @@ class Pipe(asyncio.Protocol):
         self.client_id = 0
         self.on_up: Callable[[], None] | None = None
 
-    # --- life ---
+    # --- connecting ---
 
     async def connect(self) -> None:
-        """Connect once; raises StoreUnavailable when that fails. Afterwards it heals itself."""
+        """Connect, or raise StoreUnavailable. A connection lost later is reopened by itself."""
         await self._connect()
 
     def close(self) -> None:
@@ -99,21 +100,20 @@ class Pipe(asyncio.Protocol):
         if self._transport is None:
             raise StoreUnavailable(f"{self._target.label}: closed as soon as it was open")
         try:
-            self.client_id = await self._greet()
+            self.client_id = await self._handshake()
         except (TimeoutError, StoreFault) as fault:
             self._abort()
             raise StoreUnavailable(f"{self._target.label}: {fault}") from None
         if self._transport is None:  # lost between the last reply and now
-            raise StoreUnavailable(f"{self._target.label}: closed after its greeting")
+            raise StoreUnavailable(f"{self._target.label}: closed after the handshake")
         self._is_up = True
         self._up.set()
         if self.on_up is not None:
             self.on_up()
 
-    async def _greet(self) -> int:
-        """Until this is answered the pipe is not up, and nothing else goes out.
-
-        Before AUTH it would be refused, before SELECT it would meet another database.
+    async def _handshake(self) -> int:
+        """Returns the connection's client id. Until then the pipe is not up and sends nothing else:
+        a command before AUTH would be refused, one before SELECT would go to another database.
         """
         last: asyncio.Future[Any] = self._loop.create_future()
         faults: list[StoreFault] = []
@@ -122,16 +122,16 @@ class Pipe(asyncio.Protocol):
             if isinstance(reply, StoreFault):
                 faults.append(reply)
 
-        words = self._target.greeting(self._name)
+        words = self._target.handshake(self._name)
         for others in words[:-1]:
             self._enqueue((command(*others),), note)
-        self._enqueue((command(*words[-1]),), lambda reply: _resolve(last, reply))
+        self._enqueue((command(*words[-1]),), lambda reply: resolve(last, reply))
         try:
-            client_id: int = await asyncio.wait_for(last, GREETING_PATIENCE)
+            client_id: int = await asyncio.wait_for(last, HANDSHAKE_TIMEOUT)
         except StoreFault as fault:
             faults.append(fault)
         if faults:
-            raise faults[0]  # says more than what follows from it
+            raise faults[0]  # the cause; later ones only follow from it
         return client_id
 
     async def _reconnect(self) -> None:
@@ -140,19 +140,19 @@ class Pipe(asyncio.Protocol):
             try:
                 await self._connect()
             except StoreUnavailable as fault:
-                log.warning("store unreachable, trying again: %s", fault)
+                logger.warning("store unreachable, trying again: %s", fault)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LAST_RETRY)
             else:
-                log.info("store connection %s is back", self._name)
+                logger.info("store connection %s is back", self._name)
                 return
 
     # --- commands ---
 
     def send(self, parts: Sequence[Buffer], done: Done, size: int = 0) -> None:
-        """Send one command, encoded; `done` gets its reply or a StoreFault, in order of sending.
+        """Send one encoded command; `done` gets its reply or a StoreFault, in order of sending.
 
-        Of a large one the size should be told: the store begins with it at once then.
+        Pass the size of a large one: it is then written at once, so that Redis can start on it.
         """
         if not self._is_up:
             fault = StoreDown(f"{self._target.label}: not connected")
@@ -161,7 +161,7 @@ class Pipe(asyncio.Protocol):
         self._enqueue(parts, done)
         if size:
             self._out_size += size
-            if self._out_size >= WORTH_WRITING:
+            if self._out_size >= WRITE_AT_ONCE:
                 self._flush()
 
     def _enqueue(self, parts: Sequence[Buffer], done: Done) -> None:
@@ -175,10 +175,14 @@ class Pipe(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def call(self, *words: bytes | str | int | float) -> asyncio.Future[Any]:
-        """Send a command given as words; for everything that is not the hot path."""
+        """Send a command given as words; for everything off the hot path."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.send((command(*words),), lambda reply: _resolve(future, reply))
+        self.send((command(*words),), lambda reply: resolve(future, reply))
         return future
+
+    async def ask(self, *words: bytes | str | int | float, within_s: float = REPLY_TIMEOUT) -> Any:
+        """`call` with a time limit: the reply, or a StoreFault is raised."""
+        return await within(within_s, self.call(*words))
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -198,7 +202,7 @@ class Pipe(asyncio.Protocol):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.WriteTransport", transport)
         # uvloop writes what exceeds this at once, the rest at the end of the turn.
-        self._transport.set_write_buffer_limits(high=WORTH_WRITING - 1)
+        self._transport.set_write_buffer_limits(high=WRITE_AT_ONCE - 1)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -209,23 +213,23 @@ class Pipe(asyncio.Protocol):
             try:
                 reply = reader.gets()
             except hiredis.ProtocolError as fault:
-                log.error("store connection %s: %s", self._name, fault)  # noqa: TRY400
+                logger.error("store connection %s: %s", self._name, fault)  # noqa: TRY400
                 self._abort()
                 return
             if reply is False:
                 return
             if not waiting:
-                log.error("store connection %s: a reply nobody asked for", self._name)
+                logger.error("store connection %s: a reply nobody asked for", self._name)
                 self._abort()
                 return
-            self._tell(waiting.popleft(), reply)
+            self._deliver(waiting.popleft(), reply)
 
-    def _tell(self, done: Done, reply: Any) -> None:
+    def _deliver(self, done: Done, reply: Any) -> None:
         try:
             done(reply)
         except Exception:
-            # A fault of one must not take the others' replies along.
-            log.exception("store connection %s: a reply could not be dealt with", self._name)
+            # A defect in one callback must not cost the others their replies.
+            logger.exception("store connection %s: a reply could not be dealt with", self._name)
 
     def _abort(self) -> None:
         if self._transport is not None:
@@ -239,14 +243,14 @@ class Pipe(asyncio.Protocol):
         self._out.clear()
         waiting, self._waiting = self._waiting, deque()
         if was_up and not self._closed:
-            log.warning("store connection %s lost: %s", self._name, exc or "closed by the store")
+            logger.warning("store connection %s lost: %s", self._name, exc or "closed by the store")
         fault = StoreUnavailable(f"{self._target.label}: {exc or 'connection closed'}")
         for done in waiting:
-            self._tell(done, fault)
+            self._deliver(done, fault)
         if was_up and not self._closed:
             self._connecting = self._loop.create_task(self._reconnect())
 
-    # --- a store that has stopped answering ---
+    # --- stall detection ---
 
     def _watch(self) -> None:
         if self._stall_after is not None and self._watchdog is None:
@@ -260,11 +264,12 @@ class Pipe(asyncio.Protocol):
         if left > 0.001:
             self._watchdog = self._loop.call_later(left, self._check_stall)
         else:
-            log.error("store connection %s: no answer for %.0f s", self._name, self._stall_after)
+            logger.error("store connection %s: no answer for %.0f s", self._name, self._stall_after)
             self._abort()
 
 
-def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
+def resolve(future: asyncio.Future[Any], reply: Any) -> None:
+    """Give a future a reply, or raise a StoreFault in it; ignored if it was cancelled."""
     if future.done():
         return
     if isinstance(reply, Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hiredis
 
 from broker.wire.batch import Buffer
@@ -12,19 +14,24 @@ def command(*words: bytes | str | int | float) -> bytes:
     return packed
 
 
+def pairs(reply: list[Any]) -> dict[Any, Any]:
+    """A flat reply of names and values (HGETALL, XINFO) as a dict."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
 def bulk(value: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 def append_prefix(key: bytes) -> bytes:
-    """`XADD key NOMKSTREAM`, all but the id and the fields: made once per partition."""
+    """`XADD key NOMKSTREAM` without the id and the fields: built once per partition."""
     return b"$4\r\nXADD\r\n" + bulk(key) + b"$10\r\nNOMKSTREAM\r\n"
 
 
 def append(
     prefix: bytes, offset: int, parts: list[Buffer], size: int, nonce: bytes
 ) -> list[Buffer]:
-    """`XADD key NOMKSTREAM <offset>-1 b <parts laid end to end> [w <nonce>]`."""
+    """`XADD key NOMKSTREAM <offset>-1 b <parts concatenated> [w <nonce>]`."""
     entry_id = b"%d-1" % offset
     if nonce:
         head = b"*8\r\n%b$%d\r\n%b\r\n$1\r\nb\r\n$%d\r\n" % (prefix, len(entry_id), entry_id, size)
@@ -34,7 +41,7 @@ def append(
 
 
 def read_back(key: bytes, offset: int) -> bytes:
-    """`XREVRANGE key <offset>-1 - COUNT 1`: the entry that contains the offset, if any does."""
+    """`XREVRANGE key <offset>-1 - COUNT 1`: the entry that contains the offset, if any."""
     return b"*6\r\n$9\r\nXREVRANGE\r\n%b%b$1\r\n-\r\n$5\r\nCOUNT\r\n$1\r\n1\r\n" % (
         bulk(key),
         bulk(b"%d-1" % offset),

@@ -1,10 +1,10 @@
-"""The connections before this one: ended at the store's side, so that nothing they hold comes late.
+"""Stale connections: closed at the store, so that nothing they still carry arrives late.
 
-A worker that loses its connection, or is killed, leaves bytes behind: in the network, in buffers of
-the kernel. The store may read them seconds after the next connection wrote something newer. Two
-writes of one connection are never exchanged, and a connection that the store has closed brings
-nothing more. So whoever writes what must not be undone closes its predecessors first. That costs
-nothing per write, where a comparison in a script would double what the store has to do for one.
+A worker that loses its connection, or is killed, leaves bytes in the network and in kernel buffers.
+Redis may read them seconds after the next connection wrote something newer. Redis runs the commands
+of one connection in order, and takes nothing from a connection it has closed. So a writer whose
+writes must not be undone first closes its earlier connections with CLIENT KILL. That costs nothing
+per write, where a comparison in a script would double the cost of one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.errors import StoreFault, StoreRefused
-from broker.store.pipe import Pipe, within
-from broker.store.streams import CONTROL_TIMEOUT
+from broker.store.pipe import Pipe
 
-log = logging.getLogger("moldau.store")
+logger = logging.getLogger("moldau.store")
 
-TRY_AGAIN_S = 0.2
+RETRY_S = 0.2
 
 
 class StaleConnections:
-    """Of one pipe, by the name `moldau-<worker>-<purpose>` that all of them give themselves.
+    """The earlier connections of one pipe, found by their name `moldau-<worker>-<purpose>`.
 
-    While `are_closed` is false nothing should be written: it might be overtaken.
+    While `are_closed` is false nothing may be written: a late write could overtake it.
     """
 
     def __init__(self, pipe: Pipe, purpose: str) -> None:
@@ -35,15 +34,15 @@ class StaleConnections:
         self._line = re.compile(
             rb"id=(\d+) .*\bname=moldau-(\d+)-%b .*\bdb=(\d+) " % purpose.encode()
         )
-        self._current = 0  # id of our connection
-        self._lost: set[int] = set()  # ids of those before it that are not known to be closed
+        self._current = 0  # client id of our connection
+        self._lost: set[int] = set()  # client ids of earlier ones not known to be closed
         self._closing: asyncio.Task[None] | None = None
         self.are_closed = True
 
     async def close_all(self, worker: int, workers: int) -> None:
-        """Before anything is read: what another process left that did this worker's job.
+        """Close what earlier processes of this worker left, before anything is read.
 
-        Or the job of a worker that does not exist any more, if there were more of them.
+        Also those of workers that no longer exist, if there used to be more of them.
         """
         self._pipe.on_up = self._reconnected
         self._current = self._pipe.client_id
@@ -64,36 +63,36 @@ class StaleConnections:
         self._closing = asyncio.get_running_loop().create_task(self._close_lost())
 
     async def _close_lost(self) -> None:
-        while self._pipe.is_up:  # else it is begun anew when it is up again
+        while self._pipe.is_up:  # else it starts again with the next connection
             try:
-                # By name as well: a store that was restarted counts its clients from 1 again.
+                # By name as well: a restarted store counts client ids from 1 again.
                 await self._kill(await self._find("ID", *self._lost))
             except StoreFault as fault:
-                log.warning("a lost connection cannot be closed yet: %s", fault)
-                await asyncio.sleep(TRY_AGAIN_S)
+                logger.warning("a lost connection cannot be closed yet: %s", fault)
+                await asyncio.sleep(RETRY_S)
             else:
                 self._lost.clear()
                 self.are_closed = True
                 return
 
     async def _find(self, *which: str | int) -> dict[int, tuple[int, int]]:
-        """Connections of this purpose by their ids: whose they are, in which database."""
-        text: bytes = await self._ask("LIST", *which) or b""
+        """Connections of this purpose by client id: worker and database."""
+        text: bytes = await self._client_command("LIST", *which) or b""
         lines = (self._line.match(line) for line in text.splitlines())
         return {int(line[1]): (int(line[2]), int(line[3])) for line in lines if line}
 
     async def _kill(self, clients: Iterable[int]) -> None:
         for client in clients:
             if client != self._current:
-                await self._ask("KILL", "ID", client)
-                log.info("closed a connection that was left behind, client %d of the store", client)
+                await self._client_command("KILL", "ID", client)
+                logger.info("closed a stale connection to the store, client id %d", client)
 
-    async def _ask(self, *words: str | int) -> Any:
+    async def _client_command(self, *words: str | int) -> Any:
         try:
-            return await within(CONTROL_TIMEOUT, self._pipe.call("CLIENT", *words))
+            return await self._pipe.ask("CLIENT", *words)
         except StoreRefused as fault:
             if "NOPERM" not in str(fault):
                 raise
-            # It was so before, and is rare: a store that forbids it is served all the same.
-            log.warning("writes of lost connections may come late: %s", fault)
+            # Late writes are rare: a store that forbids CLIENT is used all the same.
+            logger.warning("writes of lost connections may arrive late: %s", fault)
             return None

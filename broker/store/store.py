@@ -1,4 +1,4 @@
-"""The store of one worker: its connections, and what is asked of them by subject."""
+"""The store of one worker: its connections, and the commands by subject."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from broker.store.cleaned import Cleaned
 from broker.store.groups import GroupStore
 from broker.store.native import NativeStreams
-from broker.store.pipe import Pipe, within
-from broker.store.streams import CONTROL_TIMEOUT, Streams
+from broker.store.pipe import Pipe
+from broker.store.streams import Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
 
@@ -17,9 +17,9 @@ REPLICAS_EVERY = 0.5  # seconds
 
 
 class Store:
-    """Connections apart by what they carry, so that none waits behind another's bytes.
+    """Separate connections by what they carry, so that none waits behind another's bytes.
 
-    bulk: appends; replicated: WAIT for replicas; reads: logs; control: small writes;
+    bulk: appends; replicated: WAIT for replicas; reads: logs; control: small commands;
     groups: groups and offsets, in one order; blocking: the watcher's XREAD.
     """
 
@@ -66,9 +66,9 @@ class Store:
         )
 
     async def replicas(self) -> int:
-        """How many replicas of the store are connected and in step; asked at most twice a second.
+        """How many replicas of the store are online; asked at most twice a second.
 
-        Whoever wants more than there are can be refused before anything is written.
+        A request that needs more can be refused before anything is written.
         """
         now = time.monotonic()
         if now - self._replicas_asked >= REPLICAS_EVERY:
@@ -83,12 +83,12 @@ class Store:
         return sum(b"state=online" in state for state in states)
 
     async def _info(self, section: str) -> dict[bytes, bytes]:
-        text: bytes = await within(CONTROL_TIMEOUT, self.control.call("INFO", section))
+        text: bytes = await self.control.ask("INFO", section)
         pairs = (line.partition(b":") for line in text.splitlines())
         return {name: value for name, colon, value in pairs if colon}
 
     async def capacity(self) -> tuple[int, int]:
-        """The store's memory limit and what is left of it; -1 and -1 when it has none."""
+        """The memory limit and what is left of it; -1 and -1 without a limit."""
         facts = await self._info("memory")
         limit = int(facts.get(b"maxmemory", 0))
         if not limit:

@@ -1,31 +1,29 @@
-"""The commands of partition logs: append, read, trim, and what is kept beside a log.
+"""The commands of partition logs: append, read, trim, and the keys beside a log's stream.
 
-Entries are `(base offset, blob, nonce)`; the caller never sees an id or a field name.
+Entries are `(base offset, blob, nonce)`; callers never see an entry id or a field name.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from broker.errors import StoreFault, StoreRefused
-from broker.store import keys, resp
+from broker.errors import StoreFault
+from broker.store import keys, resp, stream_commands
 from broker.store.cleaned import CleanPart, decode_part
-from broker.store.pipe import Done, Pipe, within
+from broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
 from broker.wire.batch import Buffer
 
-CONTROL_TIMEOUT = 15.0
-LONGEST_WAIT_MS = 5_000  # for replicas: whoever waits behind should not time out too
-# Entries freed in one command: 1,000 take the store about a millisecond.
-TRIM_STEP = 1000
+MAX_WAIT_MS = 5_000  # for replicas: requests behind this one should not time out too
 INDEX_PAGE = 512
 
-# The state of a log is there from its creation to its deletion, so no script brings it back.
-# A full store must take these two all the same: retention is what makes room in it.
+# A log's state exists from its creation to its deletion, so neither script may recreate it.
+# Both must run in a full store: retention is what frees memory there.
 #
-# A log's start only ever moves up, whoever moves it and in whatever order that arrives; and its
-# bytes are those of the generation they were counted in.
+# The log start only moves up, in whatever order updates arrive; its bytes count within the
+# generation of the cleaned part they were measured in.
 _RAISE_START = (
     "#!lua flags=allow-oom\n"
     "local state = redis.call('HMGET', KEYS[1], 'start', 'clean_current') "
@@ -33,7 +31,7 @@ _RAISE_START = (
     "if tonumber(ARGV[1]) > tonumber(state[1]) then "
     "redis.call('HSET', KEYS[1], 'start', ARGV[1], 'start_bytes', ARGV[2]) return 1 end return 0"
 )
-# A snapshot of the fold only ever moves on.
+# A snapshot of the state only moves forward.
 _RAISE_SNAPSHOT = (
     "#!lua flags=allow-oom\n"
     "local state = redis.call('HMGET', KEYS[1], 'start', 'snapshot_at') "
@@ -49,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class SavedStart(NamedTuple):
-    """Where a log begins and what of it is cleaned: read at once, so they fit each other."""
+    """Where a log starts and its cleaned part: read in one command, so they are consistent."""
 
     start: int
     start_bytes: int
@@ -57,7 +55,7 @@ class SavedStart(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """What stands beside a log: see keys.py."""
+    """The state key of a log."""
 
     start: int
     start_bytes: int
@@ -69,7 +67,7 @@ StartDone = Callable[[SavedStart | StoreFault], None]
 EntriesDone = Callable[[list[Entry] | StoreFault], None]
 
 
-def _entries(reply: list[Any]) -> list[Entry]:
+def decode_entries(reply: list[Any]) -> list[Entry]:
     return [
         Entry(int(entry_id[:-2]), fields[1], fields[3] if len(fields) > 2 else b"")
         for entry_id, fields in reply
@@ -78,7 +76,7 @@ def _entries(reply: list[Any]) -> list[Entry]:
 
 
 class Streams:
-    """Logs in Redis. Bulk appends, replicated appends, reads and control each have their pipe."""
+    """Logs in Redis. Appends, waits for replicas, reads and control have a pipe each."""
 
     def __init__(self, bulk: Pipe, replicated: Pipe, reads: Pipe, control: Pipe) -> None:
         self._bulk = bulk
@@ -105,21 +103,21 @@ class Streams:
         """Compare-and-append: `done` gets the id, None (no such log) or a StoreFault."""
         self._bulk.send(resp.append(prefix, offset, parts, size, nonce), done, size)
         if wake is not None:
-            # In the same write, so that the leader's readers hear of it whatever happens to us.
+            # In the same write: the leader wakes its readers even if this worker dies now.
             self._bulk.send((wake,), _ignore)
 
     def wake(self, wake: bytes) -> None:
-        """A wake-up by itself: see `append`."""
+        """Only the wake-up of `append`."""
         self._bulk.send((wake,), _ignore)
 
     def wait_replicas(self, replicas: int, timeout_ms: int, done: Callable[[int], None]) -> None:
-        """How many replicas have everything written so far; waits for `replicas` of them.
+        """How many replicas have everything written so far; waits until `replicas` of them do.
 
-        WAIT is about what its own connection wrote last, so it writes: replication is in order.
-        It holds up its connection, hence one of its own.
+        WAIT covers what its own connection wrote last, so write something first: replication is in
+        order. WAIT blocks its connection, hence a pipe of its own.
         """
         self._replicated.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
-        wait = resp.command("WAIT", replicas, min(timeout_ms, LONGEST_WAIT_MS))
+        wait = resp.command("WAIT", replicas, min(timeout_ms, MAX_WAIT_MS))
         self._replicated.send((wait,), lambda got: done(got if isinstance(got, int) else -1))
 
     # --- reading ---
@@ -134,7 +132,7 @@ class Streams:
             elif isinstance(reply, StoreFault):
                 done(reply)
             else:
-                done(_entries(first[0]) + _entries(reply))
+                done(decode_entries(first[0]) + decode_entries(reply))
 
         self._reads.send((resp.read_back(key, offset),), first.append)
         self._reads.send((resp.read_on(key, offset + 1, count),), second)
@@ -143,72 +141,54 @@ class Streams:
         """Up to `count` entries that begin at the offset or after it."""
 
         def finish(reply: Any) -> None:
-            done(reply if isinstance(reply, StoreFault) else _entries(reply))
+            done(reply if isinstance(reply, StoreFault) else decode_entries(reply))
 
         self._reads.send((resp.read_on(key, offset, count),), finish)
 
     async def last_entry(self, key: bytes) -> Entry | None:
-        reply = await self._read_call("XREVRANGE", key, "+", "-", "COUNT", 1)
-        entries = _entries(reply)
+        reply = await self._reads.ask("XREVRANGE", key, "+", "-", "COUNT", 1)
+        entries = decode_entries(reply)
         return entries[0] if entries else None
 
     async def entries_at(self, key: bytes, offset: int, count: int) -> list[Entry]:
-        """`read`, for those who can wait: the entry that contains the offset and those after."""
+        """`read` as a coroutine."""
         future: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
-
-        def finish(got: list[Entry] | StoreFault) -> None:
-            if future.done():
-                return
-            if isinstance(got, StoreFault):
-                future.set_exception(got)
-            else:
-                future.set_result(got)
-
-        self.read(key, offset, count, finish)
-        entries: list[Entry] = await within(CONTROL_TIMEOUT, future)
+        self.read(key, offset, count, partial(resolve, future))
+        entries: list[Entry] = await within(REPLY_TIMEOUT, future)
         return entries
 
     async def first_entries(self, key: bytes, offset: int, count: int) -> list[Entry]:
-        return _entries(await self._read_call("XRANGE", key, b"%d-1" % offset, "+", "COUNT", count))
+        return decode_entries(
+            await self._reads.ask("XRANGE", key, b"%d-1" % offset, "+", "COUNT", count)
+        )
 
-    async def _read_call(self, *words: bytes | str | int) -> Any:
-        return await within(CONTROL_TIMEOUT, self._reads.call(*words))
-
-    async def _control_call(self, *words: bytes | str | int | float) -> Any:
-        return await within(CONTROL_TIMEOUT, self._control.call(*words))
-
-    # --- a log's life ---
+    # --- creating, removing, the state key ---
 
     async def create(self, key: bytes) -> None:
-        """An empty stream: XADD NOMKSTREAM needs it, and only a group can make one."""
-        try:
-            await self._control_call("XGROUP", "CREATE", key, "moldau-create", "$", "MKSTREAM")
-        except StoreRefused as fault:
-            if not str(fault).startswith("BUSYGROUP"):
-                raise
-        await self._control_call("XGROUP", "DESTROY", key, "moldau-create")
-        await self._control_call("HSETNX", keys.state(key), "start", 0)
+        """An empty stream: XADD NOMKSTREAM needs one."""
+        await stream_commands.create_empty(self._control, key)
+        await self._control.ask("HSETNX", keys.state(key), "start", 0)
 
     async def remove(self, key: bytes) -> None:
-        """Everything of a partition; one key a command, so that a Redis cluster would do."""
-        # The log first: a compaction that is under way looks whether it is still there.
-        await self._control_call("UNLINK", key)
-        saved, allocated = await self._control_call(
+        """Everything of a partition, one key per command, as a Redis Cluster requires."""
+        # The log first: a compaction in progress checks that it still exists.
+        await self._control.ask("UNLINK", key)
+        saved, allocated = await self._control.ask(
             "HMGET", keys.state(key), "clean", "clean_allocated"
         )
         part = decode_part(saved)
         generations = {part.previous, *range(part.generation, int(allocated or 0) + 1)} - {0}
         for number in sorted(generations):
             for name in keys.generation(key, number):
-                await self._control_call("UNLINK", name)
+                await self._control.ask("UNLINK", name)
         for name in (keys.state(key), keys.times(key)):
-            await self._control_call("UNLINK", name)
+            await self._control.ask("UNLINK", name)
 
     async def exists(self, key: bytes) -> bool:
-        return bool(await self._read_call("EXISTS", key))
+        return bool(await self._reads.ask("EXISTS", key))
 
     async def saved_state(self, key: bytes) -> SavedState:
-        *start, snapshot = await self._read_call("HMGET", keys.state(key), *_START, "snapshot")
+        *start, snapshot = await self._reads.ask("HMGET", keys.state(key), *_START, "snapshot")
         return SavedState(*_saved_start(start), snapshot)
 
     def saved_start(self, key: bytes, done: StartDone) -> None:
@@ -218,55 +198,45 @@ class Streams:
         self._reads.send((resp.command("HMGET", keys.state(key), *_START),), finish)
 
     async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes) -> None:
-        await self._control_call("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), offset, snapshot)
+        await self._control.ask("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), offset, snapshot)
 
     async def snapshot_at(self, key: bytes) -> int:
         """The offset up to which a snapshot covers the log, -1 without one."""
-        return int(await self._control_call("HGET", keys.state(key), "snapshot_at") or -1)
+        return int(await self._control.ask("HGET", keys.state(key), "snapshot_at") or -1)
 
     async def raise_start(self, key: bytes, start: int, start_bytes: int, generation: int) -> bool:
         """False when the bytes were counted in a generation that is no longer current."""
         words = (start, start_bytes, generation)
-        outcome: int = await self._control_call("EVAL", _RAISE_START, 1, keys.state(key), *words)
+        outcome: int = await self._control.ask("EVAL", _RAISE_START, 1, keys.state(key), *words)
         return outcome >= 0
 
     async def trim(self, key: bytes, first_kept: int) -> int:
-        """Remove the entries below `first_kept` (a base offset), a bounded step at a time."""
-        removed = 0
-        while True:
-            step: int = await self._control_call(
-                "XTRIM", key, "MINID", "~", b"%d-1" % first_kept, "LIMIT", TRIM_STEP
-            )
-            removed += step
-            if step == 0:
-                break
-        # `~` stops at a node's edge: what is left there is less than one node.
-        rest: int = await self._control_call("XTRIM", key, "MINID", "=", b"%d-1" % first_kept)
-        return removed + rest
+        """Remove the entries below `first_kept`, a base offset."""
+        return await stream_commands.trim_before(self._control, key, b"%d-1" % first_kept)
 
-    # --- the sparse time index: score is the running maximum of timestamps ---
+    # --- the sparse time index: the score is the running maximum of timestamps ---
 
     def index(self, key: bytes, max_timestamp: int, offset: int, size: int) -> None:
-        """Note that up to `offset` no timestamp is above `max_timestamp`; `size` bytes so far."""
+        """Record that up to `offset` no timestamp is above `max_timestamp`; `size` bytes so far."""
         words = ("ZADD", keys.times(key), max_timestamp, f"{offset}:{size}")
         self._control.send((resp.command(*words),), _ignore)
 
     async def index_before(self, key: bytes, timestamp: int) -> tuple[int, int] | None:
         """The last point (offset, bytes) up to which every timestamp is below `timestamp`."""
-        reply = await self._read_call(
+        reply = await self._reads.ask(
             "ZREVRANGEBYSCORE", keys.times(key), f"({timestamp}", "-inf", "LIMIT", 0, 1
         )
         return _point(reply[0]) if reply else None
 
     async def index_points(self, key: bytes, page: int = 0) -> list[tuple[int, int]]:
-        """A page of points (offset, bytes), by time: oldest first but where times are equal."""
+        """A page of points (offset, bytes) by timestamp, oldest first; equal ones in any order."""
         first = page * INDEX_PAGE
-        reply = await self._read_call("ZRANGE", keys.times(key), first, first + INDEX_PAGE - 1)
+        reply = await self._reads.ask("ZRANGE", keys.times(key), first, first + INDEX_PAGE - 1)
         return [_point(member) for member in reply]
 
     async def drop_index(self, key: bytes, points: list[tuple[int, int]]) -> None:
         if points:
-            await self._control_call(
+            await self._control.ask(
                 "ZREM", keys.times(key), *(f"{offset}:{size}" for offset, size in points)
             )
 
@@ -285,4 +255,4 @@ def _point(member: bytes) -> tuple[int, int]:
 
 
 def _ignore(reply: Any) -> None:
-    """A hint (a wake-up, an index point): losing one costs time, never data."""
+    """For hints (a wake-up, an index point): losing one costs time, never data."""

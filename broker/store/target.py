@@ -1,4 +1,4 @@
-"""Where the store is: a redis-py URL taken apart, and how to open a connection to it."""
+"""The address of the store: parses a redis-py URL and opens connections to it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SEND_BUFFER = 4 << 20
 
 
 class Target:
-    """A store to connect to: `redis://`, `rediss://` or `unix://`, as redis-py reads them."""
+    """A `redis://`, `rediss://` or `unix://` URL, with redis-py's parameters."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.label = mask(url)  # what may stand in a log line
+        self.label = mask(url)  # the URL without secrets, for log lines
         options: dict[str, Any] = dict(parse_url(url))
         self._path: str | None = options.get("path")
         self._host: str = options.get("host", "localhost")
@@ -37,7 +37,7 @@ class Target:
         async with asyncio.timeout(OPEN_TIMEOUT):
             if self._path is not None:
                 transport, _ = await loop.create_unix_connection(protocol, self._path)
-                # An append of 1 MB in one write, not in pieces with a wait in between.
+                # So that an append of 1 MB is one write, not several with waits in between.
                 raw = transport.get_extra_info("socket")
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
                 return
@@ -48,8 +48,8 @@ class Target:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def greeting(self, name: str) -> list[tuple[str | int, ...]]:
-        """The commands a new connection begins with; the last one's reply is the client's id."""
+    def handshake(self, name: str) -> list[tuple[str | int, ...]]:
+        """The first commands of a new connection; the reply of the last one is the client id."""
         words: list[tuple[str | int, ...]] = []
         if self._password is not None:
             user = (self._username,) if self._username else ()

@@ -1,8 +1,8 @@
-"""One blocking XREAD per worker: how a worker hears of what others did, without polling.
+"""One blocking XREAD per worker: how a worker learns what others did, without polling.
 
 It waits on the change stream, on this worker's wake stream (other workers appended to a partition
-this one leads) and on the logs it tails without leading them. When the set of tailed logs changes,
-the waiting XREAD is ended with CLIENT UNBLOCK and begun anew.
+this one leads), and on the logs it tails without leading them. When the set of tailed logs changes,
+CLIENT UNBLOCK ends the waiting XREAD and the next one is sent.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from broker.errors import StoreFault, StoreRefused
 from broker.store import keys
 from broker.store.native import RawEntries
 from broker.store.pipe import Pipe
-from broker.store.streams import Entry, _entries
+from broker.store.streams import Entry, decode_entries
 from broker.store.topics import Change, read_change
 
-log = logging.getLogger("moldau.store")
+logger = logging.getLogger("moldau.store")
 
 OnChange = Callable[[Change], None]
 OnWake = Callable[[bytes], None]
@@ -28,9 +28,9 @@ OnNative = Callable[[bytes, RawEntries], None]
 
 
 class Watcher:
-    """Runs until closed. Callbacks: a change, a woken log's key, a tailed log's new entries.
+    """Runs until closed. Callbacks: a change, the key of a woken log, new entries of a tailed log.
 
-    `on_reset` is called after the connection was lost: what was missed must be read anew.
+    `on_reset` is called after the connection was lost: entries may have been missed.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Watcher:
         self._wake_at = b"$"
         self._tails: dict[bytes, int] = {}
         self._native: dict[bytes, bytes] = {}  # streams of native topics, by their last known id
-        self._added = 0  # how many logs were added to them so far
-        self._waited_for = 0  # and how many of those the XREAD that is out knows
+        self._added = 0  # logs added so far
+        self._waited_for = 0  # of those: known to the XREAD in flight
         self._task: asyncio.Task[None] | None = None
         self._unblocking = False
 
@@ -73,19 +73,19 @@ class Watcher:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def tail(self, key: bytes, end: int) -> None:
-        """From now on tell of entries of this log at `end` or above."""
+        """From now on deliver entries of this log at `end` or above."""
         self._tails[key] = end
         self._added += 1
         self._restart()
 
     def tail_native(self, key: bytes, last: bytes) -> None:
-        """From now on tell of entries of this stream above an id."""
+        """From now on deliver entries of this stream above an id."""
         self._native[key] = last
         self._added += 1
         self._restart()
 
     def untail(self, key: bytes) -> None:
-        # The waiting XREAD may still bring entries of it: harmless, they are only folded in.
+        # The XREAD in flight may still return entries of it, which does no harm.
         self._tails.pop(key, None)
         self._native.pop(key, None)
 
@@ -102,7 +102,7 @@ class Watcher:
         self._unblocking = False
         fault = future.exception()
         if self._waited_for < self._added:
-            # It was not blocked at that moment, or another log came after it was begun anew.
+            # XREAD was not blocked at that moment, or another log was added since.
             delay = 0.002 if fault is None else 0.1
             asyncio.get_running_loop().call_later(delay, self._restart_if_behind)
 
@@ -116,9 +116,9 @@ class Watcher:
                 await self._blocking.wait_up()
                 reply = await self._blocking.call(*self._words())
             except StoreRefused as fault:
-                log.warning("watching the store: %s", fault)
-                if not await self._drop_strange():
-                    # Loading after a restart, or no permission: said once a second, tried again.
+                logger.warning("watching the store: %s", fault)
+                if not await self._drop_non_streams():
+                    # Loading after a restart, or no permission: try again, one log line a second.
                     await asyncio.sleep(1)
             except StoreFault:
                 await self._blocking.wait_up()
@@ -128,11 +128,11 @@ class Watcher:
                     try:
                         self._deliver(key, entries)
                     except Exception:
-                        # Whoever is told may fail; watching must not end with it.
-                        log.exception("what the store told of %r could not be dealt with", key)
+                        # A defect in a callback must not end the watching.
+                        logger.exception("entries of %r could not be delivered", key)
 
-    async def _drop_strange(self) -> bool:
-        """One key of a native topic that is no stream any more would keep all others from us."""
+    async def _drop_non_streams(self) -> bool:
+        """A native topic's key that is no longer a stream makes XREAD fail for all the others."""
         found = False
         for key in list(self._native):
             try:
@@ -173,4 +173,4 @@ class Watcher:
             self._on_native(key, [(entry_id, fields) for entry_id, fields in entries])
         elif key in self._tails:
             self._tails[key] = int(entries[-1][0][:-2]) + 1
-            self._on_entries(key, _entries(entries))
+            self._on_entries(key, decode_entries(entries))

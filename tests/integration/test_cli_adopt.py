@@ -155,7 +155,7 @@ def test_what_is_no_stream_is_refused_and_nothing_is_made(
     store.set(name, "text")
     for words in ((), ("--create",), ("--bits", "12")):
         kind = cli.refused("topics", "adopt", "--stream", name, *words)
-        assert f"{name} is a string in Redis, no stream" in kind
+        assert f"{name} is a string in Redis, not a stream" in kind
     assert store.get(name) == b"text"
     assert name not in cli("topics", "list").stdout
 

@@ -18,13 +18,8 @@ from broker.log.native.batching import to_batches
 from broker.log.native.log import NativeLog
 from broker.log.native.members import Owner
 from broker.log.reader import ReadDone
-from broker.store.native import (
-    Expected,
-    NativeStreams,
-    RawEntries,
-    is_busy_group,
-    is_no_group,
-)
+from broker.store.native import Expected, NativeStreams, RawEntries, is_no_group
+from broker.store.stream_commands import is_busy_group
 
 log = logging.getLogger("moldau.log")
 
