@@ -40,7 +40,7 @@ from broker.handlers import (
 )
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.server.repeats import Repeat
+from broker.server.request_route import Repeat
 from broker.wire.advertised import unsupported_api_versions
 from broker.wire.apis import API_VERSIONS, APIS, Api
 from broker.wire.primitives import MalformedMessage

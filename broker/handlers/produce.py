@@ -5,7 +5,7 @@ ids from v13. Versions 0-2 are advertised for old librdkafka, and refused.
 
 This is the hot path: callbacks, no task per request, no record is decoded unless the topic asks
 for it (compaction, recompression). A request for one partition, which is what most clients send,
-goes the short way of produce_one.py; the others are gathered by ProduceCall.
+goes the short way of produce_route.py; the others are gathered by ProduceCall.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 
 from broker.errors import ErrorCode, KafkaError, StoreTimeout
 from broker.handlers.context import Broker
-from broker.handlers.produce_one import ALL_REPLICAS, OnePlace, fill_refusal, replicas_wanted
+from broker.handlers.produce_route import ALL_REPLICAS, OnePlace, fill_refusal, replicas_wanted
 from broker.log.admission import admit
 from broker.log.flight import Append
 from broker.log.logs import AnyLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
-from broker.server.repeats import Repeat
+from broker.server.request_route import Repeat
 from broker.wire.batch import BatchHeader
 from broker.wire.messages.produce import (
     PartitionProduceResponse,

@@ -43,7 +43,7 @@ from broker.log.replica import ENTRY_OVERHEAD, LogHost, LogReplica, Phase, topic
 from broker.log.tail import CachedEntry, Tail
 from broker.store.resp import append_prefix
 from broker.wire.batch import NO_PRODUCER_ID
-from broker.wire.template import Template
+from broker.wire.response_template import Template
 
 log = logging.getLogger("moldau.log")
 

@@ -18,7 +18,7 @@ from typing import cast
 import msgspec
 
 from broker.server.budget import Budget
-from broker.server.repeats import Repeats
+from broker.server.request_route import Repeats
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     PEER_ADDRESS,

@@ -30,7 +30,7 @@ from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS, RawEntries
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans
-from broker.wire.template import Template
+from broker.wire.response_template import Template
 
 log = logging.getLogger("moldau.log")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.handlers.context import Broker
-from broker.handlers.produce_one import PRODUCE, OnePlace
+from broker.handlers.produce_route import PRODUCE, OnePlace
 from broker.log.partition import PartitionLog
 from broker.log.topics import Topic
 from broker.server.connection import Call

@@ -30,7 +30,7 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.primitives import MalformedMessage, read_uvarint
-from broker.wire.template import MARKS, Template
+from broker.wire.response_template import MARKS, Template
 
 PRODUCE = APIS[0]
 FIRST_VERSION_WITH_LOG_START = 5
