@@ -40,7 +40,7 @@ from broker.handlers import (
 )
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.server.request_route import Repeat
+from broker.server.request_route import RequestRoute
 from broker.wire.advertised import unsupported_api_versions
 from broker.wire.apis import API_VERSIONS, APIS, Api
 from broker.wire.primitives import MalformedMessage
@@ -49,7 +49,7 @@ from broker.wire.schema import Decoder, Message
 log = logging.getLogger("moldau.server")
 
 Waiting = Callable[[Broker, Any, Call], Awaitable[Message]]
-Replying = Callable[[Broker, Any, Call], Repeat | None]
+Replying = Callable[[Broker, Any, Call], RequestRoute | None]
 
 # These reply by themselves: the hot path through callbacks, groups through their machine. What
 # they give back serves requests like this one from now on.
@@ -119,12 +119,12 @@ class Dispatcher:
         replying = REPLYING.get(header.api_key)
         if replying is not None:
             try:
-                repeat = replying(self._broker, request, call)
+                route = replying(self._broker, request, call)
             except Exception:
                 _give_up(call, api)
                 return
-            if repeat is not None and repeat.describes(frame):
-                call.connection.repeats.remember(repeat)
+            if route is not None and route.learn(frame):
+                call.connection.routes.add(route)
             return
         # One after the other, as in Kafka: a commit and what follows it on the same connection
         # must not change places.

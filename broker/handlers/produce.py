@@ -5,7 +5,7 @@ ids from v13. Versions 0-2 are advertised for old librdkafka, and refused.
 
 This is the hot path: callbacks, no task per request, no record is decoded unless the topic asks
 for it (compaction, recompression). A request for one partition, which is what most clients send,
-goes the short way of produce_route.py; the others are gathered by ProduceCall.
+goes through produce_route.py; the others are gathered by ProduceCall.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import time
 
 from broker.errors import ErrorCode, KafkaError, StoreTimeout
 from broker.handlers.context import Broker
-from broker.handlers.produce_route import ALL_REPLICAS, OnePlace, fill_refusal, replicas_wanted
+from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, fill_refusal, replicas_wanted
 from broker.log.admission import admit
 from broker.log.flight import Append
 from broker.log.logs import AnyLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
-from broker.server.request_route import Repeat
 from broker.wire.batch import BatchHeader
 from broker.wire.messages.produce import (
     PartitionProduceResponse,
@@ -35,14 +34,14 @@ FIRST_VERSION = 3
 VALID_ACKS = (-1, 0, 1)
 
 
-def handle(broker: Broker, request: ProduceRequest, call: Call) -> Repeat | None:
+def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute | None:
     topics = [_known_topic(broker, data) for data in request.topic_data]
-    place = _one_place(broker, request, call, topics)
-    if place is None:
+    route = _single_route(broker, request, call, topics)
+    if route is None:
         _start_all(broker, request, call, topics)
     else:
-        place.start(call, request.topic_data[0].partition_data[0].records)
-    return place
+        route.start(call, request.topic_data[0].partition_data[0].records)
+    return route
 
 
 def _known_topic(broker: Broker, data: TopicProduceData) -> Topic | None:
@@ -51,10 +50,10 @@ def _known_topic(broker: Broker, data: TopicProduceData) -> Topic | None:
     return broker.topics.get(data.name)
 
 
-def _one_place(
+def _single_route(
     broker: Broker, request: ProduceRequest, call: Call, topics: list[Topic | None]
-) -> OnePlace | None:
-    """Where the request goes if it may go the short way: one batch that wants an answer."""
+) -> ProduceRoute | None:
+    """The route of a request with a single batch that wants a response, else None."""
     if len(topics) != 1 or request.acks not in (1, ALL_REPLICAS):
         return None
     topic = topics[0]
@@ -67,7 +66,7 @@ def _one_place(
     if replicas_wanted(request.acks, topic):
         return None
     log = broker.logs.log_for(topic, item.index)
-    return OnePlace(broker, call.header, request, topic, log)
+    return ProduceRoute(broker, call.header, request, topic, log)
 
 
 def _start_all(
@@ -184,7 +183,7 @@ class ProduceCall:
             self._finish()
 
     def time_out(self) -> None:
-        """As OneBatch.time_out, for what has no answer yet."""
+        """As SingleAppend.time_out, for what has no answer yet."""
         late = StoreTimeout("the store did not answer in time")
         for append in self.appends:
             if not append.is_answered:

@@ -1,9 +1,9 @@
-"""Produce, the short way: requests for one batch that want an answer.
+"""Produce requests with a single batch that want a response: the hot path.
 
 Most producers send the same request again and again, but for its correlation id and its batch:
-same client, same topic, same partition. What such a request says is kept with its connection
-(`OnePlace`) and found again by its bytes; then neither header nor request is decoded, and nothing
-is looked up. From arrival to answer it is one object (`OneBatch`).
+same client, same topic, same partition. The connection keeps a `ProduceRoute` for them; requests
+that match it are appended without decoding header or request and without any look-up. From arrival
+to response a request is one object (`SingleAppend`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from broker.log.flight import Append
 from broker.log.logs import AnyLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
+from broker.server.request_route import RequestRoute
 from broker.wire.apis import APIS
 from broker.wire.batch import BatchHeader, Buffer
-from broker.wire.frame import LENGTH, RequestHeader, request_frame
+from broker.wire.frame import CORRELATION_ID_END, RequestHeader, response_frame
 from broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -29,18 +30,18 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from broker.wire.primitives import MalformedMessage, read_uvarint
-from broker.wire.response_template import MARKS, Template
+from broker.wire.primitives import INT32, MalformedMessage, read_uvarint
+from broker.wire.response_template import MARKS, ResponseTemplate
 
 PRODUCE = APIS[0]
 FIRST_VERSION_WITH_LOG_START = 5
 NO_APPEND_TIME = -1
 ALL_REPLICAS = -1
-_TAGS = b"\0\0\0"  # after the batch in a flexible version: no tagged fields of any structure
+NO_TAGS = b"\0\0\0"  # after the batch in a flexible version: no structure has tagged fields
 
 
 def replicas_wanted(acks: int, topic: Topic) -> int:
-    """How many replicas of the store have to have it before the answer."""
+    """How many replicas of the store must have a batch before it is acknowledged."""
     return topic.config.min_insync_replicas - 1 if acks == ALL_REPLICAS else 0
 
 
@@ -50,12 +51,10 @@ def fill_refusal(answer: PartitionProduceResponse, fault: BaseException) -> None
     answer.base_offset = -1
 
 
-class OnePlace:
-    """Where requests of one kind go, and all they say beside their batch (a `server.Repeat`)."""
+class ProduceRoute(RequestRoute):
+    """Appends the batches of one producer to one partition."""
 
-    __slots__ = (
-        "_flexible", "_tail", "broker", "data", "head", "header", "kind", "log", "request", "topic",
-    )  # fmt: skip
+    __slots__ = ("_flexible", "broker", "log", "partition", "produce", "template", "topic")
 
     def __init__(
         self,
@@ -66,60 +65,56 @@ class OnePlace:
         log: AnyLog,
     ) -> None:
         named = request.topic_data[0]
-        item = PartitionProduceData(named.partition_data[0].index, b"")
-        self.data = TopicProduceData(named.name, named.topic_id, [item])
-        self.request = ProduceRequest(None, request.acks, request.timeout_ms, [self.data])
+        self.partition = named.partition_data[0].index
+        # Without its batch, which would keep the whole frame in memory.
+        data = TopicProduceData(
+            named.name, named.topic_id, [PartitionProduceData(self.partition, b"")]
+        )
+        self.produce = ProduceRequest(None, request.acks, request.timeout_ms, [data])
+        super().__init__(header, self.produce)
         self.broker = broker
-        self.header = header
         self.topic = topic
         self.log = log
-        self._flexible = header.api_version >= PRODUCE.flexible_from
-        self._tail = _TAGS if self._flexible else b""
-        self.kind = b""
-        self.head = b""
+        self.template: ResponseTemplate | None = None  # made when a request is repeated
+        self._flexible = PRODUCE.is_flexible(header.api_version)
 
-    def describes(self, frame: bytearray) -> bool:
-        """Is this the request it was made of, written as we would write it?"""
-        version = self.header.api_version
-        canonical = request_frame(PRODUCE, version, 0, self.header.client_id, self.request)
-        # Without its frame's length; up to that of the (empty) batch: four bytes with the tags.
-        self.kind = canonical[4:8]
-        self.head = canonical[12:-4]
-        return frame.startswith(self.head, 8)
+    # --- repeated requests ---
 
-    def answer(self, frame: bytearray) -> None:
-        """Not before it is in the store."""
-
-    def header_of(self, frame: bytearray) -> RequestHeader:
-        (correlation_id,) = LENGTH.unpack_from(frame, 4)
-        header = self.header
-        return RequestHeader(
-            0, header.api_version, correlation_id, header.client_id, PRODUCE, header.body_at
-        )
+    def varying(self, canonical: bytes) -> tuple[int, int]:
+        end = len(canonical) - (len(NO_TAGS) if self._flexible else 0)
+        return end - (1 if self._flexible else INT32.size), end  # the length of the empty batch
 
     def serve(self, call: Call, frame: bytearray) -> bool:
-        """A request that begins like those before it; False when it goes on differently."""
-        at = len(self.head) + 8
+        at = CORRELATION_ID_END + len(self.prefix)
         try:
             if self._flexible:
                 size, at = read_uvarint(frame, at)
                 size -= 1
             else:
-                (size,) = LENGTH.unpack_from(frame, at)
-                at += 4
+                (size,) = INT32.unpack_from(frame, at)
+                at += INT32.size
         except (IndexError, struct.error, MalformedMessage):
             return False
         end = at + size
         if (
             size < 0
-            or end + len(self._tail) != len(frame)
-            or not frame.endswith(self._tail)
+            or end + len(self.suffix) != len(frame)
             or self.log.is_gone
-            or replicas_wanted(self.request.acks, self.topic)
+            or replicas_wanted(self.produce.acks, self.topic)
         ):
             return False
+        if self.template is None:
+            self.template = self._response_template()
         self.start(call, memoryview(frame)[at:end])
         return True
+
+    def _response_template(self) -> ResponseTemplate:
+        version = self.header.api_version
+        fields = 3 if version >= FIRST_VERSION_WITH_LOG_START else 2
+        parts = response_frame(PRODUCE, version, 0, self.response(*MARKS))
+        return ResponseTemplate(b"".join(parts), fields)
+
+    # --- appending ---
 
     def start(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
         try:
@@ -132,71 +127,70 @@ class OnePlace:
         except KafkaError as refusal:
             self.refuse(call, refusal)
             return
-        append = OneBatch(self, call, batch, header)
+        append = SingleAppend(self, call, batch, header)
         self.broker.deadlines.add(append)
         self.log.append(append)
 
     def refuse(self, call: Call, fault: BaseException) -> None:
-        answer = PartitionProduceResponse(self.data.partition_data[0].index)
-        fill_refusal(answer, fault)
-        call.reply(
-            ProduceResponse([TopicProduceResponse(self.data.name, self.data.topic_id, [answer])])
-        )
+        response = self.response(-1, NO_APPEND_TIME, -1)
+        fill_refusal(response.responses[0].partition_responses[0], fault)
+        call.reply(response)
 
-    def template(self, version: int) -> Template:
-        """The answer, once per version and partition."""
-        answer = PartitionProduceResponse(self.data.partition_data[0].index)
-        answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = MARKS
-        named = TopicProduceResponse(self.data.name, self.data.topic_id, [answer])
-        fields = 3 if version >= FIRST_VERSION_WITH_LOG_START else 2
-        made = Template(PRODUCE, version, ProduceResponse([named]), fields)
-        self.log.replies[version] = made
-        return made
+    def response(self, base_offset: int, append_time: int, log_start: int) -> ProduceResponse:
+        answer = PartitionProduceResponse(self.partition)
+        answer.base_offset = base_offset
+        answer.log_append_time_ms = append_time
+        answer.log_start_offset = log_start
+        (data,) = self.produce.topic_data
+        return ProduceResponse([TopicProduceResponse(data.name, data.topic_id, [answer])])
 
 
-class OneBatch(Append):
-    """A request for one partition: the append, and the call it answers."""
+class SingleAppend(Append):
+    """The append of a request for one partition, and the call it answers."""
 
-    __slots__ = ("call", "deadline", "place")
+    __slots__ = ("call", "deadline", "route")
 
     def __init__(
         self,
-        place: OnePlace,
+        route: ProduceRoute,
         call: Call,
         batch: memoryview | bytearray,
         header: BatchHeader,
     ) -> None:
-        timeout_ms = place.request.timeout_ms
+        timeout_ms = route.produce.timeout_ms
         self.batch = batch
         self.header = header
         self.replicas = 0
         self.timeout_ms = timeout_ms
         self.base_offset = -1
         self.given_up = False
-        self.place = place
+        self.route = route
         self.call = call
-        self.deadline = place.broker.loop_time() + timeout_ms / 1000
+        self.deadline = route.broker.loop_time() + timeout_ms / 1000
 
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
         if self.given_up:
             return
-        place, call = self.place, self.call
-        place.broker.deadlines.remove(self)
+        route = self.route
+        route.broker.deadlines.remove(self)
         if error is not None:
-            place.refuse(call, error)
+            route.refuse(self.call, error)
+            return
+        call, log_start = self.call, route.log.start
+        append_time = timestamp if route.topic.config.log_append_time else NO_APPEND_TIME
+        template = route.template
+        if template is None:
+            call.reply(route.response(base_offset, append_time, log_start))
             return
         header = call.header
-        version = header.api_version
-        log = place.log
-        template = log.replies.get(version) or place.template(version)
-        append_time = timestamp if place.topic.config.log_append_time else NO_APPEND_TIME
-        if version >= FIRST_VERSION_WITH_LOG_START:
-            frame = template.fill(header.correlation_id, base_offset, append_time, log.start)
+        if header.api_version >= FIRST_VERSION_WITH_LOG_START:
+            frame = template.fill(header.correlation_id, base_offset, append_time, log_start)
         else:
             frame = template.fill(header.correlation_id, base_offset, append_time)
         call.reply_with([frame])
 
     def time_out(self) -> None:
-        """The client stops waiting. What is in flight keeps its place until its fate is known."""
+        """The client stops waiting. An append in flight keeps its slot until its outcome is
+        known."""
         self.given_up = True
-        self.place.refuse(self.call, StoreTimeout("the store did not answer in time"))
+        self.route.refuse(self.call, StoreTimeout("the store did not answer in time"))

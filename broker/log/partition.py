@@ -43,7 +43,6 @@ from broker.log.replica import ENTRY_OVERHEAD, LogHost, LogReplica, Phase, topic
 from broker.log.tail import CachedEntry, Tail
 from broker.store.resp import append_prefix
 from broker.wire.batch import NO_PRODUCER_ID
-from broker.wire.response_template import Template
 
 log = logging.getLogger("moldau.log")
 
@@ -67,7 +66,6 @@ class PartitionLog(LogReplica):
         self._gathered_bytes = 0
         self._flight: Flight | None = None
         self._looked_for: Append | None = None  # seemed out of order: we looked before we said so
-        self.replies: dict[int, Template] = {}  # a handler's: answers that hardly differ
 
     def append(self, append: Append) -> None:
         queue, phase = self._queue, self.phase

@@ -18,7 +18,7 @@ from typing import cast
 import msgspec
 
 from broker.server.budget import Budget
-from broker.server.request_route import Repeats
+from broker.server.request_route import RequestRoute
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     PEER_ADDRESS,
@@ -29,6 +29,7 @@ from broker.wire.frame import (
 from broker.wire.frame_reader import FrameReader, InvalidFrameSize
 from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
+from broker.wire.request_cache import RequestCache
 from broker.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
@@ -104,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self.peer = "?"
         self._is_local = False
-        self.repeats = Repeats()
+        self.routes: RequestCache[RequestRoute] = RequestCache()
 
     # --- receiving ---
 
@@ -150,15 +151,17 @@ class Connection(asyncio.BufferedProtocol):
             self._let_others()
             return
         self._served_on_end += 1
-        repeat = self.repeats.find(frame)
-        if repeat is not None:
+        size = len(frame)
+        route = self.routes.find(frame, 0, size)
+        if route is not None:
             if not self._calls:
-                answer = repeat.answer(frame)
+                answer = route.answer(frame)
                 if answer is not None:
                     self._out.append(answer)
-                    self._flush_soon()
+                    if not self._receiving:
+                        self._flush_soon()
                     return
-            header = repeat.header_of(frame)
+            header = route.header_of(frame)
         else:
             try:
                 header = read_request_header(frame)
@@ -169,14 +172,13 @@ class Connection(asyncio.BufferedProtocol):
             if header.api_key == PEER_ADDRESS and self._is_local:
                 self.peer = header.client_id or self.peer
                 return
-        size = len(frame)
         call = Call(self, header, size)
         self._calls.append(call)
         self._unanswered_bytes += size
         budget = self._budget
         budget.take(size)
         try:
-            if repeat is None or not repeat.serve(call, frame):
+            if route is None or not route.serve(call, frame):
                 self._dispatch(call, frame)
         except Exception:
             # Not further: it may be another connection's reply that let this one go on.

@@ -1,75 +1,71 @@
-"""Requests that a connection repeats: found again by their bytes, so that they are not decoded.
+"""How requests that a connection repeats are served without decoding them.
 
-A producer or a member of a group sends the same request over and over, but for its correlation id
-and what stands at the end of it. Whoever served the first one may offer to serve those that begin
-like it (`Repeat`); the connection keeps the offer.
+The handler of the first one returns a `RequestRoute`. If the client writes the request as we would,
+the connection keeps the route in its cache and lets it serve the requests that match.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import abstractmethod
+from typing import TYPE_CHECKING
 
-from broker.wire.frame import RequestHeader
+from broker.wire.frame import (
+    API_SIZE,
+    CORRELATION_ID_AT,
+    CORRELATION_ID_END,
+    LENGTH_SIZE,
+    RequestHeader,
+    request_frame,
+)
+from broker.wire.primitives import INT32
+from broker.wire.request_cache import RequestPattern
+from broker.wire.schema import Message
 
 if TYPE_CHECKING:
     from broker.server.connection import Call
 
-AFTER_CORRELATION_ID = 8
-MOST = 64  # kinds of requests remembered: clients can send anything
-MOST_LENGTHS = 4
 
+class RequestRoute(RequestPattern):
+    """Serves requests that equal `request` in all but one run of bytes."""
 
-class Repeat(Protocol):
-    """Serves requests that begin with the same bytes as one before, but for the correlation id."""
+    __slots__ = ("header", "request")
 
-    kind: bytes  # API key and version
-    head: bytes  # what follows the correlation id
+    def __init__(self, header: RequestHeader, request: Message) -> None:
+        super().__init__()
+        self.header = header
+        self.request = request
 
-    def describes(self, frame: bytearray) -> bool: ...
+    def learn(self, frame: bytearray) -> bool:
+        """Match requests like this one from now on. False: it is written in an unusual way (with
+        tagged fields, for instance), so the place of its fields is not known."""
+        header = self.header
+        assert header.api is not None
+        canonical = request_frame(
+            header.api, header.api_version, 0, header.client_id, self.request
+        )[LENGTH_SIZE:]
+        start, end = self.varying(canonical)
+        self.set_bytes(canonical[:API_SIZE], canonical[CORRELATION_ID_END:start], canonical[end:])
+        return self.matches(frame, 0, len(frame))
+
+    def header_of(self, frame: bytearray) -> RequestHeader:
+        known = self.header
+        return RequestHeader(
+            known.api_key,
+            known.api_version,
+            INT32.unpack_from(frame, CORRELATION_ID_AT)[0],
+            known.client_id,
+            known.api,
+            known.body_at,
+        )
+
+    @abstractmethod
+    def varying(self, canonical: bytes) -> tuple[int, int]:
+        """Where in the frame of `request` the bytes begin and end that differ each time."""
 
     def answer(self, frame: bytearray) -> bytes | None:
         """The whole reply, when it can be given at once and without a `Call`; else None."""
-        ...
-
-    def header_of(self, frame: bytearray) -> RequestHeader: ...
-
-    def serve(self, call: Call, frame: bytearray) -> bool:
-        """False when the rest is not as expected: then it has to be decoded."""
-        ...
-
-
-class Repeats:
-    """What one connection is known to repeat."""
-
-    __slots__ = ("_by_head", "_ends", "_last")
-
-    def __init__(self) -> None:
-        self._last: Repeat | None = None
-        self._by_head: dict[bytes, Repeat] = {}
-        self._ends: list[int] = []  # where in a frame their heads end
-
-    def find(self, frame: bytearray) -> Repeat | None:
-        last = self._last
-        if (
-            last is not None
-            and frame.startswith(last.head, AFTER_CORRELATION_ID)
-            and frame.startswith(last.kind)
-        ):
-            return last
-        for end in self._ends:
-            repeat = self._by_head.get(bytes(frame[AFTER_CORRELATION_ID:end]))
-            if repeat is not None and frame.startswith(repeat.kind):
-                self._last = repeat
-                return repeat
         return None
 
-    def remember(self, repeat: Repeat) -> None:
-        """Let requests that begin like this be served by it."""
-        head, end = repeat.head, len(repeat.head) + AFTER_CORRELATION_ID
-        if head not in self._by_head and len(self._by_head) >= MOST:
-            return
-        if end not in self._ends:
-            if len(self._ends) >= MOST_LENGTHS:
-                return
-            self._ends.append(end)
-        self._by_head[head] = self._last = repeat
+    @abstractmethod
+    def serve(self, call: Call, frame: bytearray) -> bool:
+        """False when the rest is not as expected: then the request has to be decoded."""

@@ -13,7 +13,7 @@ import msgspec
 
 from broker.wire.apis import Api, lookup
 from broker.wire.batch import Buffer
-from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
+from broker.wire.primitives import INT32, MalformedMessage, read_uvarint, skip_tags
 from broker.wire.schema import Message
 
 LENGTH = struct.Struct(">i")
@@ -29,7 +29,6 @@ RESPONSE_CORRELATION_ID_AT = LENGTH_SIZE
 RESPONSE_CORRELATION_ID_END = RESPONSE_CORRELATION_ID_AT + 4
 
 _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
-_CORRELATION_ID = struct.Struct(">i")
 _RESPONSE_HEAD = struct.Struct(">ii")
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
 JOIN_BELOW = 16384  # smaller responses are made one piece: that is cheaper than writing many
@@ -74,12 +73,6 @@ def read_request_header(frame: bytes | bytearray) -> RequestHeader:
     return RequestHeader(key, version, correlation, client_id, api, position)
 
 
-def correlation_id_of(frame: bytes | bytearray) -> int:
-    """The correlation id of a request frame (without its length)."""
-    found: int = _CORRELATION_ID.unpack_from(frame, CORRELATION_ID_AT)[0]
-    return found
-
-
 def response_frame(api: Api, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """A whole response frame as parts to be written one after the other."""
     parts: list[Buffer] = [b""]
@@ -109,8 +102,8 @@ def request_frame(
 def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int, Message]:
     """Correlation id and message of a response frame (without its length): the client's side."""
     try:
-        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-        position = _CORRELATION_ID.size
+        (correlation_id,) = INT32.unpack_from(frame)
+        position = INT32.size
         if api.response_header_has_tags(version):
             count, position = read_uvarint(frame, position)
             position = skip_tags(frame, position, len(frame), count)

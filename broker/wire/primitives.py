@@ -9,6 +9,8 @@ import struct
 
 from broker.wire.batch import Buffer
 
+INT32 = struct.Struct(">i")
+
 
 class MalformedMessage(ValueError):
     """Bytes that cannot be a message of the API and version their header names."""

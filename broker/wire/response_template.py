@@ -1,8 +1,8 @@
-"""A response that is the same every time but for its correlation id and a run of int64 fields.
+"""A response that differs from time to time only in its correlation id and a run of int64 fields.
 
-Encoding an answer like Produce's anew for every request costs more than appending the batch; most
-of its bytes never change. A template is made from a message encoded the ordinary way, so that the
-layout is declared in one place only.
+Encoding a Produce response for every request costs more than appending its batch, and most of its
+bytes never change. A template is made from a frame encoded the ordinary way, so that the layout is
+declared in one place only.
 """
 
 from __future__ import annotations
@@ -11,29 +11,37 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from broker.wire.apis import Api
-from broker.wire.frame import response_frame
-from broker.wire.schema import Message
+from broker.wire.frame import (
+    CORRELATION_ID_AT,
+    CORRELATION_ID_END,
+    LENGTH_SIZE,
+    RESPONSE_CORRELATION_ID_AT,
+    RESPONSE_CORRELATION_ID_END,
+)
 
 # Values to find the run by: no real field holds them.
 MARKS = (0x5A17B0C3_11223344, 0x5A17B0C3_22334455, 0x5A17B0C3_33445566)
 
 
-class Template:
-    """`fill(correlation id, values...)` gives the whole frame as bytes."""
+class ResponseTemplate:
+    __slots__ = ("_after", "_before", "_body", "_length", "_pack", "_size")
 
-    __slots__ = ("_after", "_before", "_pack", "_size")
-
-    def __init__(self, api: Api, version: int, marked: Message, fields: int) -> None:
-        """`marked` carries the first `fields` of MARKS, in order, side by side on the wire."""
-        whole = b"".join(response_frame(api, version, 0, marked))
+    def __init__(self, frame: bytes, fields: int = 0) -> None:
+        """`frame` carries the first `fields` of MARKS, in order, side by side."""
         run = struct.pack(f">{fields}q", *MARKS[:fields])
-        at = whole.index(run)
-        self._size = len(whole) - 4
-        self._before = whole[8:at]
-        self._after = whole[at + len(run) :]
+        at = frame.index(run, RESPONSE_CORRELATION_ID_END)
+        self._length = frame[:RESPONSE_CORRELATION_ID_AT]
+        self._body = frame[RESPONSE_CORRELATION_ID_END:]
+        self._size = len(frame) - LENGTH_SIZE
+        self._before = frame[RESPONSE_CORRELATION_ID_END:at]
+        self._after = frame[at + len(run) :]
         layout = f">ii{len(self._before)}s{fields}q{len(self._after)}s"
         self._pack: Callable[..., bytes] = struct.Struct(layout).pack
 
     def fill(self, correlation_id: int, *values: Any) -> bytes:
+        """The frame with these values."""
         return self._pack(self._size, correlation_id, self._before, *values, self._after)
+
+    def answer(self, request: bytes | bytearray) -> bytes:
+        """The frame of a response without values to this request (without its length field)."""
+        return self._length + request[CORRELATION_ID_AT:CORRELATION_ID_END] + self._body

@@ -30,7 +30,6 @@ from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS, RawEntries
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans
-from broker.wire.response_template import Template
 
 log = logging.getLogger("moldau.log")
 
@@ -52,7 +51,6 @@ class NativeLog(NativeReplica):
     ) -> None:
         super().__init__(host, topic, partition, stream, base, config().native_bits)
         self._config = config
-        self.replies: dict[int, Template] = {}
         self.readings: dict[str, Any] = {}  # by group: GroupReader, of members this worker serves
         # Readers that are no group's member, as the store said: client id and address.
         self.strangers: set[tuple[str, str]] = set()

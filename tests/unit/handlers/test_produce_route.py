@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.handlers.context import Broker
-from broker.handlers.produce_route import PRODUCE, OnePlace
+from broker.handlers.produce_route import PRODUCE, ProduceRoute
 from broker.log.partition import PartitionLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.settings.kafka import topic_config
 from broker.store.topics import TopicRecord
-from broker.wire.frame import read_request_header, request_frame
+from broker.wire.frame import CORRELATION_ID_END, read_request_header, request_frame
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TOPIC_ID = bytes(range(16))
 VERSIONS = range(3, PRODUCE.highest + 1)
 
 
-class Seen(OnePlace):
+class Seen(ProduceRoute):
     """Notes the batches instead of appending them."""
 
     def start(self, call: Call, records: Any) -> None:
@@ -44,7 +44,7 @@ def produce(
     return bytearray(request_frame(PRODUCE, version, correlation_id, client, request)[4:])
 
 
-def place_of(frame: bytearray, **log: Any) -> Seen:
+def route_of(frame: bytearray, **log: Any) -> Seen:
     header = read_request_header(frame)
     request, _ = PRODUCE.request_codec(header.api_version).decode(frame, header.body_at)
     assert isinstance(request, ProduceRequest)
@@ -60,11 +60,10 @@ def place_of(frame: bytearray, **log: Any) -> Seen:
     return made
 
 
-def served(place: Seen, frame: bytearray) -> bytes | None:
+def served(route: Seen, frame: bytearray) -> bytes | None:
     """The batch found in a frame, None when it is left to the decoder."""
-    recognised = frame.startswith(place.head, 8) and frame.startswith(place.kind)
-    if recognised and place.serve(cast("Call", None), frame):
-        return place.batches[-1]
+    if route.matches(frame, 0, len(frame)) and route.serve(cast("Call", None), frame):
+        return route.batches[-1]
     return None
 
 
@@ -80,12 +79,12 @@ def test_a_repeated_request_is_understood_as_the_decoder_does(
     version: int, client: str | None, batches: list[bytes]
 ) -> None:
     first = produce(version, batches[0], client=client)
-    place = place_of(first)
-    assert place.describes(first)
+    route = route_of(first)
+    assert route.learn(first)
     for number, batch in enumerate(batches):
         frame = produce(version, batch, number, client)
-        assert served(place, frame) == batch
-        assert place.header_of(frame) == read_request_header(frame)
+        assert served(route, frame) == batch
+        assert route.header_of(frame) == read_request_header(frame)
 
 
 @pytest.mark.parametrize(
@@ -98,18 +97,18 @@ def test_another_request_is_not_taken_for_it(version: int, other: dict[str, Any]
     if "name" in other and version >= 13:
         pytest.skip("topics have ids there")
     first = produce(version, b"batch")
-    place = place_of(first)
-    assert place.describes(first)
-    assert served(place, produce(version, b"batch", **other)) is None
+    route = route_of(first)
+    assert route.learn(first)
+    assert served(route, produce(version, b"batch", **other)) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_another_version_is_not_taken_for_it(version: int) -> None:
     first = produce(version, b"batch")
-    place = place_of(first)
-    assert place.describes(first)
+    route = route_of(first)
+    assert route.learn(first)
     for another in set(VERSIONS) - {version}:
-        assert served(place, produce(another, b"batch")) is None
+        assert served(route, produce(another, b"batch")) is None
 
 
 @given(st.binary(max_size=60), st.integers(0, 80), st.sampled_from([3, 9]))
@@ -118,10 +117,13 @@ def test_what_follows_the_known_part_may_be_anything(
 ) -> None:
     """Then it is the decoder's to refuse, or to understand."""
     first = produce(version, b"x" * 40)
-    place = place_of(first)
-    assert place.describes(first)
-    for frame in (first[: max(len(first) - cut, len(place.head) + 8)] + garbage, first + garbage):
-        found = served(place, frame)
+    route = route_of(first)
+    assert route.learn(first)
+    for frame in (
+        first[: max(len(first) - cut, CORRELATION_ID_END + len(route.prefix))] + garbage,
+        first + garbage,
+    ):
+        found = served(route, frame)
         if found is not None:
             header = read_request_header(frame)
             decoded, end = PRODUCE.request_codec(version).decode(frame, header.body_at)
@@ -132,25 +134,25 @@ def test_what_follows_the_known_part_may_be_anything(
 
 
 def test_a_request_without_a_batch_is_left_to_the_decoder() -> None:
-    place = place_of(produce(9, b"batch"))
-    assert place.describes(produce(9, b"batch"))
-    assert served(place, produce(9, None)) is None
+    route = route_of(produce(9, b"batch"))
+    assert route.learn(produce(9, b"batch"))
+    assert served(route, produce(9, None)) is None
 
 
 def test_a_deleted_topic_is_left_to_the_decoder() -> None:
     frame = produce(9, b"batch")
-    place = place_of(frame)
-    assert place.describes(frame)
-    place.log = cast("PartitionLog", SimpleNamespace(is_gone=True))
-    assert served(place, frame) is None
+    route = route_of(frame)
+    assert route.learn(frame)
+    route.log = cast("PartitionLog", SimpleNamespace(is_gone=True))
+    assert served(route, frame) is None
 
 
 def test_replicas_to_wait_for_are_left_to_the_decoder() -> None:
     frame = produce(9, b"batch")
-    place = place_of(frame)
-    assert place.describes(frame)
-    place.topic.config = topic_config({"min.insync.replicas": "2"})
-    assert served(place, frame) is None
+    route = route_of(frame)
+    assert route.learn(frame)
+    route.topic.config = topic_config({"min.insync.replicas": "2"})
+    assert served(route, frame) is None
 
 
 def test_a_request_written_otherwise_is_not_remembered() -> None:
@@ -159,5 +161,5 @@ def test_a_request_written_otherwise_is_not_remembered() -> None:
     at = 10 + len("c")
     assert frame[at] == 0
     tagged = frame[:at] + b"\x01\x07\x01\x2a" + frame[at + 1 :]
-    place = place_of(bytearray(tagged))
-    assert not place.describes(bytearray(tagged))
+    route = route_of(bytearray(tagged))
+    assert not route.learn(bytearray(tagged))

@@ -1,4 +1,4 @@
-"""Requests a connection repeats, which are answered without a call of their own: in their turn."""
+"""Repeated requests that are answered without a call of their own: in the order of requests."""
 
 import asyncio
 import struct
@@ -9,7 +9,9 @@ import uvloop
 
 from broker.server.budget import Budget
 from broker.server.connection import MOST_ON_END, Call, Connection
-from broker.wire.frame import RequestHeader, read_request_header
+from broker.server.request_route import RequestRoute
+from broker.wire.frame import CORRELATION_ID_END, LENGTH_SIZE, read_request_header
+from broker.wire.messages.api_versions import ApiVersionsRequest
 
 KIND = struct.pack(">hh", 18, 0)
 
@@ -23,19 +25,17 @@ def reply(correlation_id: int, note: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(note), correlation_id) + note
 
 
-class Known:
+class Known(RequestRoute):
     """Answers requests whose body begins with a word at once, unless they end in `?`."""
 
     def __init__(self, word: bytes) -> None:
-        self.kind = KIND
-        self.head = struct.pack(">h", -1) + word
+        first = bytearray(request(0, word)[LENGTH_SIZE:])
+        super().__init__(read_request_header(first), ApiVersionsRequest())
+        self.set_bytes(KIND, bytes(first[CORRELATION_ID_END:]))
         self._word = word
 
-    def describes(self, frame: bytearray) -> bool:
-        return frame.startswith(self.head, 8)
-
-    def header_of(self, frame: bytearray) -> RequestHeader:
-        return read_request_header(frame)
+    def varying(self, canonical: bytes) -> tuple[int, int]:
+        return len(canonical), len(canonical)
 
     def answer(self, frame: bytearray) -> bytes | None:
         if frame.endswith(b"?"):
@@ -99,7 +99,7 @@ class Served:
         self.connection = Connection(self._keep, self.budget, set(), 1 << 20)
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
         for word in words:
-            self.connection.repeats.remember(Known(word))
+            self.connection.routes.add(Known(word))
 
     def _keep(self, call: Call, frame: bytearray) -> None:
         self.calls.append(call)
@@ -176,18 +176,18 @@ def test_one_that_goes_on_differently_is_served_as_any_other() -> None:
     run(test)
 
 
-def test_who_takes_anothers_place_is_found_at_once() -> None:
+def test_a_route_that_replaces_another_is_found_at_once() -> None:
     async def test() -> None:
         served = Served(b"ping")
         served.receive(request(1, b"ping"))
-        served.connection.repeats.remember(Answering(b"ping", b"anew"))
+        served.connection.routes.add(Answering(b"ping", b"another"))
         served.receive(request(2, b"ping"))
-        assert served.transport.written == reply(1, b"at once ping") + reply(2, b"anew")
+        assert served.transport.written == reply(1, b"at once ping") + reply(2, b"another")
 
     run(test)
 
 
-def test_nobody_is_served_without_end_in_one_turn() -> None:
+def test_no_connection_is_served_without_end_in_one_turn() -> None:
     """Others get their turn however much one sends that can be answered at once."""
 
     async def test() -> None:

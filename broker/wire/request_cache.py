@@ -1,0 +1,89 @@
+"""Requests recognised by their bytes, so that they need not be decoded or routed again.
+
+A client sends the same request over and over, but for its correlation id and what stands in one
+place of it: a Heartbeat's generation, a Produce's batch. A `RequestPattern` describes such requests
+and a `RequestCache` finds the pattern that matches one. Workers keep in it how a request is served,
+routers where it goes. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from broker.wire.frame import CORRELATION_ID_END
+
+# Bounds of a cache: a client can send anything.
+MAX_PATTERNS = 64
+MAX_PREFIX_LENGTHS = 8
+MAX_PREFIX = 512
+
+P = TypeVar("P", bound="RequestPattern")
+
+
+class RequestPattern:
+    """Matches requests of one API and version by the bytes behind the correlation id (`prefix`)
+    and, if `data` ends where the frame ends, by those at its end (`suffix`)."""
+
+    __slots__ = ("_min_size", "api", "prefix", "suffix")
+
+    def __init__(self, api: bytes = b"", prefix: bytes = b"", suffix: bytes = b"") -> None:
+        self.set_bytes(api, prefix, suffix)
+
+    def set_bytes(self, api: bytes, prefix: bytes, suffix: bytes = b"") -> None:
+        self.api = api  # key and version
+        self.prefix = prefix
+        self.suffix = suffix
+        self._min_size = CORRELATION_ID_END + len(prefix) + len(suffix)
+
+    def matches(self, data: bytes | bytearray, at: int, size: int) -> bool:
+        """Does the request frame (without its length field) of `size` bytes at `at` match?"""
+        return (
+            size >= self._min_size
+            and data.startswith(self.prefix, at + CORRELATION_ID_END)
+            and data.startswith(self.api, at)
+            and (not self.suffix or data.endswith(self.suffix))
+        )
+
+
+class RequestCache(Generic[P]):
+    """The patterns of one connection."""
+
+    __slots__ = ("_by_prefix", "_last", "_prefix_ends")
+
+    def __init__(self) -> None:
+        self._last: P | None = None  # looked at first: most connections send one kind of request
+        self._by_prefix: dict[bytes, P] = {}
+        self._prefix_ends: list[int] = []  # where in a frame prefixes end
+
+    def __len__(self) -> int:
+        return len(self._by_prefix)
+
+    def find(self, data: bytes | bytearray, at: int, size: int) -> P | None:
+        """The pattern that the request frame of `size` bytes at `at` matches."""
+        last = self._last
+        if last is not None and last.matches(data, at, size):
+            return last
+        for end in self._prefix_ends:
+            found = self._by_prefix.get(bytes(data[at + CORRELATION_ID_END : at + end]))
+            if found is not None and found.matches(data, at, size):
+                self._last = found
+                return found
+        return None
+
+    def add(self, pattern: P) -> None:
+        """Replaces a pattern with the same prefix. A full cache starts over."""
+        prefix, end = pattern.prefix, CORRELATION_ID_END + len(pattern.prefix)
+        if len(prefix) > MAX_PREFIX:
+            return
+        if len(self._by_prefix) >= MAX_PATTERNS and prefix not in self._by_prefix:
+            self.clear()
+        if end not in self._prefix_ends:
+            if len(self._prefix_ends) >= MAX_PREFIX_LENGTHS:
+                self.clear()
+            self._prefix_ends.append(end)
+        self._by_prefix[prefix] = self._last = pattern
+
+    def clear(self) -> None:
+        self._last = None
+        self._by_prefix.clear()
+        self._prefix_ends.clear()
