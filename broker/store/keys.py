@@ -1,36 +1,14 @@
-"""Every key Moldau uses in Redis.
+"""The name of every key Moldau uses in Redis. README.md lists them with type and content.
 
-    moldau:cluster                        string  the cluster id
-    moldau:contents                       string  an id that is lost when the store is emptied
-    moldau:producer-ids                   string  the next free producer id
-    moldau:topics                         hash    topic name -> its record (topics.py)
-    moldau:incarnations                   hash    topic name -> how often it was deleted
-    moldau:config                         hash    "" or a node id -> dynamic broker configuration
-    moldau:serving                        string  who serves this database, with expiry
-    moldau:barrier                        string  written before a WAIT for replicas
-    moldau:changes                        stream  what changed, for every worker to read
-    moldau:wake:<worker>                  stream  partitions of this leader others appended to
-    moldau:slot:<n>                       set     the group ids of a slot
-    moldau:group:<id>                     hash    a group: identity, revision, record; who is gone
-    moldau:group:<id>:offsets             hash    `topic:partition` -> committed offset
-    moldau:<topic>:<partition>            stream  the log: entries `<base offset>-1`
-    moldau:<topic>:<partition>:state      hash    log start, snapshot of the fold, cleaning
-    moldau:<topic>:<partition>:times      zset    sparse index: running max timestamp -> place
-    moldau:<topic>:<partition>:clean:<n>  stream  the compacted prefix, generation n
-    moldau:<topic>:<partition>:clean:<n>:times  its time index
-    moldau:<topic>:<partition>:marks      zset    of a native topic: where offsets are not by id
-    moldau:members                        hash    group id -> who reads native topics in it
-    moldau:<topic>:<partition>:cleaner    string  who compacts the log now, with expiry
-
-A topic name has no colon, so nothing of a partition can meet another topic's keys. Where a
-topic's name could meet one of our own (`moldau:wake:0`), and for a topic that was deleted and
-created again, the name in the keys carries `~<incarnation>`, which no topic name can contain: a
-worker that slept through the deletion then appends to a key that is gone, never to the new log.
+A topic name has no colon, so a partition's keys never meet another topic's. Where a topic's name
+would meet one of our own keys (`moldau:wake:0`), and for a topic that was deleted and created
+again, the name in the keys carries `~<incarnation>`, which no topic name can contain: a worker that
+missed the deletion then appends to a key that no longer exists, never to the new log.
 """
 
 from __future__ import annotations
 
-OWN = b"moldau:"  # what every key of ours begins with
+OWN = b"moldau:"  # the prefix of every key
 CLUSTER = b"moldau:cluster"
 CONTENTS = b"moldau:contents"
 PRODUCER_IDS = b"moldau:producer-ids"
@@ -41,7 +19,7 @@ BARRIER = b"moldau:barrier"
 CHANGES = b"moldau:changes"
 MEMBERS = b"moldau:members"
 
-# Second parts of our own keys that are followed by something a client or worker chose.
+# Topic names that would meet our own keys, which have this second part and one more.
 RESERVED = frozenset({"wake", "group", "slot", "txn"})
 
 

@@ -1,7 +1,7 @@
 #!lua name=moldau
 
--- What native topics need done in one step, next to their streams. Ids are kept as two numbers:
--- an offset may be larger than the 53 bits a Lua number holds exactly.
+-- The operations of native topics that must be atomic. Ids are kept as two numbers: an offset may
+-- need more than the 53 bits that a Lua number holds exactly.
 
 local function text(number)
     return string.format('%.0f', number)
@@ -28,7 +28,7 @@ local function last_id(stream)
     return split(facts(info)['last-generated-id'])
 end
 
--- The id after another, within the sequences that fit.
+-- The id after another one, with sequences up to `most`.
 local function following(ms, seq, most)
     if seq >= most then
         return ms + 1, 0
@@ -43,9 +43,9 @@ local function later(ms, seq, other_ms, other_seq)
     return ms, seq
 end
 
--- A producer is kept as `epoch used;first,last,ms,seq;...`: its last five batches.
+-- A producer is stored as `epoch used;first,last,ms,seq;...`: its last five batches.
 local REMEMBERED = 5
-local LARGEST_OFFSET = 4611686018427387904 -- half of what a client can read: ids may still grow
+local LARGEST_OFFSET = 4611686018427387904 -- half of what a client can read, so that ids may still grow
 local MODULUS = 2147483648
 
 local function producer_of(saved)
@@ -65,7 +65,7 @@ local function saved_producer(epoch, used, batches)
     return table.concat(parts, ';')
 end
 
--- May this batch be appended? Gives an outcome, or what is known of its producer.
+-- Checks the sequence of a batch. Returns an outcome, or nil and the batches of its producer.
 local function check(saved, epoch, first, last)
     if not saved then
         return nil, {}
@@ -91,8 +91,8 @@ local function check(saved, epoch, first, last)
     return nil, batches
 end
 
--- One record as an entry, by what the arguments hold of it: the usual fields without their names,
--- or the number of words and these. Each gives the reply and where the next record begins.
+-- How a record is written, by the layout of its arguments: the usual fields without their names, or
+-- the number of words and the words. Each returns the reply and the position of the next record.
 local WRITERS = {
     kvt = function(call, stream, id, args, at)
         return call('XADD', stream, id,
@@ -107,9 +107,10 @@ local WRITERS = {
     end,
 }
 
--- KEYS: stream, state. ARGV: the largest sequence that fits, the least ms and sequence to use,
--- producer id, epoch, first sequence, number of records, which of the WRITERS; then the records.
--- Gives {'OK', ms, seq} of the first record, or why not.
+-- KEYS: stream, state. ARGV: the largest sequence that fits, the smallest ms and sequence to use,
+-- producer id, epoch, first sequence, number of records, the name of a WRITER; then the records.
+-- Returns {'OK', ms, seq} of the first record; else {'GONE'}, {'RANGE'}, {'EPOCH', known epoch} or
+-- {'ORDER', expected sequence}.
 local function append(keys, args)
     local stream, state = keys[1], keys[2]
     local most = tonumber(args[1])
@@ -147,7 +148,7 @@ local function append(keys, args)
         if not string.find(added.err, 'equal or smaller', 1, true) then
             return redis.error_reply(added.err)
         end
-        -- Somebody else wrote since: begin after what they wrote.
+        -- Another client has written to the stream since: continue after its entries.
         local other_ms, other_seq = last_id(stream)
         other_ms, other_seq = following(other_ms, other_seq, most)
         ms, seq = later(ms, seq, other_ms, other_seq)
@@ -158,7 +159,7 @@ local function append(keys, args)
         added, at = write(call, stream, id, args, 9)
     end
     local first_ms, first_seq = ms, seq
-    -- Nothing can be in the way of the others: they follow one that was accepted, at once.
+    -- The remaining ids follow one that was accepted, in the same step: none can be refused.
     local prefix = text(ms) .. '-'
     for _ = 2, count do
         seq = seq + 1
@@ -177,7 +178,8 @@ local function append(keys, args)
     return { 'OK', text(first_ms), text(first_seq) }
 end
 
--- KEYS: stream, marks, state. {length, first id, last id ever, number of marks, start offset}
+-- KEYS: stream, marks, state.
+-- Returns {length, first id, last id ever, number of marks, start offset}.
 local function bounds(keys)
     local marks = redis.call('ZCARD', keys[2])
     local start = redis.call('HGET', keys[3], 'start') or '0'
@@ -198,7 +200,7 @@ local function bounds(keys)
     }
 end
 
--- KEYS: stream, marks. ARGV: id. {the id of the first entry there or after it, number of marks}
+-- KEYS: stream, marks. ARGV: id. Returns {id of the first entry at or after it, number of marks}.
 local function first_from(keys, args)
     local found = redis.call('XRANGE', keys[1], args[1], '+', 'COUNT', 1)
     return { found[1] and found[1][1] or false, redis.call('ZCARD', keys[2]) }
@@ -209,8 +211,8 @@ local function next_id(stream, from)
     return found[1] and found[1][1] or ''
 end
 
--- KEYS: stream. ARGV: group, id, the id before it. Let the group go on from an id: 1, or 0 where it
--- stands there already. A position that is set loses how many entries it is behind.
+-- KEYS: stream. ARGV: group, id, the id before it. Moves the group to an id: returns 1, or 0 if it is
+-- there already. XGROUP SETID makes Redis forget the group's lag, so it is avoided where possible.
 local function move(keys, args)
     local groups = redis.pcall('XINFO', 'GROUPS', keys[1])
     for _, one in ipairs(groups.err and {} or groups) do
@@ -227,8 +229,8 @@ local function move(keys, args)
     return redis.error_reply('NOGROUP ' .. args[1])
 end
 
--- KEYS: stream. ARGV: group, the last id that stays delivered, the ids behind it. As if those had
--- not been read. A position that is set loses how many entries it is behind, so that is set too.
+-- KEYS: stream. ARGV: group, the last id that stays delivered, the ids after it. Undoes the delivery
+-- of the latter. XGROUP SETID makes Redis forget the group's lag, so ENTRIESREAD is set as well.
 local function give_back(keys, args)
     local stream, group, surplus = keys[1], args[1], #args - 2
     for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
@@ -246,7 +248,7 @@ local function give_back(keys, args)
     return 0
 end
 
--- A Kafka member's id ends in a UUID: consumers of Redis applications are not touched.
+-- The id of a Kafka member ends in a UUID: consumers of Redis applications are left alone.
 local function is_member(name)
     return string.find(name, '%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$') ~= nil
 end
@@ -262,8 +264,16 @@ local function consumers(stream, group)
     return names
 end
 
--- KEYS: stream. ARGV: group, id, whether anybody reads. Acknowledge all that is pending up to the
--- id; how many. Where nobody reads, members that have nothing pending are consumers no more.
+local function ids_of(pending)
+    local ids = {}
+    for i, entry in ipairs(pending) do
+        ids[i] = entry[1]
+    end
+    return ids
+end
+
+-- KEYS: stream. ARGV: group, id, whether Kafka members read (1 or 0). Acknowledges everything pending
+-- up to the id; returns how many. If no member reads, removes members with nothing pending.
 local function acknowledge(keys, args)
     local total = 0
     while true do
@@ -271,11 +281,7 @@ local function acknowledge(keys, args)
         if pending.err or #pending == 0 then
             break
         end
-        local ids = {}
-        for i, entry in ipairs(pending) do
-            ids[i] = entry[1]
-        end
-        total = total + redis.call('XACK', keys[1], args[1], unpack(ids))
+        total = total + redis.call('XACK', keys[1], args[1], unpack(ids_of(pending)))
     end
     if args[3] == '0' then
         for _, name in ipairs(consumers(keys[1], args[1])) do
@@ -287,7 +293,7 @@ local function acknowledge(keys, args)
     return total
 end
 
--- KEYS: stream. ARGV: group, member. What is pending with other members is this one's now.
+-- KEYS: stream. ARGV: group, member. Moves what is pending with other members to this one.
 local function take_over(keys, args)
     local stream, group, member = keys[1], args[1], args[2]
     local moved = 0
@@ -298,14 +304,11 @@ local function take_over(keys, args)
                 if #pending == 0 then
                     break
                 end
-                local ids = {}
-                for i, entry in ipairs(pending) do
-                    ids[i] = entry[1]
-                end
+                local ids = ids_of(pending)
                 local claim = { 'XCLAIM', stream, group, member, 0, unpack(ids) }
                 claim[#claim + 1] = 'JUSTID'
                 redis.call(unpack(claim))
-                -- Entries that were trimmed cannot be claimed: they are nobody's any more.
+                -- Entries that were trimmed cannot be claimed: acknowledge them.
                 local left = redis.call('XPENDING', stream, group, '-', '+', 500, name)
                 if #left > 0 and left[1][1] == ids[1] then
                     redis.call('XACK', stream, group, unpack(ids))
@@ -318,7 +321,7 @@ local function take_over(keys, args)
     return moved
 end
 
--- KEYS: stream. ARGV: group, members. Remove those that have nothing pending; how many are left.
+-- KEYS: stream. ARGV: group, members. Removes those with nothing pending; returns how many are left.
 local function remove_consumers(keys, args)
     local left = 0
     for i = 2, #args do
@@ -334,7 +337,7 @@ local function remove_consumers(keys, args)
     return left
 end
 
--- KEYS: stream. ARGV: id, count. {the id to go on from or '', the largest sequence, how many}
+-- KEYS: stream. ARGV: id, count. Returns {the id to continue from or '', largest sequence, count}.
 local function survey(keys, args)
     local found = redis.call('XRANGE', keys[1], args[1], '+', 'COUNT', args[2])
     local largest = 0
