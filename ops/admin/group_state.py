@@ -1,10 +1,13 @@
-"""What a running broker tells of a consumer group: state, members, offsets, lag. No printing."""
+"""A consumer group of a running broker: state, members, offsets, lag. No printing."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.errors import ErrorCode
+import msgspec
+
+from broker.errors import ErrorCode, StoreFault
+from broker.group.record import GroupRecord, UnknownRecordFormat, decode
 from broker.group.subscription import CONSUMER
 from broker.wire.consumer_protocol import assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -12,7 +15,7 @@ from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReq
 from ops.client import LATEST, Cluster, TopicPartition, refusal
 
 if TYPE_CHECKING:
-    from ops.admin.group_record import Records
+    from broker.store.blocking import BlockingStore
     from ops.admin.native_lag import NativeLags
 
 
@@ -54,7 +57,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, C
 
 
 def describe(
-    cluster: Cluster, records: Records, native: NativeLags, group_id: str
+    cluster: Cluster, store: BlockingStore | None, native: NativeLags, group_id: str
 ) -> dict[str, Any]:
     """The group as `describe --json` prints it. Raises ClientError."""
     group = find_group(cluster, group_id)
@@ -84,7 +87,7 @@ def describe(
         if one["native"] and one["lag"]:  # 0 is 0: everything below the end is committed
             one["lag"] = native.lag(group_id, place, one["committed_offset"])
     lags = [one["lag"] for one in partitions if one["committed_offset"] is not None]
-    record = records.get(group_id)
+    record = None if store is None else _stored_record(store, group_id)
     coordinator = cluster.coordinator(group_id)
     return {
         "group": group_id,
@@ -98,6 +101,15 @@ def describe(
         "members": members,
         "partitions": partitions,
     }
+
+
+def _stored_record(store: BlockingStore, group_id: str) -> GroupRecord | None:
+    """Identity and generation, which Kafka's protocol has no field for."""
+    try:
+        stored = store.group_record(group_id)
+        return None if stored is None else decode(stored)
+    except (StoreFault, UnknownRecordFormat, msgspec.DecodeError):
+        return None  # all else is known from the broker
 
 
 def _partition(

@@ -193,17 +193,15 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    # redis takes longer to import than all the rest
-    from ops.admin.group_record import Records
     from ops.admin.local_store import open_store
     from ops.admin.native_lag import NativeLags
 
     described, failed = [], False
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        records, native = Records(store), NativeLags(cluster, store)
+        native = NativeLags(cluster, store)
         for group_id in dict.fromkeys(arguments.groups):
             try:
-                described.append(describe(cluster, records, native, group_id))
+                described.append(describe(cluster, store, native, group_id))
             except ClientError as error:
                 failed = True
                 complain(error)

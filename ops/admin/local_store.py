@@ -1,7 +1,8 @@
-"""The store behind a broker of this machine: for what Kafka's protocol has no field for.
+"""The store behind a broker of this machine, for what Kafka's protocol has no field for.
 
-Only where the broker runs for this user: its control socket says where its store is. Elsewhere, or
-when the store wants a password (which status never tells), there is none to ask. Read only.
+The control socket of the broker names its store, and only the user that runs the broker can ask
+it. For other brokers, and for a store with a password (which the status never shows), there is
+none. Read only.
 """
 
 from __future__ import annotations
@@ -9,27 +10,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import redis
-
-from broker.store import keys
+from broker.errors import StoreFault
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir
 
-PATIENCE_S = 5.0
+if TYPE_CHECKING:
+    from broker.store.blocking import BlockingStore
 
 
 @contextmanager
-def open_store(port: int, cluster_id: str | None) -> Iterator[redis.Redis | None]:
+def open_store(port: int, cluster_id: str | None) -> Iterator[BlockingStore | None]:
     """The store of the broker with this bootstrap port, if it is this cluster's."""
     url = _store_url(port)
     if url is None:
         yield None
         return
-    with redis.Redis.from_url(
-        url, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S
-    ) as store:
-        yield store if _is_of(store, cluster_id) else None
+    from broker.store.blocking import BlockingStore  # redis-py takes longer than all the rest
+
+    with BlockingStore(url) as store:
+        yield store if _belongs_to(store, cluster_id) else None
 
 
 def _store_url(port: int) -> str | None:
@@ -40,10 +41,10 @@ def _store_url(port: int) -> str | None:
     return url if isinstance(url, str) and "***" not in url else None
 
 
-def _is_of(store: redis.Redis, cluster_id: str | None) -> bool:
+def _belongs_to(store: BlockingStore, cluster_id: str | None) -> bool:
     """The port alone does not tell: the bootstrap address may be another machine's."""
     try:
-        stored = store.get(keys.CLUSTER.decode())
-    except redis.RedisError:
+        stored = store.cluster_id()
+    except StoreFault:
         return False
-    return isinstance(stored, bytes) and stored.decode() == cluster_id
+    return stored is not None and stored == cluster_id

@@ -6,9 +6,7 @@ import argparse
 import base64
 from typing import Any
 
-import redis
-
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, StoreFault
 from broker.settings.kafka.config_key import ConfigSource
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -145,34 +143,33 @@ def _source_text(source: int) -> str:
 def _redis_groups(
     cluster: Cluster, native: dict[str, Any], topic: str, partitions: int
 ) -> list[dict[str, Any]] | None:
-    """What Redis says of the groups of the streams; None when the store cannot be asked from here.
+    """The consumer groups of the streams in Redis; None when the store cannot be asked from here.
 
     Groups of Kafka clients are among them, and those of Redis applications.
     """
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
         if store is None:
             return None
+        from broker.log.topics import native_key  # with redis-py: slow to import
+
         groups: list[dict[str, Any]] = []
         for partition in range(partitions):
-            key = native["stream"].replace("{topic}", topic)
-            key = key.replace("{partition}", str(partition))
             try:
-                told = store.xinfo_groups(key)
-            except redis.RedisError:
-                return None  # somebody removed the stream, say: the rest is worth showing
-            groups += [_redis_group(partition, one) for one in told]
+                found = store.stream_groups(native_key(native["stream"], topic, partition))
+            except StoreFault:
+                return None  # the stream may be gone; everything else is worth showing
+            groups += [
+                {
+                    "partition": partition,
+                    "group": group.name.decode("utf-8", "replace"),
+                    "consumers": group.consumers,
+                    "pending": group.pending,
+                    "last_delivered": group.last_delivered_id.decode(),
+                    "lag": group.lag,
+                }
+                for group in found
+            ]
         return groups
-
-
-def _redis_group(partition: int, told: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        "group": told["name"].decode("utf-8", "replace"),
-        "consumers": told["consumers"],
-        "pending": told["pending"],
-        "last_delivered": told["last-delivered-id"].decode(),
-        "lag": told.get("lag"),
-    }
 
 
 def _print_described(topic: dict[str, Any]) -> None:

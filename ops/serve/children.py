@@ -28,14 +28,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from broker.process import BOOT_FAILED
+
 logger = logging.getLogger("moldau.supervisor")
 
 Role = Literal["supervisor", "router", "worker", "store"]
 
 PROBE_INTERVAL_S = 0.02
 READY_LINE = b"ready"
-# A child that could not boot ends with this code after saying why; so does `serve`.
-EXIT_BOOT_FAILURE = 3
 GUARD_SCRIPT = 'read -r _; kill -s KILL -- "-$1"'
 
 
@@ -217,7 +217,7 @@ class Child:
             how = "was never started"
         elif code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
-        elif code == EXIT_BOOT_FAILURE:
+        elif code == BOOT_FAILED:
             how = "could not start; its reason is above"
         else:
             how = f"ended with exit code {code}"
@@ -280,6 +280,6 @@ def _die_with(parent: int) -> Callable[[], None] | None:
     def before_exec() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above: nobody is left to tell us
-            os._exit(EXIT_BOOT_FAILURE)
+            os._exit(BOOT_FAILED)
 
     return before_exec

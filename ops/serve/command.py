@@ -19,6 +19,7 @@ import msgspec
 
 from broker.logging_setup import set_up_logging
 from broker.placement import slots_of
+from broker.process import BOOT_FAILED, BootFailure
 from broker.settings.kafka import BrokerConfig
 from broker.settings.kafka.config_key import InvalidConfig
 from broker.settings.kafka.validate import validate_static
@@ -26,7 +27,7 @@ from broker.settings.loading import load_settings
 from broker.settings.options import OPTIONS
 from broker.settings.processes import ConfigError, ServeSettings
 from ops.serve import embedded_store
-from ops.serve.children import EXIT_BOOT_FAILURE, ChildSpec
+from ops.serve.children import ChildSpec
 from ops.serve.ports import check_ports
 from ops.serve.runtime import (
     LockedError,
@@ -37,7 +38,7 @@ from ops.serve.runtime import (
     take_lock,
     worker_socket,
 )
-from ops.serve.supervisor import BootError, Stages, Supervisor
+from ops.serve.supervisor import Stages, Supervisor
 
 if TYPE_CHECKING:
     from ops.serve.claim import Claim
@@ -112,9 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
         settings = read_settings(arguments)
         _log_as(settings)
         _serve(arguments, settings)
-    except (ConfigError, BootError) as error:
+    except (ConfigError, BootFailure) as error:
         print(f"moldau: {error}", file=sys.stderr)
-        return EXIT_BOOT_FAILURE
+        return BOOT_FAILED
     return 0
 
 
@@ -189,7 +190,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         asyncio.run(supervise())
     finally:
         if claim is not None:
-            claim.give_back()
+            claim.release()
         for path in (*sockets, *pinged):
             path.unlink(missing_ok=True)
 
@@ -275,7 +276,7 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
 
 
 def _claim(url: str, port: int) -> Claim:
-    """The database for ourselves. Raises BootError."""
+    """The database for ourselves. Raises BootFailure."""
     # Imported here, as below.
     from ops.serve.claim import Claim
 

