@@ -1,9 +1,12 @@
 """Fixtures for every test: a running broker, a way to start more of them, and a Redis."""
 
+import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is, and nothing about the code.
@@ -20,6 +23,19 @@ from tests.support.running import (  # noqa: E402
     running_broker,
     short_temp_dir,
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, on a loop of its own, as `uvloop.run` runs a worker."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
+    }
+    run = asyncio.run if pyfuncitem.get_closest_marker("stdlib_loop") else uvloop.run
+    run(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.fixture(scope="session")

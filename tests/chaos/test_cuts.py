@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from broker.errors import StoreFault
 from broker.log.partition import PartitionLog
@@ -227,15 +226,15 @@ async def enter(host: Host) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_logs_over_connections_that_break(server: RedisServer, seed: int) -> None:
-    happened = uvloop.run(cut_and_prove(server, seed, 6.0))
+async def test_logs_over_connections_that_break(server: RedisServer, seed: int) -> None:
+    happened = await cut_and_prove(server, seed, 6.0)
     assert sum(happened.values()) > 20, happened
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 112))
-def test_logs_over_connections_that_break_for_long(server: RedisServer, seed: int) -> None:
-    happened = uvloop.run(cut_and_prove(server, seed, 30.0))
+async def test_logs_over_connections_that_break_for_long(server: RedisServer, seed: int) -> None:
+    happened = await cut_and_prove(server, seed, 30.0)
     assert sum(happened.values()) > 100, happened
 
 

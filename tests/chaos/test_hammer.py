@@ -190,30 +190,27 @@ async def write(
     return report
 
 
-def test_log_objects_of_several_processes_on_one_stream(
+async def test_log_objects_of_several_processes_on_one_stream(
     server: RedisServer, tmp_path: Path
 ) -> None:
     topic = next(_names)
 
-    async def run() -> None:
-        async with Host(server.url) as host:
-            log = await host.create(topic)
-            writers = [
-                await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-c", WRITER),
-                    *(server.url, topic, f"w{number}", str(number), "150", str(number % 2)),
-                    env=clean_environment(),
-                    cwd=ROOT,
-                    stdout=asyncio.subprocess.PIPE,
-                )
-                for number in range(4)
-            ]
-            outputs = await asyncio.gather(*(writer.communicate() for writer in writers))
-            reports = [msgspec.json.decode(output, type=Report) for output, _ in outputs]
-            for report in reports:
-                assert not report.fatal, f"{report.name}: {report.fatal}"
-            values = stored_by(await stored(host, log))
-            assert len(values) == sum(sent.count for report in reports for sent in report.sent)
-            prove_partition(0, values, reports)
-
-    asyncio.run(run())
+    async with Host(server.url) as host:
+        log = await host.create(topic)
+        writers = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", WRITER),
+                *(server.url, topic, f"w{number}", str(number), "150", str(number % 2)),
+                env=clean_environment(),
+                cwd=ROOT,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            for number in range(4)
+        ]
+        outputs = await asyncio.gather(*(writer.communicate() for writer in writers))
+        reports = [msgspec.json.decode(output, type=Report) for output, _ in outputs]
+        for report in reports:
+            assert not report.fatal, f"{report.name}: {report.fatal}"
+        values = stored_by(await stored(host, log))
+        assert len(values) == sum(sent.count for report in reports for sent in report.sent)
+        prove_partition(0, values, reports)

@@ -133,13 +133,13 @@ def _create(port: int, name: str, partitions: int) -> None:
         client.create_topic(name, partitions)
 
 
-def test_a_coordinator_that_is_not_there_yet_is_waited_for(other: Broker) -> None:
+async def test_a_coordinator_that_is_not_there_yet_is_waited_for(other: Broker) -> None:
     """In Kafka the first group's is away for a moment, as a worker is here that was killed."""
     group = f"early-{secrets.token_hex(4)}"
     other.kill("worker", 0)
     target = running(other.bootstrap)
     assert not target.is_ours
-    member = asyncio.run(_join_through_the_router(target, group))
+    member = await _join_through_the_router(target, group)
     assert member.generation == 1
     assert list(coordinators(target, [group])) == [group]
 

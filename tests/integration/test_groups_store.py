@@ -95,273 +95,245 @@ async def shell(server: RedisServer, url: str | None = None) -> AsyncIterator[Sh
         task.add_done_callback(tasks.discard)
 
     coordinator = GroupCoordinator(store.groups, BrokerConfig(QUICK), spawn, worker=0, workers=1)
-    await coordinator.load()
-    yield Shell(coordinator)
-    coordinator.give_up()
-    await asyncio.gather(*tasks)
-    store.close()
+    try:
+        await coordinator.load()
+        yield Shell(coordinator)
+    finally:
+        coordinator.give_up()
+        await asyncio.gather(*tasks)
+        store.close()
 
 
-def test_2_25_an_empty_group_without_offsets_is_forgotten(server: RedisServer) -> None:
-    async def scenario() -> None:
-        async with shell(server) as own:
-            groups = own.coordinator.groups
-            for name in ("left", "kept", "there"):
-                joined = await own.join(name)
-                assert (await own.sync(name, joined)).error == 0
-                if name != "there":
-                    await own.leave(name, joined)
-            place = TopicPartition("orders", 0)
-            await own.coordinator.commit("kept", {place: new_commit(7, own.coordinator.now_ms())})
-
-            await own.coordinator.expire()
-
-            assert set(groups.by_id) == {"kept", "there"}
-            # Whatever takes the last offset: then it is forgotten too.
-            await own.coordinator.topic_deleted("orders")
-            await own.coordinator.expire()
-            assert set(groups.by_id) == {"there"}
-        async with shell(server) as again:
-            assert set(again.coordinator.groups.by_id) == {"there"}
-
-    asyncio.run(scenario())
-
-
-def test_2_25_groups_that_go_while_others_are_seen_to(server: RedisServer) -> None:
-    async def scenario() -> None:
-        async with shell(server) as own:
-            names = [f"simple-{number}" for number in range(20)]
-            long_ago = own.coordinator.now_ms() - 2 * 3_600_000
-            for name in names:
-                await own.coordinator.commit(
-                    name, {TopicPartition("t", 0): new_commit(1, long_ago)}
-                )
-
-            await asyncio.gather(
-                own.coordinator.expire(), *(own.coordinator.delete(name) for name in names[10:])
-            )
-
-            assert not set(names) & set(own.coordinator.groups.by_id)
-
-    asyncio.run(scenario())
-
-
-def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(server: RedisServer) -> None:
-    """A write of a predecessor arrived after we had read: the store knows more than we do."""
-
-    async def scenario() -> None:
-        async with shell(server) as own:
-            name = "overtaken"
+async def test_2_25_an_empty_group_without_offsets_is_forgotten(server: RedisServer) -> None:
+    async with shell(server) as own:
+        groups = own.coordinator.groups
+        for name in ("left", "kept", "there"):
             joined = await own.join(name)
             assert (await own.sync(name, joined)).error == 0
-            with redis.Redis.from_url(server.url) as client:
-                key = keys.group(name).decode()
-                revision = int(client.hget(key, "revision") or 0)
-                client.hset(key, "revision", str(revision + 1))
-            identity = own.coordinator.groups.by_id[name].identity
-            with pytest.raises(StoreRefused):
-                await own.coordinator._store.save(
-                    slot_of(name), name, identity, revision + 1, b"older"
-                )
+            if name != "there":
+                await own.leave(name, joined)
+        place = TopicPartition("orders", 0)
+        await own.coordinator.commit("kept", {place: new_commit(7, own.coordinator.now_ms())})
 
-            joined = await own.join(name, joined.member_id)
-            assert (await own.sync(name, joined)).error == NOT_AVAILABLE
+        await own.coordinator.expire()
 
-            # And it goes on: the next record is newer than anything.
-            joined = await own.join(name, joined.member_id)
-            assert (await own.sync(name, joined)).error == 0
-        async with shell(server) as again:
-            assert again.coordinator.groups.by_id[name].generation_id == joined.generation_id
-
-    asyncio.run(scenario())
+        assert set(groups.by_id) == {"kept", "there"}
+        # Whatever takes the last offset: then it is forgotten too.
+        await own.coordinator.topic_deleted("orders")
+        await own.coordinator.expire()
+        assert set(groups.by_id) == {"there"}
+    async with shell(server) as again:
+        assert set(again.coordinator.groups.by_id) == {"there"}
 
 
-def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(server: RedisServer) -> None:
+async def test_2_25_groups_that_go_while_others_are_seen_to(server: RedisServer) -> None:
+    async with shell(server) as own:
+        names = [f"simple-{number}" for number in range(20)]
+        long_ago = own.coordinator.now_ms() - 2 * 3_600_000
+        for name in names:
+            await own.coordinator.commit(name, {TopicPartition("t", 0): new_commit(1, long_ago)})
+
+        await asyncio.gather(
+            own.coordinator.expire(), *(own.coordinator.delete(name) for name in names[10:])
+        )
+
+        assert not set(names) & set(own.coordinator.groups.by_id)
+
+
+async def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(
+    server: RedisServer,
+) -> None:
+    """A write of a predecessor arrived after we had read: the store knows more than we do."""
+
+    async with shell(server) as own:
+        name = "overtaken"
+        joined = await own.join(name)
+        assert (await own.sync(name, joined)).error == 0
+        with redis.Redis.from_url(server.url) as client:
+            key = keys.group(name).decode()
+            revision = int(client.hget(key, "revision") or 0)
+            client.hset(key, "revision", str(revision + 1))
+        identity = own.coordinator.groups.by_id[name].identity
+        with pytest.raises(StoreRefused):
+            await own.coordinator._store.save(slot_of(name), name, identity, revision + 1, b"older")
+
+        joined = await own.join(name, joined.member_id)
+        assert (await own.sync(name, joined)).error == NOT_AVAILABLE
+
+        # And it goes on: the next record is newer than anything.
+        joined = await own.join(name, joined.member_id)
+        assert (await own.sync(name, joined)).error == 0
+    async with shell(server) as again:
+        assert again.coordinator.groups.by_id[name].generation_id == joined.generation_id
+
+
+async def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(
+    server: RedisServer,
+) -> None:
     """The connection is lost with a write under way; what it held arrives after the deletion, and
     once more after others have come together under the same id."""
 
-    async def scenario() -> None:
-        name = "late"
-        async with StoreProxy(server.port) as proxy, shell(server, proxy.url) as own:
-            joined = await own.join(name)
-            assert (await own.sync(name, joined)).error == 0
-            first = own.coordinator.groups.by_id[name].identity
-            link = await proxy.link("moldau-0-groups")
-            link.requests.hold()
-            joined = await own.join(name, joined.member_id)
-            syncing = asyncio.ensure_future(own.sync(name, joined))
-            while not link.requests.waiting:  # noqa: ASYNC110 (what is held tells nobody)
-                await asyncio.sleep(0.002)
-            held = bytes(link.requests._buffer)
-            link.cut_client()
-            assert (await syncing).error == NOT_AVAILABLE
-            await _back(own)
-            await own.leave(name, joined)
-            assert await own.coordinator.delete(name) == 0
+    name = "late"
+    async with StoreProxy(server.port) as proxy, shell(server, proxy.url) as own:
+        joined = await own.join(name)
+        assert (await own.sync(name, joined)).error == 0
+        first = own.coordinator.groups.by_id[name].identity
+        link = await proxy.link("moldau-0-groups")
+        link.requests.hold()
+        joined = await own.join(name, joined.member_id)
+        syncing = asyncio.ensure_future(own.sync(name, joined))
+        while not link.requests.waiting:  # noqa: ASYNC110 (what is held tells nobody)
+            await asyncio.sleep(0.002)
+        held = bytes(link.requests._buffer)
+        link.cut_client()
+        assert (await syncing).error == NOT_AVAILABLE
+        await _back(own)
+        await own.leave(name, joined)
+        assert await own.coordinator.delete(name) == 0
 
-            link.requests.release()
-            assert _delivered(server, held).endswith(REFUSED)
+        link.requests.release()
+        assert _delivered(server, held).endswith(REFUSED)
 
-            assert _stored(server, name) == (None, None)
-            former = own.coordinator._store._control.client_id
-            async with shell(server) as again:  # which takes over, and closes our connection
-                assert name not in again.coordinator.groups.by_id
-            await _back(own, former)
+        assert _stored(server, name) == (None, None)
+        former = own.coordinator._store._control.client_id
+        async with shell(server) as again:  # which takes over, and closes our connection
+            assert name not in again.coordinator.groups.by_id
+        await _back(own, former)
 
-            joined = await own.join(name)
-            assert (await own.sync(name, joined)).error == 0
-            assert _delivered(server, held).endswith(REFUSED)
-            second = own.coordinator.groups.by_id[name].identity
-            assert second != first
-            assert _stored(server, name)[0] == second.encode()
-        async with shell(server) as again:
-            assert again.coordinator.groups.by_id[name].identity == second
-            assert again.coordinator.groups.by_id[name].generation_id == joined.generation_id
-
-    asyncio.run(scenario())
+        joined = await own.join(name)
+        assert (await own.sync(name, joined)).error == 0
+        assert _delivered(server, held).endswith(REFUSED)
+        second = own.coordinator.groups.by_id[name].identity
+        assert second != first
+        assert _stored(server, name)[0] == second.encode()
+    async with shell(server) as again:
+        assert again.coordinator.groups.by_id[name].identity == second
+        assert again.coordinator.groups.by_id[name].generation_id == joined.generation_id
 
 
-def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer) -> None:
-    async def scenario() -> None:
-        name = "once more"
-        async with shell(server) as own:
-            store, slot = own.coordinator._store, slot_of(name)
-            await store.save(slot, name, "cgp_first", 4, b"first")
-            await store.remove(slot, name, "cgp_first")
-            await store.save(slot, name, "cgp_second", 1, b"second")
+async def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer) -> None:
+    name = "once more"
+    async with shell(server) as own:
+        store, slot = own.coordinator._store, slot_of(name)
+        await store.save(slot, name, "cgp_first", 4, b"first")
+        await store.remove(slot, name, "cgp_first")
+        await store.save(slot, name, "cgp_second", 1, b"second")
 
-            await store._all(
-                ("EVAL", _REMOVE, 1, keys.group(name), "cgp_first", GONE_BYTES, GONE_SECONDS)
-            )
+        await store._all(
+            ("EVAL", _REMOVE, 1, keys.group(name), "cgp_first", GONE_BYTES, GONE_SECONDS)
+        )
 
-            assert _stored(server, name) == (b"cgp_second", b"second")
+        assert _stored(server, name) == (b"cgp_second", b"second")
+        with pytest.raises(StoreRefused):
+            await store.save(slot, name, "cgp_first", 5, b"first")
+        await store.remove(slot, name, "cgp_second")
+        for identity in ("cgp_first", "cgp_second"):
             with pytest.raises(StoreRefused):
-                await store.save(slot, name, "cgp_first", 5, b"first")
-            await store.remove(slot, name, "cgp_second")
-            for identity in ("cgp_first", "cgp_second"):
-                with pytest.raises(StoreRefused):
-                    await store.save(slot, name, identity, 9, b"late")
-            assert _stored(server, name) == (None, None)
-            with redis.Redis.from_url(server.url) as client:  # what is remembered is not for ever
-                assert 0 < int(client.ttl(keys.group(name).decode())) <= GONE_SECONDS
-            assert await store.load(slot) == []
-
-    asyncio.run(scenario())
+                await store.save(slot, name, identity, 9, b"late")
+        assert _stored(server, name) == (None, None)
+        with redis.Redis.from_url(server.url) as client:  # what is remembered is not for ever
+            assert 0 < int(client.ttl(keys.group(name).decode())) <= GONE_SECONDS
+        assert await store.load(slot) == []
 
 
-def test_2_23_offsets_of_a_deleted_group_are_not_brought_back_by_a_late_commit(
+async def test_2_23_offsets_of_a_deleted_group_are_not_brought_back_by_a_late_commit(
     server: RedisServer,
 ) -> None:
     """A simple consumer's, whose group has no record: the connection is lost with a commit under
     way, and what it held is sent on after the deletion."""
 
-    async def scenario() -> None:
-        name, place = "simple and late", TopicPartition("t", 0)
-        async with StoreProxy(server.port) as proxy:
-            async with shell(server, proxy.url) as own:
-                await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
-                link = await _hold_a_commit(proxy, own, name, place)
-                await _back(own)
-                assert await own.coordinator.delete(name) == 0
+    name, place = "simple and late", TopicPartition("t", 0)
+    async with StoreProxy(server.port) as proxy:
+        async with shell(server, proxy.url) as own:
+            await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
+            link = await _hold_a_commit(proxy, own, name, place)
+            await _back(own)
+            assert await own.coordinator.delete(name) == 0
 
-                await _deliver(link)
-            async with shell(server) as again:
-                assert name not in again.coordinator.groups.by_id
-
-    asyncio.run(scenario())
+            await _deliver(link)
+        async with shell(server) as again:
+            assert name not in again.coordinator.groups.by_id
 
 
-def test_2_23_a_late_commit_of_a_worker_that_was_replaced(server: RedisServer) -> None:
+async def test_2_23_a_late_commit_of_a_worker_that_was_replaced(server: RedisServer) -> None:
     """Nothing of it is known to the one that comes after."""
 
-    async def scenario() -> None:
-        name, place = "inherited", TopicPartition("t", 0)
-        async with StoreProxy(server.port) as proxy:
-            async with shell(server, proxy.url) as own:
-                await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
-                link = await _hold_a_commit(proxy, own, name, place)
-            async with shell(server) as heir:
-                assert _offset(heir, name, place) == 5
-                assert await heir.coordinator.delete(name) == 0
-                await _deliver(link)
-            async with shell(server) as again:
-                assert name not in again.coordinator.groups.by_id
-
-    asyncio.run(scenario())
+    name, place = "inherited", TopicPartition("t", 0)
+    async with StoreProxy(server.port) as proxy:
+        async with shell(server, proxy.url) as own:
+            await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
+            link = await _hold_a_commit(proxy, own, name, place)
+        async with shell(server) as heir:
+            assert _offset(heir, name, place) == 5
+            assert await heir.coordinator.delete(name) == 0
+            await _deliver(link)
+        async with shell(server) as again:
+            assert name not in again.coordinator.groups.by_id
 
 
-def test_2_23_a_late_commit_does_not_undo_a_newer_one(server: RedisServer) -> None:
-    async def scenario() -> None:
-        name, place = "newer", TopicPartition("t", 0)
-        async with StoreProxy(server.port) as proxy:
-            async with shell(server, proxy.url) as own:
-                link = await _hold_a_commit(proxy, own, name, place)
-                await _back(own)
-                await own.coordinator.commit(name, {place: new_commit(2, own.coordinator.now_ms())})
-                await _deliver(link)
-            async with shell(server) as again:
-                assert _offset(again, name, place) == 2
-
-    asyncio.run(scenario())
+async def test_2_23_a_late_commit_does_not_undo_a_newer_one(server: RedisServer) -> None:
+    name, place = "newer", TopicPartition("t", 0)
+    async with StoreProxy(server.port) as proxy:
+        async with shell(server, proxy.url) as own:
+            link = await _hold_a_commit(proxy, own, name, place)
+            await _back(own)
+            await own.coordinator.commit(name, {place: new_commit(2, own.coordinator.now_ms())})
+            await _deliver(link)
+        async with shell(server) as again:
+            assert _offset(again, name, place) == 2
 
 
-def test_2_23_a_late_deletion_spares_offsets_committed_after_it(server: RedisServer) -> None:
-    async def scenario() -> None:
-        name, place = "spared", TopicPartition("t", 0)
-        async with StoreProxy(server.port) as proxy:
-            async with shell(server, proxy.url) as own:
-                await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
-                while _stored(server, name)[0] is None:  # noqa: ASYNC110 (its record comes later)
-                    await asyncio.sleep(0.002)
-                link = await proxy.link("moldau-0-groups")
-                link.requests.hold()
-                deleting = asyncio.ensure_future(own.coordinator.delete(name))
-                await _cut_when_held(link)
-                assert await deleting == NOT_AVAILABLE
-                await _back(own)
-                await own.coordinator.commit(name, {place: new_commit(6, own.coordinator.now_ms())})
-                await _deliver(link)
-            async with shell(server) as again:
-                assert _offset(again, name, place) == 6
-
-    asyncio.run(scenario())
+async def test_2_23_a_late_deletion_spares_offsets_committed_after_it(server: RedisServer) -> None:
+    name, place = "spared", TopicPartition("t", 0)
+    async with StoreProxy(server.port) as proxy:
+        async with shell(server, proxy.url) as own:
+            await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
+            while _stored(server, name)[0] is None:  # noqa: ASYNC110 (its record comes later)
+                await asyncio.sleep(0.002)
+            link = await proxy.link("moldau-0-groups")
+            link.requests.hold()
+            deleting = asyncio.ensure_future(own.coordinator.delete(name))
+            await _cut_when_held(link)
+            assert await deleting == NOT_AVAILABLE
+            await _back(own)
+            await own.coordinator.commit(name, {place: new_commit(6, own.coordinator.now_ms())})
+            await _deliver(link)
+        async with shell(server) as again:
+            assert _offset(again, name, place) == 6
 
 
-def test_nobody_else_is_closed_by_a_worker_that_starts(server: RedisServer) -> None:
+async def test_nobody_else_is_closed_by_a_worker_that_starts(server: RedisServer) -> None:
     """Other workers, other brokers on other databases, and names that only look alike stay."""
 
-    async def scenario() -> None:
-        names = {
-            "moldau-1-groups": 0,
-            "moldau-0-bulk": 0,
-            "moldau-0-groups-of-mine": 0,
-            "moldau-0-groups": 1,
-        }
-        gone = {"moldau-0-groups": 0, "moldau-7-groups": 0}
-        with contextlib.ExitStack() as stack:
+    names = {
+        "moldau-1-groups": 0,
+        "moldau-0-bulk": 0,
+        "moldau-0-groups-of-mine": 0,
+        "moldau-0-groups": 1,
+    }
+    gone = {"moldau-0-groups": 0, "moldau-7-groups": 0}
+    with contextlib.ExitStack() as stack:
 
-            def connection(name: str, database: int) -> redis.Redis:
-                url = f"{server.url}/{database}?client_name={name}"
-                client = redis.Redis.from_url(
-                    url, single_connection_client=True, retry=Retry(NoBackoff(), 0)
-                )
-                stack.callback(client.close)
+        def connection(name: str, database: int) -> redis.Redis:
+            url = f"{server.url}/{database}?client_name={name}"
+            client = redis.Redis.from_url(
+                url, single_connection_client=True, retry=Retry(NoBackoff(), 0)
+            )
+            stack.callback(client.close)
+            client.ping()
+            return client
+
+        staying = [connection(name, database) for name, database in names.items()]
+        leaving = [connection(name, database) for name, database in gone.items()]
+        store = Store(server.url, 0)
+        await store.connect()
+        await store.groups.take_over(0, 2)
+        store.close()
+        for client in staying:
+            assert client.ping()
+        for client in leaving:
+            with pytest.raises(redis.ConnectionError):
                 client.ping()
-                return client
-
-            staying = [connection(name, database) for name, database in names.items()]
-            leaving = [connection(name, database) for name, database in gone.items()]
-            store = Store(server.url, 0)
-            await store.connect()
-            await store.groups.take_over(0, 2)
-            store.close()
-            for client in staying:
-                assert client.ping()
-            for client in leaving:
-                with pytest.raises(redis.ConnectionError):
-                    client.ping()
-
-    asyncio.run(scenario())
 
 
 async def _hold_a_commit(proxy: StoreProxy, own: Shell, name: str, place: TopicPartition) -> Link:

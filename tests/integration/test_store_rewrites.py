@@ -9,10 +9,12 @@ import redis
 from ops.serve import store_files
 from tests.support.running import Broker
 
+pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
+
 MIB = 1 << 20
 
 
-def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
+async def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
     moldau: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = moldau.status()["store"]["url"]
@@ -20,8 +22,7 @@ def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
     key, rewrites = "moldau-tests:large", store.info("persistence")["aof_rewrites"]
     monkeypatch.setattr(store_files, "LOOK_INTERVAL_S", 0.05)
     monkeypatch.setattr(store_files, "LEAST_REWRITTEN", MIB)
-
-    async def run() -> None:
+    try:
         task = asyncio.ensure_future(store_files.rewrite_when_worth_it(url))
         async with asyncio.timeout(60):
             while store.info("persistence")["aof_rewrites"] == rewrites:
@@ -30,9 +31,6 @@ def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
                 await asyncio.sleep(0.05)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-    try:
-        asyncio.run(run())
     finally:
         store.delete(key)
         store.close()

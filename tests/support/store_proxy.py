@@ -74,7 +74,8 @@ class Flow:
             left = self._stop_at - self.passed
             self._stop_at = None
         if left:
-            self._target.write(bytes(self._buffer[:left]))
+            if not self._target.is_closing():  # else it is lost
+                self._target.write(bytes(self._buffer[:left]))
             del self._buffer[:left]
             self.passed += left
         if stopping:

@@ -1,6 +1,5 @@
 """Group events when the store is slow: bounded, counted, and nobody waits."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -41,7 +40,7 @@ def moved(previous: GroupState, state: GroupState, reason: str) -> StateChanged:
     return StateChanged("g", previous, state, 7, 2, reason)
 
 
-def test_a_pause_lasts_until_members_have_their_assignments() -> None:
+async def test_a_pause_lasts_until_members_have_their_assignments() -> None:
     events = Written()
     preparing, completing = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
     events.changed(moved(GroupState.STABLE, preparing, "first"))
@@ -51,7 +50,7 @@ def test_a_pause_lasts_until_members_have_their_assignments() -> None:
     events.now = 1500
     events.changed(moved(preparing, completing, "joined"))
     events.changed(moved(completing, GroupState.STABLE, "assigned"))
-    asyncio.run(events.flush())
+    await events.flush()
     (told,) = events.appends
     assert [one["event"] for one in told] == [
         "rebalance_started", "rebalance_started", "rebalance_completed",
@@ -61,34 +60,31 @@ def test_a_pause_lasts_until_members_have_their_assignments() -> None:
     assert all(one["worker"] == 3 for one in told)
 
 
-def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_events, "MAX_WAITING", 5)
     events = Written()
     events.fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away")
     for _ in range(8):
         events.changed(joined())
-    asyncio.run(events.flush())
+    await events.flush()
     assert events.appends == []
     events.fault = None
-    asyncio.run(events.flush())
+    await events.flush()
     (told,) = events.appends
     assert [one["event"] for one in told] == ["member_joined"] * 5 + ["events_dropped"]
     assert told[-1]["count"] == 3
-    asyncio.run(events.flush())
+    await events.flush()
     assert len(events.appends) == 1  # nothing is written twice
 
 
-def test_an_append_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_append_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_events, "MAX_BATCH_BYTES", 1000)
     events = Written()
     for _ in range(20):
         events.changed(joined())
 
-    async def flush_all() -> None:
-        for _ in range(20):
-            await events.flush()
-
-    asyncio.run(flush_all())
+    for _ in range(20):
+        await events.flush()
     written = [one for append in events.appends for one in append]
     assert len(written) == 20
     assert max(map(len, events.appends)) < 10

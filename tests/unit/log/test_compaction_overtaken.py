@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 
 from broker.errors import KafkaError, StoreFault, StoreUnavailable
 from broker.log import cleaning_pass, compaction
@@ -30,37 +29,34 @@ from tests.support.raw_calls import StoredLog
 from tests.support.redis_server import RedisServer
 
 
-def test_a_reader_that_was_not_told_sees_no_hole(
+async def test_a_reader_that_was_not_told_sees_no_hole(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows the log as it was one or more passes ago: streams are gone, entries trimmed."""
     monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            cleaner = Cleaner(one, await create(one))
-            log = cleaner.log
-            views = []
-            for _ in range(4):
-                for number in range(30):
-                    await write(log, (f"key-{random.Random(number).randrange(40)}", "x"))
-                views.append((log.start, log.start_bytes, log.clean))
-                assert await cleaner.run()
-            truth = await read_on(log)
-            stored = StoredLog(store, log.topic)
-            await until(lambda: stored.generations == [stored.clean_key])
-            reader = two.log(log.topic)
-            await reader.current()
-            for view, limit, offset in itertools.product(views, (1, 150, 5000), range(log.end)):
-                reader.start, reader.start_bytes, reader.clean = view
-                seen = await read_on(reader, offset, limit)
-                assert seen == [record for record in truth if record.offset >= offset]
-
-    uvloop.run(run())
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        cleaner = Cleaner(one, await create(one))
+        log = cleaner.log
+        views = []
+        for _ in range(4):
+            for number in range(30):
+                await write(log, (f"key-{random.Random(number).randrange(40)}", "x"))
+            views.append((log.start, log.start_bytes, log.clean))
+            assert await cleaner.run()
+        truth = await read_on(log)
+        stored = StoredLog(store, log.topic)
+        await until(lambda: stored.generations == [stored.clean_key])
+        reader = two.log(log.topic)
+        await reader.current()
+        for view, limit, offset in itertools.product(views, (1, 150, 5000), range(log.end)):
+            reader.start, reader.start_bytes, reader.clean = view
+            seen = await read_on(reader, offset, limit)
+            assert seen == [record for record in truth if record.offset >= offset]
 
 
-def test_a_scan_that_is_overtaken_begins_again(
+async def test_a_scan_that_is_overtaken_begins_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look-up by time is half way through the log when its streams are replaced."""
@@ -69,148 +65,141 @@ def test_a_scan_that_is_overtaken_begins_again(
     monkeypatch.setattr(reading, "FIRST_COUNT", 1)
     monkeypatch.setattr(reading, "SCAN_BYTES", 1)
 
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            cleaner = Cleaner(one, await create(one))
-            log, reader = cleaner.log, two.log(cleaner.log.topic)
-            for number in range(40):
-                await write(log, (f"key-{number}", "x"), ("twice", "x"), at=NOW + number)
-            assert await cleaner.run()
-            for number in range(40, 60):
-                await write(log, (f"key-{number}", "x"), ("twice", "x"), at=NOW + number)
-            await reader.current()
-            seen: list[Record] = []
-            async for batch in batches_from(reader, 0):
-                seen += read_records(batch, 1 << 30)
-                if seen[-1].offset in (21, 61, 101):
-                    await write(log, ("twice", "y"), at=NOW + 60)
-                    assert await cleaner.run()
-                    await asyncio.sleep(0.02)  # for the old generation to be dropped
-            assert {f"key-{number}".encode() for number in range(60)} <= {r.key for r in seen}
-            assert [r.offset for r in seen] == sorted({r.offset for r in seen})
-
-    uvloop.run(run())
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        cleaner = Cleaner(one, await create(one))
+        log, reader = cleaner.log, two.log(cleaner.log.topic)
+        for number in range(40):
+            await write(log, (f"key-{number}", "x"), ("twice", "x"), at=NOW + number)
+        assert await cleaner.run()
+        for number in range(40, 60):
+            await write(log, (f"key-{number}", "x"), ("twice", "x"), at=NOW + number)
+        await reader.current()
+        seen: list[Record] = []
+        async for batch in batches_from(reader, 0):
+            seen += read_records(batch, 1 << 30)
+            if seen[-1].offset in (21, 61, 101):
+                await write(log, ("twice", "y"), at=NOW + 60)
+                assert await cleaner.run()
+                await asyncio.sleep(0.02)  # for the old generation to be dropped
+        assert {f"key-{number}".encode() for number in range(60)} <= {r.key for r in seen}
+        assert [r.offset for r in seen] == sorted({r.offset for r in seen})
 
 
-def test_one_pass_at_a_time(server: RedisServer, store: Any) -> None:
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            first = Cleaner(one, await create(one))
-            second = Cleaner(two, first.log.topic)
-            for number in range(5):
-                await write(first.log, ("a", f"{number}"))
-            await second.log.current()
-            lease = keys.cleaner(first.log.key)
-            store.set(lease, "somebody")
-            assert not await first.run()
-            store.delete(lease)
-            outcomes = await asyncio.gather(*(one.run() for one in (first, second) * 3))
-            assert any(outcomes)
-            await first.log.load_start()
-            assert first.log.clean.end == 4
-            assert store.get(lease) is None
-            check_size(first.log, store)
-
-    uvloop.run(run())
+async def test_one_pass_at_a_time(server: RedisServer, store: Any) -> None:
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        first = Cleaner(one, await create(one))
+        second = Cleaner(two, first.log.topic)
+        for number in range(5):
+            await write(first.log, ("a", f"{number}"))
+        await second.log.current()
+        lease = keys.cleaner(first.log.key)
+        store.set(lease, "somebody")
+        assert not await first.run()
+        store.delete(lease)
+        outcomes = await asyncio.gather(*(one.run() for one in (first, second) * 3))
+        assert any(outcomes)
+        await first.log.load_start()
+        assert first.log.clean.end == 4
+        assert store.get(lease) is None
+        check_size(first.log, store)
 
 
-def test_a_pass_that_slept_through_its_lease_changes_nothing(
-    server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
+async def compact(quick: Cleaner) -> None:
+    await quick.run()
+
+
+async def delete(quick: Cleaner) -> None:
+    await quick.retention.delete_records(quick.log, 3)
+
+
+@pytest.mark.parametrize("meanwhile", [compact, delete])
+async def test_a_pass_that_slept_through_its_lease_changes_nothing(
+    server: RedisServer,
+    store: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: Callable[[Cleaner], Awaitable[None]],
 ) -> None:
     """Another worker compacted the log meanwhile, or moved its start."""
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
-    async def run(meanwhile: Callable[[Cleaner], Awaitable[object]]) -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            slow = Cleaner(one, await create(one))
-            for number in range(6):
-                await write(slow.log, (f"key-{number % 2}", f"{number}"))
-            quick = Cleaner(two, slow.log.topic)
-            cover = slow.compaction._cover
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        slow = Cleaner(one, await create(one))
+        for number in range(6):
+            await write(slow.log, (f"key-{number % 2}", f"{number}"))
+        quick = Cleaner(two, slow.log.topic)
+        cover = slow.compaction._cover
 
-            async def sleep(log: PartitionLog, end: int) -> None:
-                store.delete(keys.cleaner(log.key))
-                await quick.log.current()
-                await meanwhile(quick)
-                await cover(log, end)
+        async def sleep(log: PartitionLog, end: int) -> None:
+            store.delete(keys.cleaner(log.key))
+            await quick.log.current()
+            await meanwhile(quick)
+            await cover(log, end)
 
-            monkeypatch.setattr(slow.compaction, "_cover", sleep)
-            assert not await slow.run()
-            monkeypatch.undo()
-            await slow.log.load_start()
-            assert slow.log.view == quick.log.view
-            check_size(slow.log, store)
-            newest = {"key-0": (4, "4"), "key-1": (5, "5")}
-            assert contents(await read_on(slow.log, slow.log.start)) == newest
-            stored = StoredLog(store, slow.log.topic)
-            assert set(stored.generations) <= {stored.clean_key}
-
-    async def delete(quick: Cleaner) -> None:
-        await quick.retention.delete_records(quick.log, 3)
-
-    uvloop.run(run(lambda quick: quick.run()))
-    uvloop.run(run(delete))
+        monkeypatch.setattr(slow.compaction, "_cover", sleep)
+        assert not await slow.run()
+        monkeypatch.undo()
+        await slow.log.load_start()
+        assert slow.log.view == quick.log.view
+        check_size(slow.log, store)
+        newest = {"key-0": (4, "4"), "key-1": (5, "5")}
+        assert contents(await read_on(slow.log, slow.log.start)) == newest
+        stored = StoredLog(store, slow.log.topic)
+        assert set(stored.generations) <= {stored.clean_key}
 
 
-def test_no_switch_without_a_snapshot(
+async def test_no_switch_without_a_snapshot(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is known of producers would be trimmed with the entries it follows from."""
 
-    async def run() -> None:
-        async with Host(server.url) as host:
-            cleaner = Cleaner(host, await create(host))
-            for number in range(6):
-                await write(cleaner.log, ("a", f"{number}"))
+    async with Host(server.url) as host:
+        cleaner = Cleaner(host, await create(host))
+        for number in range(6):
+            await write(cleaner.log, ("a", f"{number}"))
 
-            async def save_nothing() -> None: ...
+        async def save_nothing() -> None: ...
 
-            monkeypatch.setattr(cleaner.log, "save_snapshot", save_nothing)
-            assert not await cleaner.run()
-            assert not await cleaner.retention.enforce(cleaner.log, config(), NOW)
-            await cleaner.retention.delete_records(cleaner.log, 4)
-            stored = StoredLog(store, cleaner.log.topic)
-            assert (stored.entries(), stored.generations) == (6, [])
-            monkeypatch.undo()
-            await cleaner.retention.enforce(cleaner.log, config(), NOW)
-            assert stored.entries() == 2, "trimmed later"
-            assert await cleaner.run()
-
-    uvloop.run(run())
+        monkeypatch.setattr(cleaner.log, "save_snapshot", save_nothing)
+        assert not await cleaner.run()
+        assert not await cleaner.retention.enforce(cleaner.log, config(), NOW)
+        await cleaner.retention.delete_records(cleaner.log, 4)
+        stored = StoredLog(store, cleaner.log.topic)
+        assert (stored.entries(), stored.generations) == (6, [])
+        monkeypatch.undo()
+        await cleaner.retention.enforce(cleaner.log, config(), NOW)
+        assert stored.entries() == 2, "trimmed later"
+        assert await cleaner.run()
 
 
-def test_deleting_records_overtaken_by_a_pass(
+async def test_deleting_records_overtaken_by_a_pass(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes before the new start were counted in a log that is another one by then."""
 
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            slow = Cleaner(one, await create(one))
-            quick = Cleaner(two, slow.log.topic)
-            for number in range(12):
-                await write(slow.log, (f"key-{number % 5}", f"{number}"))
-            find = slow.retention._edge_before
-            found = []
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        slow = Cleaner(one, await create(one))
+        quick = Cleaner(two, slow.log.topic)
+        for number in range(12):
+            await write(slow.log, (f"key-{number % 5}", f"{number}"))
+        find = slow.retention._edge_before
+        found = []
 
-            async def overtaken(log: PartitionLog, offset: int) -> LogPosition:
-                found.append(await find(log, offset))
-                if len(found) == 1:
-                    assert await quick.run()
-                return found[-1]
+        async def overtaken(log: PartitionLog, offset: int) -> LogPosition:
+            found.append(await find(log, offset))
+            if len(found) == 1:
+                assert await quick.run()
+            return found[-1]
 
-            monkeypatch.setattr(slow.retention, "_edge_before", overtaken)
-            assert await slow.retention.delete_records(slow.log, 9) == 9
-            assert len(found) > 1
-            check_size(slow.log, store)
-            await quick.log.load_start()
-            check_size(quick.log, store)
-
-    uvloop.run(run())
+        monkeypatch.setattr(slow.retention, "_edge_before", overtaken)
+        assert await slow.retention.delete_records(slow.log, 9) == 9
+        assert len(found) > 1
+        check_size(slow.log, store)
+        await quick.log.load_start()
+        check_size(quick.log, store)
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["not sent", "answer lost"])
-def test_a_fault_at_any_step_leaves_the_log_whole(
+async def test_a_fault_at_any_step_leaves_the_log_whole(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """As a crash there would: what a new worker finds is the old log or the new one."""
@@ -218,7 +207,7 @@ def test_a_fault_at_any_step_leaves_the_log_whole(
     monkeypatch.setattr(cleaning_pass, "INDEX_EVERY", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
-    async def run(step: int) -> bool:
+    async def fails_at(step: int) -> bool:
         async with Host(server.url, "a") as host:
             cleaner = Cleaner(host, await create(host))
             log = cleaner.log
@@ -257,7 +246,7 @@ def test_a_fault_at_any_step_leaves_the_log_whole(
         return was_hit
 
     step = 0
-    while uvloop.run(run(step)):
+    while await fails_at(step):
         step += 1
     assert step > 20, "there were steps to fail at"
 
@@ -289,35 +278,34 @@ class Faults:
             pipe.send = send  # type: ignore[method-assign]
 
 
-def test_a_deleted_log_leaves_nothing_behind(server: RedisServer, store: Any) -> None:
+@pytest.mark.parametrize("at", ["begin", "drop_leftovers", "append", "index", "switch", None])
+async def test_a_deleted_log_leaves_nothing_behind(
+    server: RedisServer, store: Any, at: str | None
+) -> None:
     """Deleted before, in the middle of, and after a pass."""
 
-    async def run(at: str | None) -> None:
-        async with Host(server.url) as host:
-            cleaner = Cleaner(host, await create(host))
-            log = cleaner.log
-            for generation in range(2):
-                for number in range(6):
-                    await write(log, (f"key-{number % 2}", f"{number}"))
-                if generation == 0:
-                    assert await cleaner.run()
-            cleaned = cleaner.compaction._cleaned
-            if at is None:
+    async with Host(server.url) as host:
+        cleaner = Cleaner(host, await create(host))
+        log = cleaner.log
+        for generation in range(2):
+            for number in range(6):
+                await write(log, (f"key-{number % 2}", f"{number}"))
+            if generation == 0:
                 assert await cleaner.run()
+        cleaned = cleaner.compaction._cleaned
+        if at is None:
+            assert await cleaner.run()
+            await host.streams.remove(log.key)
+        else:
+            step = getattr(cleaned, at)
+
+            async def delete_first(*words: Any) -> Any:
                 await host.streams.remove(log.key)
-            else:
-                step = getattr(cleaned, at)
+                return await step(*words)
 
-                async def delete_first(*words: Any) -> Any:
-                    await host.streams.remove(log.key)
-                    return await step(*words)
-
-                setattr(cleaned, at, delete_first)
-                with contextlib.suppress(KafkaError):
-                    assert not await cleaner.run()
-            await log.save_snapshot()
-            store.delete(keys.cleaner(log.key))
-            assert not store.keys(log.key + b"*")
-
-    for at in ("begin", "drop_leftovers", "append", "index", "switch", None):
-        uvloop.run(run(at))
+            setattr(cleaned, at, delete_first)
+            with contextlib.suppress(KafkaError):
+                assert not await cleaner.run()
+        await log.save_snapshot()
+        store.delete(keys.cleaner(log.key))
+        assert not store.keys(log.key + b"*")

@@ -7,8 +7,6 @@ import asyncio
 from itertools import count
 from typing import Any
 
-import uvloop
-
 from broker.log.replica import Phase
 from tests.support.log_batches import plain, values
 from tests.support.log_host import Host, append, begin, stored, until
@@ -18,69 +16,60 @@ from tests.support.store_proxy import StoreProxy
 _names = (f"log-{number}" for number in count())
 
 
-def test_reply_lost_the_entry_is_found(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
-            log = await host.create(next(_names))
-            await append(log, plain(b"x"))
-            for number in range(10):
-                link = await proxy.link("a-bulk")
-                link.replies.hold()
-                out = begin(log, plain(b"%d" % number))
-                await until(lambda link=link: link.replies.waiting > 0)  # type: ignore[misc]
-                link.cut()
-                assert await out.outcome == 1 + number
-                assert out.answers == 1
-            assert len(await values(host, log)) == 11
-
-    uvloop.run(run())
+async def test_reply_lost_the_entry_is_found(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        for number in range(10):
+            link = await proxy.link("a-bulk")
+            link.replies.hold()
+            out = begin(log, plain(b"%d" % number))
+            await until(lambda link=link: link.replies.waiting > 0)  # type: ignore[misc]
+            link.cut()
+            assert await out.outcome == 1 + number
+            assert out.answers == 1
+        assert len(await values(host, log)) == 11
 
 
-def test_request_lost_it_is_sent_again(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
-            log = await host.create(next(_names))
-            await append(log, plain(b"x"))
-            for cut_at in (0, 1, 40, 100):
-                link = await proxy.link("a-bulk")
-                link.requests.stop_after(cut_at, link.cut)
-                out = begin(log, plain(b"%d" % cut_at))
-                await out.outcome
-            assert await values(host, log) == [b"x", b"0", b"1", b"40", b"100"]
-
-    uvloop.run(run())
+async def test_request_lost_it_is_sent_again(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        for cut_at in (0, 1, 40, 100):
+            link = await proxy.link("a-bulk")
+            link.requests.stop_after(cut_at, link.cut)
+            out = begin(log, plain(b"%d" % cut_at))
+            await out.outcome
+        assert await values(host, log) == [b"x", b"0", b"1", b"40", b"100"]
 
 
-def test_an_append_that_arrives_after_it_was_missed_is_not_appended_twice(
+async def test_an_append_that_arrives_after_it_was_missed_is_not_appended_twice(
     server: RedisServer,
 ) -> None:
     """Lost, not found in the log, sent again; then the first one arrives, before the second."""
 
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
-            log = await host.create(next(_names))
-            await append(log, plain(b"x"))
-            lost = await proxy.link("a-bulk")
-            lost.requests.hold()
-            out = begin(log, plain(b"once"))
-            await until(lambda: lost.requests.waiting > 0)
-            # What follows the next connection's greeting waits.
-            loop = asyncio.get_running_loop()
-            proxy.on_link = lambda link: void(loop.call_soon(link.requests.hold))
-            lost.cut_client()
-            second = await proxy.link("a-bulk", other_than=lost)
-            await until(lambda: second.requests.waiting > 100)  # it was missed and sent again
-            lost.requests.release()
-            await until(lambda: lost.requests.waiting == 0)
-            async with Host(server.url, "b") as other:
-                await until_stored(other, log, 2)
-            second.requests.release()
-            assert await out.outcome == 1
-            assert out.answers == 1
-            assert await append(log, plain(b"next")) == 2
-            assert await values(host, log) == [b"x", b"once", b"next"]
-
-    uvloop.run(run())
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        lost = await proxy.link("a-bulk")
+        lost.requests.hold()
+        out = begin(log, plain(b"once"))
+        await until(lambda: lost.requests.waiting > 0)
+        # What follows the next connection's greeting waits.
+        loop = asyncio.get_running_loop()
+        proxy.on_link = lambda link: void(loop.call_soon(link.requests.hold))
+        lost.cut_client()
+        second = await proxy.link("a-bulk", other_than=lost)
+        await until(lambda: second.requests.waiting > 100)  # it was missed and sent again
+        lost.requests.release()
+        await until(lambda: lost.requests.waiting == 0)
+        async with Host(server.url, "b") as other:
+            await until_stored(other, log, 2)
+        second.requests.release()
+        assert await out.outcome == 1
+        assert out.answers == 1
+        assert await append(log, plain(b"next")) == 2
+        assert await values(host, log) == [b"x", b"once", b"next"]
 
 
 def void(_: object) -> None:
@@ -93,89 +82,77 @@ async def until_stored(host: Host, log: Any, entries: int) -> None:
             await asyncio.sleep(0.002)
 
 
-def test_late_arrival_behind_somebody_elses_append(server: RedisServer) -> None:
-    async def run() -> None:
-        async with (
-            StoreProxy(server.port) as proxy,
-            Host(proxy.url, "a") as host,
-            Host(server.url, "b") as other,
-        ):
-            log = await host.create(next(_names))
-            theirs = other.log(log.topic)
-            await append(log, plain(b"x"))
-            lost = await proxy.link("a-bulk")
-            lost.requests.hold()
-            out = begin(log, plain(b"mine"))
-            await until(lambda: lost.requests.waiting > 0)
-            assert await append(theirs, plain(b"theirs")) == 1
-            lost.cut_client()
-            assert await out.outcome == 2
-            lost.requests.release()  # too late: the store refuses it
-            assert await append(log, plain(b"end")) == 3
-            assert await values(host, log) == [b"x", b"theirs", b"mine", b"end"]
-
-    uvloop.run(run())
+async def test_late_arrival_behind_somebody_elses_append(server: RedisServer) -> None:
+    async with (
+        StoreProxy(server.port) as proxy,
+        Host(proxy.url, "a") as host,
+        Host(server.url, "b") as other,
+    ):
+        log = await host.create(next(_names))
+        theirs = other.log(log.topic)
+        await append(log, plain(b"x"))
+        lost = await proxy.link("a-bulk")
+        lost.requests.hold()
+        out = begin(log, plain(b"mine"))
+        await until(lambda: lost.requests.waiting > 0)
+        assert await append(theirs, plain(b"theirs")) == 1
+        lost.cut_client()
+        assert await out.outcome == 2
+        lost.requests.release()  # too late: the store refuses it
+        assert await append(log, plain(b"end")) == 3
+        assert await values(host, log) == [b"x", b"theirs", b"mine", b"end"]
 
 
-def test_identical_batches_of_two_writers_are_told_apart(server: RedisServer) -> None:
+async def test_identical_batches_of_two_writers_are_told_apart(server: RedisServer) -> None:
     """The other's entry at our place holds the very bytes we sent: the nonce differs."""
 
-    async def run() -> None:
-        async with (
-            StoreProxy(server.port) as proxy,
-            Host(proxy.url, "a") as host,
-            Host(server.url, "b") as other,
-        ):
-            log = await host.create(next(_names))
-            theirs = other.log(log.topic)
-            await append(log, plain(b"x"))
-            await theirs.current()
-            lost = await proxy.link("a-bulk")
-            lost.requests.hold()
-            out = begin(log, plain(b"same"))
-            await until(lambda: lost.requests.waiting > 0)
-            assert await append(theirs, plain(b"same")) == 1
-            lost.cut()
-            assert await out.outcome == 2
-            assert await values(host, log) == [b"x", b"same", b"same"]
-
-    uvloop.run(run())
+    async with (
+        StoreProxy(server.port) as proxy,
+        Host(proxy.url, "a") as host,
+        Host(server.url, "b") as other,
+    ):
+        log = await host.create(next(_names))
+        theirs = other.log(log.topic)
+        await append(log, plain(b"x"))
+        await theirs.current()
+        lost = await proxy.link("a-bulk")
+        lost.requests.hold()
+        out = begin(log, plain(b"same"))
+        await until(lambda: lost.requests.waiting > 0)
+        assert await append(theirs, plain(b"same")) == 1
+        lost.cut()
+        assert await out.outcome == 2
+        assert await values(host, log) == [b"x", b"same", b"same"]
 
 
-def test_a_store_that_stops_answering_counts_as_lost(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a", stall_after=0.2) as host:
-            log = await host.create(next(_names))
-            await append(log, plain(b"x"))
-            link = await proxy.link("a-bulk")
-            link.replies.hold()  # half open: nothing ever comes back
-            assert await append(log, plain(b"y")) == 1
-            assert await values(host, log) == [b"x", b"y"]
-
-    uvloop.run(run())
+async def test_a_store_that_stops_answering_counts_as_lost(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a", stall_after=0.2) as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        link = await proxy.link("a-bulk")
+        link.replies.hold()  # half open: nothing ever comes back
+        assert await append(log, plain(b"y")) == 1
+        assert await values(host, log) == [b"x", b"y"]
 
 
-def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: RedisServer) -> None:
+async def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: RedisServer) -> None:
     """While the store is away clients send again and again: what they gave up is let go."""
 
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
-            log = await host.create(next(_names))
-            await append(log, plain(b"x"))
-            proxy.refusing = True
-            link = await proxy.link("a-bulk")
-            link.requests.hold()
-            out = begin(log, plain(b"first"))
-            await until(lambda: link.requests.waiting > 0)
-            link.cut()
-            await until(lambda: log.phase is Phase.RESOLVING)
-            for _ in range(20):
-                waiting = [begin(log, plain(b"again")) for _ in range(10)]
-                for one in waiting:
-                    one.given_up = True
-                assert len(log._queue) == len(waiting)
-            proxy.refusing = False
-            assert await out.outcome == 1
-            assert await values(host, log) == [b"x", b"first"]
-
-    uvloop.run(run())
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        proxy.refusing = True
+        link = await proxy.link("a-bulk")
+        link.requests.hold()
+        out = begin(log, plain(b"first"))
+        await until(lambda: link.requests.waiting > 0)
+        link.cut()
+        await until(lambda: log.phase is Phase.RESOLVING)
+        for _ in range(20):
+            waiting = [begin(log, plain(b"again")) for _ in range(10)]
+            for one in waiting:
+                one.given_up = True
+            assert len(log._queue) == len(waiting)
+        proxy.refusing = False
+        assert await out.outcome == 1
+        assert await values(host, log) == [b"x", b"first"]

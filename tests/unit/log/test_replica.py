@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import redis as redis_py
-import uvloop
 
 from broker.errors import KafkaError, StoreFault
 from broker.log.replica import MAX_BYTES_PER_READ, Phase
@@ -20,93 +19,81 @@ from tests.support.store_proxy import StoreProxy
 _names = (f"log-{number}" for number in count())
 
 
-def test_current_does_not_wait_for_the_queue_to_run_dry(server: RedisServer) -> None:
-    async def run() -> None:
-        async with Host(server.url) as host:
-            log = await host.create(next(_names))
-            appended = 0
-            stop = False
+async def test_current_does_not_wait_for_the_queue_to_run_dry(server: RedisServer) -> None:
+    async with Host(server.url) as host:
+        log = await host.create(next(_names))
+        appended = 0
+        stop = False
 
-            class Endless(WaitedAppend):
-                """Answered, it brings the next one: the queue is never empty."""
+        class Endless(WaitedAppend):
+            """Answered, it brings the next one: the queue is never empty."""
 
-                __slots__ = ()
+            __slots__ = ()
 
-                def done(self, error: BaseException | None, base: int, time: int) -> None:
-                    nonlocal appended
-                    appended += 1
-                    if not stop:
-                        log.append(Endless(plain(b"x")))
+            def done(self, error: BaseException | None, base: int, time: int) -> None:
+                nonlocal appended
+                appended += 1
+                if not stop:
+                    log.append(Endless(plain(b"x")))
 
-            for _ in range(4):
-                log.append(Endless(plain(b"x")))
-            for _ in range(20):
-                async with asyncio.timeout(20):
-                    await log.current()
-            stop = True
-            await until(lambda: not log.is_busy)
-            assert appended == log.end
-
-    uvloop.run(run())
+        for _ in range(4):
+            log.append(Endless(plain(b"x")))
+        for _ in range(20):
+            async with asyncio.timeout(20):
+                await log.current()
+        stop = True
+        await until(lambda: not log.is_busy)
+        assert appended == log.end
 
 
-def test_a_reader_far_behind_catches_up(server: RedisServer) -> None:
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            log = await one.create(next(_names))
-            other = two.log(log.topic)
-            await other.current()
-            for number in range(300):
-                await append(log, plain(b"%d" % number))
-            woken: list[int] = []
-            other.waiters["test"] = lambda: woken.append(other.end)
-            await other.current()
-            assert other.end == 300
-            assert woken
-            assert other.state.snapshot() == log.state.snapshot()
-
-    uvloop.run(run())
+async def test_a_reader_far_behind_catches_up(server: RedisServer) -> None:
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        log = await one.create(next(_names))
+        other = two.log(log.topic)
+        await other.current()
+        for number in range(300):
+            await append(log, plain(b"%d" % number))
+        woken: list[int] = []
+        other.waiters["test"] = lambda: woken.append(other.end)
+        await other.current()
+        assert other.end == 300
+        assert woken
+        assert other.state.snapshot() == log.state.snapshot()
 
 
-def test_a_reader_passed_by_retention_starts_from_the_snapshot(server: RedisServer) -> None:
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            log = await one.create(next(_names))
-            other = two.log(log.topic)
-            await append(log, sequenced(5, 0))
-            await other.current()
-            for number in range(1, 200):
-                await append(log, sequenced(5, number))
-            await log.save_snapshot()
-            await one.streams.trim(log.key, 150)
-            woken: list[int] = []
-            other.waiters["test"] = lambda: woken.append(other.end)
-            await other.current()
-            assert other.end == 200
-            assert woken
-            assert other.state.producers == log.state.producers
-            assert await append(other, sequenced(5, 199)) == 199
-
-    uvloop.run(run())
+async def test_a_reader_passed_by_retention_starts_from_the_snapshot(server: RedisServer) -> None:
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        log = await one.create(next(_names))
+        other = two.log(log.topic)
+        await append(log, sequenced(5, 0))
+        await other.current()
+        for number in range(1, 200):
+            await append(log, sequenced(5, number))
+        await log.save_snapshot()
+        await one.streams.trim(log.key, 150)
+        woken: list[int] = []
+        other.waiters["test"] = lambda: woken.append(other.end)
+        await other.current()
+        assert other.end == 200
+        assert woken
+        assert other.state.producers == log.state.producers
+        assert await append(other, sequenced(5, 199)) == 199
 
 
-def test_restart_replays_from_the_snapshot(server: RedisServer) -> None:
-    async def run() -> None:
-        name = next(_names)
-        async with Host(server.url, "a", snapshot_entries=10) as one:
-            log = await one.create(name)
-            for number in range(57):
-                await append(log, sequenced(5, number))
-            await until_snapshot(one, log, 50)
-            before = log.state.snapshot()
-        async with Host(server.url, "b") as two:
-            again = two.log(name)
-            await again.current()
-            assert again.state.snapshot() == before
-            assert await append(again, sequenced(5, 54)) == 54
-            assert await append(again, sequenced(5, 57)) == 57
-
-    uvloop.run(run())
+async def test_restart_replays_from_the_snapshot(server: RedisServer) -> None:
+    name = next(_names)
+    async with Host(server.url, "a", snapshot_entries=10) as one:
+        log = await one.create(name)
+        for number in range(57):
+            await append(log, sequenced(5, number))
+        await until_snapshot(one, log, 50)
+        before = log.state.snapshot()
+    async with Host(server.url, "b") as two:
+        again = two.log(name)
+        await again.current()
+        assert again.state.snapshot() == before
+        assert await append(again, sequenced(5, 54)) == 54
+        assert await append(again, sequenced(5, 57)) == 57
 
 
 async def until_snapshot(host: Host, log: Any, offset: int) -> None:
@@ -117,119 +104,102 @@ async def until_snapshot(host: Host, log: Any, offset: int) -> None:
             await asyncio.sleep(0.002)
 
 
-def test_loading_fails_and_is_tried_again(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
-            log = await host.create(next(_names))
-            proxy.refusing = True
-            (await proxy.link("a-reads")).cut()
-            await until(lambda: not host.reads.is_up)
-            with pytest.raises(StoreFault):
-                await append(log, plain(b"x"))
-            assert log.phase is Phase.UNLOADED
-            proxy.refusing = False
-            await host.reads.wait_up()
-            assert await append(log, plain(b"y")) == 0
-
-    uvloop.run(run())
+async def test_loading_fails_and_is_tried_again(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
+        log = await host.create(next(_names))
+        proxy.refusing = True
+        (await proxy.link("a-reads")).cut()
+        await until(lambda: not host.reads.is_up)
+        with pytest.raises(StoreFault):
+            await append(log, plain(b"x"))
+        assert log.phase is Phase.UNLOADED
+        proxy.refusing = False
+        await host.reads.wait_up()
+        assert await append(log, plain(b"y")) == 0
 
 
-def test_deleted_while_loading_stays_deleted(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
-            log = await host.create(next(_names))
-            link = await proxy.link("a-reads")
-            link.replies.hold()
-            out = begin(log, plain(b"x"))
-            await until(lambda: link.replies.waiting > 0)
-            log.gone()
-            link.cut()
-            with pytest.raises(KafkaError):
-                await out.outcome
-            await host.reads.wait_up()
-            await asyncio.sleep(0.01)
-            assert log.phase is Phase.GONE
-
-    uvloop.run(run())
+async def test_deleted_while_loading_stays_deleted(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
+        log = await host.create(next(_names))
+        link = await proxy.link("a-reads")
+        link.replies.hold()
+        out = begin(log, plain(b"x"))
+        await until(lambda: link.replies.waiting > 0)
+        log.gone()
+        link.cut()
+        with pytest.raises(KafkaError):
+            await out.outcome
+        await host.reads.wait_up()
+        await asyncio.sleep(0.01)
+        assert log.phase is Phase.GONE
 
 
-def test_what_is_not_a_batch_in_the_log_is_reported_and_nothing_hangs(
+async def test_what_is_not_a_batch_in_the_log_is_reported_and_nothing_hangs(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with Host(server.url) as host:
-            log = await host.create(next(_names))
-            await append(log, plain(b"x"))
-            with redis_py.from_url(server.url) as client:
-                client.xadd(log.key, {"b": "no batch"}, id="1-1")
-            for _ in range(2):
-                with pytest.raises(Exception):  # noqa: B017 - any answer will do
-                    async with asyncio.timeout(20):
-                        await append(log, plain(b"y"))
-            # The connection it came over serves others.
-            healthy = await host.create(next(_names))
-            assert await append(healthy, plain(b"z")) == 0
-
-    uvloop.run(run())
+    async with Host(server.url) as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        with redis_py.from_url(server.url) as client:
+            client.xadd(log.key, {"b": "no batch"}, id="1-1")
+        for _ in range(2):
+            with pytest.raises(Exception):  # noqa: B017 - any answer will do
+                async with asyncio.timeout(20):
+                    await append(log, plain(b"y"))
+        # The connection it came over serves others.
+        healthy = await host.create(next(_names))
+        assert await append(healthy, plain(b"z")) == 0
     assert "log-" in caplog.text
 
 
-def test_entries_the_watcher_brings_are_folded_in(server: RedisServer) -> None:
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            log = await one.create(next(_names))
-            other = two.log(log.topic)
-            await other.current()
-            for number in range(6):
-                await append(log, plain(b"%d" % number))
-            entries = await stored(one, log)
-            other.received(entries[:2])
-            assert other.end == 2
-            other.received(entries[:3])  # some of it known
-            assert other.end == 3
-            other.received(entries[4:])  # something missing before: it reads on by itself
-            await until(lambda: other.end == 6)
-            assert (
-                read_header(
-                    b"".join(other.read_tail(5, 1 << 20, at_least_one=True) or [])
-                ).base_offset
-                == 5
-            )
-
-    uvloop.run(run())
+async def test_entries_the_watcher_brings_are_folded_in(server: RedisServer) -> None:
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        log = await one.create(next(_names))
+        other = two.log(log.topic)
+        await other.current()
+        for number in range(6):
+            await append(log, plain(b"%d" % number))
+        entries = await stored(one, log)
+        other.received(entries[:2])
+        assert other.end == 2
+        other.received(entries[:3])  # some of it known
+        assert other.end == 3
+        other.received(entries[4:])  # something missing before: it reads on by itself
+        await until(lambda: other.end == 6)
+        assert (
+            read_header(b"".join(other.read_tail(5, 1 << 20, at_least_one=True) or [])).base_offset
+            == 5
+        )
 
 
-def test_large_entries_are_read_by_the_piece(
+async def test_large_entries_are_read_by_the_piece(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are: neither the store nor we hold many at a time."""
 
-    async def run() -> None:
-        async with Host(server.url, "a") as one, Host(server.url, "b") as two:
-            log = await one.create(next(_names))
-            for _ in range(30):
-                await append(log, plain(b"x" * 400_000))
-            asked: list[int] = []
-            first_entries, read_on = two.streams.first_entries, two.streams.read_on
+    async with Host(server.url, "a") as one, Host(server.url, "b") as two:
+        log = await one.create(next(_names))
+        for _ in range(30):
+            await append(log, plain(b"x" * 400_000))
+        asked: list[int] = []
+        first_entries, read_on = two.streams.first_entries, two.streams.read_on
 
-            async def counted(key: bytes, offset: int, count: int) -> Any:
-                asked.append(count)
-                return await first_entries(key, offset, count)
+        async def counted(key: bytes, offset: int, count: int) -> Any:
+            asked.append(count)
+            return await first_entries(key, offset, count)
 
-            def counted_on(key: bytes, offset: int, count: int, done: Any) -> None:
-                asked.append(count)
-                read_on(key, offset, count, done)
+        def counted_on(key: bytes, offset: int, count: int, done: Any) -> None:
+            asked.append(count)
+            read_on(key, offset, count, done)
 
-            monkeypatch.setattr(two.streams, "first_entries", counted)
-            monkeypatch.setattr(two.streams, "read_on", counted_on)
-            other = two.log(log.topic)
-            await other.current()
-            assert other.end == 30
-            for _ in range(30):
-                await append(log, plain(b"x" * 400_000))
-            await other.current()
-            assert other.end == 60
-            assert max(asked) * 400_000 <= MAX_BYTES_PER_READ
-            assert other.state.snapshot() == log.state.snapshot()
-
-    uvloop.run(run())
+        monkeypatch.setattr(two.streams, "first_entries", counted)
+        monkeypatch.setattr(two.streams, "read_on", counted_on)
+        other = two.log(log.topic)
+        await other.current()
+        assert other.end == 30
+        for _ in range(30):
+            await append(log, plain(b"x" * 400_000))
+        await other.current()
+        assert other.end == 60
+        assert max(asked) * 400_000 <= MAX_BYTES_PER_READ
+        assert other.state.snapshot() == log.state.snapshot()

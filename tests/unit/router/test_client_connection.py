@@ -8,7 +8,6 @@ import struct
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from broker.wire.frame import read_request_header, read_response, request_frame
 from broker.wire.messages.describe_groups import DescribeGroupsResponse
@@ -30,101 +29,89 @@ from tests.support.fake_workers import (
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_request_is_answered_in_order(short_tmp_path: Path, seed: int) -> None:
+async def test_every_request_is_answered_in_order(short_tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     requests = [some_request(rng, number) for number in range(400)]
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, answer, seed).open() as stage:
+    async with Stage(short_tmp_path, answer, seed).open() as stage:
 
-            async def send() -> None:
-                data = b"".join(requests)
-                while data:
-                    step = rng.choice((1, 7, 500, 5000, 1_000_000))
-                    stage.writer.write(data[:step])
-                    data = data[step:]
-                    await stage.writer.drain()
-                    await asyncio.sleep(0)
+        async def send() -> None:
+            data = b"".join(requests)
+            while data:
+                step = rng.choice((1, 7, 500, 5000, 1_000_000))
+                stage.writer.write(data[:step])
+                data = data[step:]
+                await stage.writer.drain()
+                await asyncio.sleep(0)
 
-            sending = asyncio.ensure_future(send())
-            for number, request in enumerate(requests):
-                reply = await asyncio.wait_for(stage.receive(), 30)
-                assert struct.unpack_from(">i", reply) == (number,)
-                header = read_request_header(request[4:])
-                if header.api is DESCRIBE:
-                    asked, _ = DESCRIBE.request_codec(5).decode(request, 4 + header.body_at)
-                    _, response = read_response(DESCRIBE, 5, reply)
-                    assert isinstance(response, DescribeGroupsResponse)
-                    assert [each.group_id for each in response.groups] == asked.groups
-            await sending
-            seen = {frame for worker in stage.workers for frame in worker.frames}
-            # Untouched, but for those that were split.
-            for request in requests:
-                key = struct.unpack_from(">h", request, 4)[0]
-                if key in (HEARTBEAT.key, METADATA.key, PRODUCE.key):
-                    assert request[4:] in seen
-            for worker in stage.workers:
-                assert worker.peers == ["unix"]  # one connection
-
-    uvloop.run(run())
+        sending = asyncio.ensure_future(send())
+        for number, request in enumerate(requests):
+            reply = await asyncio.wait_for(stage.receive(), 30)
+            assert struct.unpack_from(">i", reply) == (number,)
+            header = read_request_header(request[4:])
+            if header.api is DESCRIBE:
+                asked, _ = DESCRIBE.request_codec(5).decode(request, 4 + header.body_at)
+                _, response = read_response(DESCRIBE, 5, reply)
+                assert isinstance(response, DescribeGroupsResponse)
+                assert [each.group_id for each in response.groups] == asked.groups
+        await sending
+        seen = {frame for worker in stage.workers for frame in worker.frames}
+        # Untouched, but for those that were split.
+        for request in requests:
+            key = struct.unpack_from(">h", request, 4)[0]
+            if key in (HEARTBEAT.key, METADATA.key, PRODUCE.key):
+                assert request[4:] in seen
+        for worker in stage.workers:
+            assert worker.peers == ["unix"]  # one connection
 
 
-def test_requests_reach_a_worker_in_the_order_they_were_sent(short_tmp_path: Path) -> None:
+async def test_requests_reach_a_worker_in_the_order_they_were_sent(short_tmp_path: Path) -> None:
     rng = random.Random(5)
     requests = [some_request(rng, number) for number in range(300)]
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, answer, 5).open() as stage:
-            stage.writer.write(b"".join(requests))
-            for _ in requests:
-                await asyncio.wait_for(stage.receive(), 30)
-            for worker in stage.workers:
-                numbers = [read_request_header(frame).correlation_id for frame in worker.frames]
-                assert numbers == sorted(numbers)
-
-    uvloop.run(run())
+    async with Stage(short_tmp_path, answer, 5).open() as stage:
+        stage.writer.write(b"".join(requests))
+        for _ in requests:
+            await asyncio.wait_for(stage.receive(), 30)
+        for worker in stage.workers:
+            numbers = [read_request_header(frame).correlation_id for frame in worker.frames]
+            assert numbers == sorted(numbers)
 
 
-def test_nothing_is_left_when_a_client_goes(short_tmp_path: Path) -> None:
+async def test_nothing_is_left_when_a_client_goes(short_tmp_path: Path) -> None:
     async def never(worker: FakeWorker, frame: bytes) -> bytes | None:
         await asyncio.sleep(3600)
         return None
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, never, 3).open() as stage:
-            rng = random.Random(3)
-            for worker in range(WORKERS):
-                heartbeat = HeartbeatRequest(group_of(worker, rng))
-                stage.writer.write(request_frame(HEARTBEAT, 4, worker, "c", heartbeat))
-            while not all(worker.frames for worker in stage.workers):  # noqa: ASYNC110
+    async with Stage(short_tmp_path, never, 3).open() as stage:
+        rng = random.Random(3)
+        for worker in range(WORKERS):
+            heartbeat = HeartbeatRequest(group_of(worker, rng))
+            stage.writer.write(request_frame(HEARTBEAT, 4, worker, "c", heartbeat))
+        while not all(worker.frames for worker in stage.workers):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        stage.writer.close()
+        async with asyncio.timeout(10):
+            while stage.clients:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            stage.writer.close()
-            async with asyncio.timeout(10):
-                while stage.clients:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            for task in asyncio.all_tasks():  # the workers', which would sleep on
-                if "serve" in repr(task.get_coro()):
-                    task.cancel()
-
-    uvloop.run(run())
+        for task in asyncio.all_tasks():  # the workers', which would sleep on
+            if "serve" in repr(task.get_coro()):
+                task.cancel()
 
 
-def test_a_connection_is_idle_when_nothing_is_asked_for_long(short_tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Stage(short_tmp_path, answer, 9).open() as stage:
-            beat = request_frame(HEARTBEAT, 4, 1, "c", HeartbeatRequest("g"))
-            stage.writer.write(beat)
-            await asyncio.wait_for(stage.receive(), 10)
-            (client,) = stage.clients
-            assert not client.is_idle(1000, 60)  # active until the first look
-            assert not client.is_idle(1050, 60)
-            stage.writer.write(beat)
-            await asyncio.wait_for(stage.receive(), 10)
-            assert not client.is_idle(1061, 60)
-            assert not client.is_idle(1121, 60)
-            assert client.is_idle(1122, 60)
-            client.replies.expect(WorkerReplies(PausableTransport()))
-            assert not client.is_idle(2000, 60)
-            client.replies.clear()
-
-    uvloop.run(run())
+async def test_a_connection_is_idle_when_nothing_is_asked_for_long(short_tmp_path: Path) -> None:
+    async with Stage(short_tmp_path, answer, 9).open() as stage:
+        beat = request_frame(HEARTBEAT, 4, 1, "c", HeartbeatRequest("g"))
+        stage.writer.write(beat)
+        await asyncio.wait_for(stage.receive(), 10)
+        (client,) = stage.clients
+        assert not client.is_idle(1000, 60)  # active until the first look
+        assert not client.is_idle(1050, 60)
+        stage.writer.write(beat)
+        await asyncio.wait_for(stage.receive(), 10)
+        assert not client.is_idle(1061, 60)
+        assert not client.is_idle(1121, 60)
+        assert client.is_idle(1122, 60)
+        client.replies.expect(WorkerReplies(PausableTransport()))
+        assert not client.is_idle(2000, 60)
+        client.replies.clear()

@@ -7,8 +7,6 @@ import random
 import struct
 from pathlib import Path
 
-import uvloop
-
 from broker.placement import leader_of
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.messages.heartbeat import HeartbeatRequest
@@ -27,7 +25,7 @@ from tests.support.fake_workers import (
 )
 
 
-def test_produce_to_several_leaders_overtakes_nothing(short_tmp_path: Path) -> None:
+async def test_produce_to_several_leaders_overtakes_nothing(short_tmp_path: Path) -> None:
     """Workers that take their time: what is appended to a partition keeps its order."""
     log: dict[int, list[int]] = {}
 
@@ -47,63 +45,56 @@ def test_produce_to_several_leaders_overtakes_nothing(short_tmp_path: Path) -> N
         produce = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=data)])
         return request_frame(PRODUCE, 9, number, "c", produce)
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, append, 2).open() as stage:
-            rng = random.Random(2)
-            stage.writer.write(b"".join(request(rng, number) for number in range(200)))
-            for number in range(200):
-                reply = await asyncio.wait_for(stage.receive(), 30)
-                assert struct.unpack(">i", reply) == (number,)
-            assert all(worker.frames for worker in stage.workers)
-            for numbers in log.values():
-                assert numbers == sorted(numbers)
-
-    uvloop.run(run())
+    async with Stage(short_tmp_path, append, 2).open() as stage:
+        rng = random.Random(2)
+        stage.writer.write(b"".join(request(rng, number) for number in range(200)))
+        for number in range(200):
+            reply = await asyncio.wait_for(stage.receive(), 30)
+            assert struct.unpack(">i", reply) == (number,)
+        assert all(worker.frames for worker in stage.workers)
+        for numbers in log.values():
+            assert numbers == sorted(numbers)
 
 
-def test_requests_that_begin_alike_go_where_they_belong(short_tmp_path: Path) -> None:
+async def test_requests_that_begin_alike_go_where_they_belong(short_tmp_path: Path) -> None:
     """One at a time, many like the one before and some not; both as they are sent and in pieces."""
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, answer, 4).open() as stage:
-            rng = random.Random(4)
-            groups = [group_of(worker, rng) for worker in (0, 1, 2)]
-            expected: list[list[int]] = [[] for _ in range(WORKERS)]
-            for number in range(300):
-                at = rng.choice((0, 0, 0, 1, 2))
-                if number % 2:
-                    owner = at
-                    heartbeat = HeartbeatRequest(groups[at], number, "m" * rng.randrange(40))
-                    frame = request_frame(HEARTBEAT, 4, number, "c", heartbeat)
-                else:
-                    owner = leader_of("t", at, WORKERS)
-                    frame = produce_to([at], number)
-                expected[owner].append(number)
-                cut = rng.randrange(len(frame)) if rng.random() < 0.2 else 0
-                if cut:
-                    stage.writer.write(frame[:cut])
-                    await asyncio.sleep(0.001)
-                stage.writer.write(frame[cut:])
-                reply = await asyncio.wait_for(stage.receive(), 10)
-                assert struct.unpack_from(">i", reply) == (number,)
-            for worker, numbers in zip(stage.workers, expected, strict=True):
-                got = [read_request_header(frame).correlation_id for frame in worker.frames]
-                assert got == numbers
-                assert worker.peers == ["unix"]  # one connection
-
-    uvloop.run(run())
+    async with Stage(short_tmp_path, answer, 4).open() as stage:
+        rng = random.Random(4)
+        groups = [group_of(worker, rng) for worker in (0, 1, 2)]
+        expected: list[list[int]] = [[] for _ in range(WORKERS)]
+        for number in range(300):
+            at = rng.choice((0, 0, 0, 1, 2))
+            if number % 2:
+                owner = at
+                heartbeat = HeartbeatRequest(groups[at], number, "m" * rng.randrange(40))
+                frame = request_frame(HEARTBEAT, 4, number, "c", heartbeat)
+            else:
+                owner = leader_of("t", at, WORKERS)
+                frame = produce_to([at], number)
+            expected[owner].append(number)
+            cut = rng.randrange(len(frame)) if rng.random() < 0.2 else 0
+            if cut:
+                stage.writer.write(frame[:cut])
+                await asyncio.sleep(0.001)
+            stage.writer.write(frame[cut:])
+            reply = await asyncio.wait_for(stage.receive(), 10)
+            assert struct.unpack_from(">i", reply) == (number,)
+        for worker, numbers in zip(stage.workers, expected, strict=True):
+            got = [read_request_header(frame).correlation_id for frame in worker.frames]
+            assert got == numbers
+            assert worker.peers == ["unix"]  # one connection
 
 
-def test_a_produce_to_several_leaders_changes_where_the_next_ones_go(short_tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Stage(short_tmp_path, answer, 6).open() as stage:
-            away = next(index for index in range(6) if leader_of("t", index, WORKERS) != HOME)
-            for number, partitions in enumerate(([away], [away], [0, 1, 2], [away], [away])):
-                stage.writer.write(produce_to(partitions, number))
-                reply = await asyncio.wait_for(stage.receive(), 10)
-                assert struct.unpack_from(">i", reply) == (number,)
-            home, leader = stage.workers[HOME], stage.workers[leader_of("t", away, WORKERS)]
-            assert numbers_of(leader) == [0, 1]
-            assert numbers_of(home) == [2, 3, 4]
-
-    uvloop.run(run())
+async def test_a_produce_to_several_leaders_changes_where_the_next_ones_go(
+    short_tmp_path: Path,
+) -> None:
+    async with Stage(short_tmp_path, answer, 6).open() as stage:
+        away = next(index for index in range(6) if leader_of("t", index, WORKERS) != HOME)
+        for number, partitions in enumerate(([away], [away], [0, 1, 2], [away], [away])):
+            stage.writer.write(produce_to(partitions, number))
+            reply = await asyncio.wait_for(stage.receive(), 10)
+            assert struct.unpack_from(">i", reply) == (number,)
+        home, leader = stage.workers[HOME], stage.workers[leader_of("t", away, WORKERS)]
+        assert numbers_of(leader) == [0, 1]
+        assert numbers_of(home) == [2, 3, 4]

@@ -7,8 +7,6 @@ import random
 import struct
 from pathlib import Path
 
-import uvloop
-
 from broker.errors import ErrorCode
 from broker.wire.frame import read_request_header, read_response, request_frame
 from broker.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -28,75 +26,69 @@ from tests.support.fake_workers import (
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_worker_that_hangs_up_takes_only_its_own_along(short_tmp_path: Path) -> None:
+async def test_a_worker_that_hangs_up_takes_only_its_own_along(short_tmp_path: Path) -> None:
     async def hang_up(worker: FakeWorker, frame: bytes) -> bytes | None:
         return None if worker.index == 1 else await answer(worker, frame)
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, hang_up, 1).open() as stage:
-            rng = random.Random(1)
-            groups = [group_of(worker, rng) for worker in (0, 1, 2)]
-            # A merged reply contains what is known.
-            stage.writer.write(request_frame(DESCRIBE, 5, 1, "c", DescribeGroupsRequest(groups)))
-            _, response = read_response(DESCRIBE, 5, await asyncio.wait_for(stage.receive(), 10))
-            assert isinstance(response, DescribeGroupsResponse)
-            assert [each.error_code for each in response.groups] == [
-                0,
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                0,
-            ]
-            # Its own requests cannot be answered; what was answered before still arrives.
-            stage.writer.write(
-                request_frame(HEARTBEAT, 4, 2, "c", HeartbeatRequest(groups[0]))
-                + request_frame(HEARTBEAT, 4, 3, "c", HeartbeatRequest(groups[2]))
-            )
-            for number in (2, 3):
-                assert struct.unpack_from(">i", await stage.receive()) == (number,)
-            stage.writer.write(request_frame(HEARTBEAT, 4, 4, "c", HeartbeatRequest(groups[1])))
-            assert await asyncio.wait_for(stage.reader.read(), 10) == b""
-
-    uvloop.run(run())
+    async with Stage(short_tmp_path, hang_up, 1).open() as stage:
+        rng = random.Random(1)
+        groups = [group_of(worker, rng) for worker in (0, 1, 2)]
+        # A merged reply contains what is known.
+        stage.writer.write(request_frame(DESCRIBE, 5, 1, "c", DescribeGroupsRequest(groups)))
+        _, response = read_response(DESCRIBE, 5, await asyncio.wait_for(stage.receive(), 10))
+        assert isinstance(response, DescribeGroupsResponse)
+        assert [each.error_code for each in response.groups] == [
+            0,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            0,
+        ]
+        # Its own requests cannot be answered; what was answered before still arrives.
+        stage.writer.write(
+            request_frame(HEARTBEAT, 4, 2, "c", HeartbeatRequest(groups[0]))
+            + request_frame(HEARTBEAT, 4, 3, "c", HeartbeatRequest(groups[2]))
+        )
+        for number in (2, 3):
+            assert struct.unpack_from(">i", await stage.receive()) == (number,)
+        stage.writer.write(request_frame(HEARTBEAT, 4, 4, "c", HeartbeatRequest(groups[1])))
+        assert await asyncio.wait_for(stage.reader.read(), 10) == b""
 
 
-def test_nothing_is_sent_to_a_worker_that_hung_up(short_tmp_path: Path) -> None:
+async def test_nothing_is_sent_to_a_worker_that_hung_up(short_tmp_path: Path) -> None:
     """An idle connection to a worker ends: the next request goes to another worker."""
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, answer, 8).open() as stage:
-            rng = random.Random(8)
-            group, partition = group_of(HOME, rng), 0
-            writers: list[asyncio.StreamWriter] = stage.workers[HOME].writers
-            for number in range(0, 4, 2):
-                stage.writer.write(produce_to([partition], number))
-                await asyncio.wait_for(stage.receive(), 10)
-                heartbeat = request_frame(HEARTBEAT, 4, number + 1, "c", HeartbeatRequest(group))
-                stage.writer.write(heartbeat)
-                await asyncio.wait_for(stage.receive(), 10)
-            stage.servers[HOME].close()
-            for writer in writers:
-                writer.close()
-            (client,) = stage.clients
+    async with Stage(short_tmp_path, answer, 8).open() as stage:
+        rng = random.Random(8)
+        group, partition = group_of(HOME, rng), 0
+        writers: list[asyncio.StreamWriter] = stage.workers[HOME].writers
+        for number in range(0, 4, 2):
+            stage.writer.write(produce_to([partition], number))
+            await asyncio.wait_for(stage.receive(), 10)
+            heartbeat = request_frame(HEARTBEAT, 4, number + 1, "c", HeartbeatRequest(group))
+            stage.writer.write(heartbeat)
+            await asyncio.wait_for(stage.receive(), 10)
+        stage.servers[HOME].close()
+        for writer in writers:
+            writer.close()
+        (client,) = stage.clients
 
-            def is_connected() -> bool:
-                """By the connection that watches the worker, or by the client's own."""
-                own = any(each.worker == HOME for each in client.workers.every)
-                return own or stage.state.workers.is_up[HOME]
+        def is_connected() -> bool:
+            """By the connection that watches the worker, or by the client's own."""
+            own = any(each.worker == HOME for each in client.workers.every)
+            return own or stage.state.workers.is_up[HOME]
 
-            async with asyncio.timeout(10):
-                while is_connected():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            stage.writer.write(produce_to([partition], 4))
-            assert struct.unpack_from(">i", await asyncio.wait_for(stage.receive(), 10)) == (4,)
-            stage.writer.write(request_frame(HEARTBEAT, 4, 5, "c", HeartbeatRequest(group)))
-            _, refused = read_response(HEARTBEAT, 4, await asyncio.wait_for(stage.receive(), 10))
-            assert isinstance(refused, HeartbeatResponse)
-            assert refused.error_code == UNAVAILABLE
-            assert numbers_of(stage.workers[HOME]) == [0, 1, 2, 3]
-
-    uvloop.run(run())
+        async with asyncio.timeout(10):
+            while is_connected():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        stage.writer.write(produce_to([partition], 4))
+        assert struct.unpack_from(">i", await asyncio.wait_for(stage.receive(), 10)) == (4,)
+        stage.writer.write(request_frame(HEARTBEAT, 4, 5, "c", HeartbeatRequest(group)))
+        _, refused = read_response(HEARTBEAT, 4, await asyncio.wait_for(stage.receive(), 10))
+        assert isinstance(refused, HeartbeatResponse)
+        assert refused.error_code == UNAVAILABLE
+        assert numbers_of(stage.workers[HOME]) == [0, 1, 2, 3]
 
 
-def test_a_part_that_cannot_be_read_is_replaced_as_that_of_a_worker_that_is_down(
+async def test_a_part_that_cannot_be_read_is_replaced_as_that_of_a_worker_that_is_down(
     short_tmp_path: Path,
 ) -> None:
     async def garble(worker: FakeWorker, frame: bytes) -> bytes | None:
@@ -106,17 +98,14 @@ def test_a_part_that_cannot_be_read_is_replaced_as_that_of_a_worker_that_is_down
         # One group is announced, and nothing follows.
         return struct.pack(">iibib", 10, read_request_header(frame).correlation_id, 0, 0, 2)
 
-    async def run() -> None:
-        async with Stage(short_tmp_path, garble, 1).open() as stage:
-            rng = random.Random(1)
-            groups = [group_of(worker, rng) for worker in (0, 1, 2)]
-            stage.writer.write(request_frame(DESCRIBE, 5, 1, "c", DescribeGroupsRequest(groups)))
-            _, response = read_response(DESCRIBE, 5, await asyncio.wait_for(stage.receive(), 10))
-            assert isinstance(response, DescribeGroupsResponse)
-            assert [each.error_code for each in response.groups] == [
-                0,
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                0,
-            ]
-
-    uvloop.run(run())
+    async with Stage(short_tmp_path, garble, 1).open() as stage:
+        rng = random.Random(1)
+        groups = [group_of(worker, rng) for worker in (0, 1, 2)]
+        stage.writer.write(request_frame(DESCRIBE, 5, 1, "c", DescribeGroupsRequest(groups)))
+        _, response = read_response(DESCRIBE, 5, await asyncio.wait_for(stage.receive(), 10))
+        assert isinstance(response, DescribeGroupsResponse)
+        assert [each.error_code for each in response.groups] == [
+            0,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            0,
+        ]

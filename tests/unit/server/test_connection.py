@@ -90,7 +90,7 @@ def feed(connection: Connection, data: bytes, chunks: Callable[[], int]) -> None
 
 
 def received(data: bytes, chunks: Callable[[], int]) -> tuple[list[bytes], FakeTransport]:
-    async def run() -> tuple[list[bytes], FakeTransport]:
+    async def receive() -> tuple[list[bytes], FakeTransport]:
         recorder = Recorder()
         transport = FakeTransport()
         big = Budget(1 << 40, 1 << 40)
@@ -99,7 +99,7 @@ def received(data: bytes, chunks: Callable[[], int]) -> tuple[list[bytes], FakeT
         feed(connection, data, chunks)
         return recorder.frames, transport
 
-    return asyncio.run(run())
+    return uvloop.run(receive())
 
 
 @pytest.mark.parametrize("length", [-1, -(1 << 31), 0, 7, MAX_FRAME + 1, (1 << 31) - 1])
@@ -185,321 +185,279 @@ def answer(call: Call, size: int = 0) -> None:
     call.reply_with([struct.pack(">ii", 4 + size, call.header.correlation_id), payload])
 
 
-def test_replies_leave_in_the_order_of_their_requests() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        async with served(recorder) as (client, _):
-            await send(client, framed(*(request(number) for number in range(5))))
-            await until(lambda: len(recorder.calls) == 5)
-            for number in (3, 1, 4):
-                answer(recorder.calls[number])
-            answer(recorder.calls[0])
-            assert await exactly(client, 16) == struct.pack(">iiii", 4, 0, 4, 1)
-            answer(recorder.calls[2])
-            assert await exactly(client, 24) == struct.pack(">iiiiii", 4, 2, 4, 3, 4, 4)
-
-    uvloop.run(run())
+async def test_replies_leave_in_the_order_of_their_requests() -> None:
+    recorder = Recorder()
+    async with served(recorder) as (client, _):
+        await send(client, framed(*(request(number) for number in range(5))))
+        await until(lambda: len(recorder.calls) == 5)
+        for number in (3, 1, 4):
+            answer(recorder.calls[number])
+        answer(recorder.calls[0])
+        assert await exactly(client, 16) == struct.pack(">iiii", 4, 0, 4, 1)
+        answer(recorder.calls[2])
+        assert await exactly(client, 24) == struct.pack(">iiiiii", 4, 2, 4, 3, 4, 4)
 
 
-def test_one_without_a_reply_does_not_hold_up_the_next() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        async with served(recorder) as (client, _):
-            await send(client, framed(request(1), request(2)))
-            await until(lambda: len(recorder.calls) == 2)
-            answer(recorder.calls[1])
-            recorder.calls[0].no_reply()
-            assert await exactly(client, 8) == struct.pack(">ii", 4, 2)
-
-    uvloop.run(run())
+async def test_one_without_a_reply_does_not_hold_up_the_next() -> None:
+    recorder = Recorder()
+    async with served(recorder) as (client, _):
+        await send(client, framed(request(1), request(2)))
+        await until(lambda: len(recorder.calls) == 2)
+        answer(recorder.calls[1])
+        recorder.calls[0].no_reply()
+        assert await exactly(client, 8) == struct.pack(">ii", 4, 2)
 
 
-def test_too_many_unanswered_bytes_stop_the_reading() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        budget = Budget(64 * MIB, 2 * MIB)
-        async with served(recorder, budget) as (client, _):
-            sending = asyncio.ensure_future(
-                send(client, framed(*(request(number, MIB // 2) for number in range(100))))
-            )
-            await until(lambda: len(recorder.calls) >= 5)
-            await asyncio.sleep(0.2)
-            assert len(recorder.calls) == 5  # what went over the limit was the last
-            assert not sending.done()
-            answered = 0
-            while answered < 100:
-                await recorder.more_than(answered)
-                answer(recorder.calls[answered])
+async def test_too_many_unanswered_bytes_stop_the_reading() -> None:
+    recorder = Recorder()
+    budget = Budget(64 * MIB, 2 * MIB)
+    async with served(recorder, budget) as (client, _):
+        sending = asyncio.ensure_future(
+            send(client, framed(*(request(number, MIB // 2) for number in range(100))))
+        )
+        await until(lambda: len(recorder.calls) >= 5)
+        await asyncio.sleep(0.2)
+        assert len(recorder.calls) == 5  # what went over the limit was the last
+        assert not sending.done()
+        answered = 0
+        while answered < 100:
+            await recorder.more_than(answered)
+            answer(recorder.calls[answered])
+            answered += 1
+            assert budget.used <= 3 * MIB
+        await sending
+        for number in range(100):
+            assert await exactly(client, 8) == struct.pack(">ii", 4, number)
+        assert budget.used == 0
+
+
+async def test_too_many_unanswered_requests_stop_the_reading() -> None:
+    recorder = Recorder()
+    async with served(recorder) as (client, _):
+        await send(client, framed(*(request(number) for number in range(2_000))))
+        await until(lambda: len(recorder.calls) >= module.MAX_UNANSWERED)
+        await asyncio.sleep(0.1)
+        assert len(recorder.calls) == module.MAX_UNANSWERED
+        answered = 0
+        while answered < 2_000:
+            await recorder.more_than(answered)
+            for call in recorder.calls[answered:]:
+                answer(call)
                 answered += 1
-                assert budget.used <= 3 * MIB
-            await sending
-            for number in range(100):
-                assert await exactly(client, 8) == struct.pack(">ii", 4, number)
-            assert budget.used == 0
-
-    uvloop.run(run())
+        expected = b"".join(struct.pack(">ii", 4, number) for number in range(2_000))
+        assert await exactly(client, len(expected)) == expected
 
 
-def test_too_many_unanswered_requests_stop_the_reading() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        async with served(recorder) as (client, _):
-            await send(client, framed(*(request(number) for number in range(2_000))))
-            await until(lambda: len(recorder.calls) >= module.MAX_UNANSWERED)
-            await asyncio.sleep(0.1)
-            assert len(recorder.calls) == module.MAX_UNANSWERED
-            answered = 0
-            while answered < 2_000:
-                await recorder.more_than(answered)
-                for call in recorder.calls[answered:]:
-                    answer(call)
-                    answered += 1
-            expected = b"".join(struct.pack(">ii", 4, number) for number in range(2_000))
-            assert await exactly(client, len(expected)) == expected
-
-    uvloop.run(run())
-
-
-def test_a_client_that_does_not_read_is_not_read_from() -> None:
+async def test_a_client_that_does_not_read_is_not_read_from() -> None:
     """And what waits for it is counted, so that others get smaller replies, not none."""
 
-    async def run() -> None:
-        begun = 0
+    begun = 0
 
-        def large(call: Call, frame: bytearray) -> None:
-            nonlocal begun
-            begun += 1
-            answer(call, 4 * MIB)
+    def large(call: Call, frame: bytearray) -> None:
+        nonlocal begun
+        begun += 1
+        answer(call, 4 * MIB)
 
-        budget = Budget(64 * MIB, 16 * MIB)
-        plenty = budget.reply_room
-        async with served(large, budget) as (client, connections):
-            await send(client, framed(*(request(number) for number in range(100))))
-            await until(lambda: budget.held > 0)
-            await asyncio.sleep(0.2)
-            # All that arrived in one piece was begun together; nothing is begun after it.
-            stuck = begun
-            await send(client, framed(request(1_000)))
-            await asyncio.sleep(0.1)
-            assert begun == stuck
-            assert budget.held > 4 * MIB
-            assert budget.reply_room < plenty
-            for number in range(100):
-                head = await exactly(client, 8)
-                assert head == struct.pack(">ii", 4 + 4 * MIB, number)
-                await exactly(client, 4 * MIB)
-            await exactly(client, 8)
+    budget = Budget(64 * MIB, 16 * MIB)
+    plenty = budget.reply_room
+    async with served(large, budget) as (client, connections):
+        await send(client, framed(*(request(number) for number in range(100))))
+        await until(lambda: budget.held > 0)
+        await asyncio.sleep(0.2)
+        # All that arrived in one piece was begun together; nothing is begun after it.
+        stuck = begun
+        await send(client, framed(request(1_000)))
+        await asyncio.sleep(0.1)
+        assert begun == stuck
+        assert budget.held > 4 * MIB
+        assert budget.reply_room < plenty
+        for number in range(100):
+            head = await exactly(client, 8)
+            assert head == struct.pack(">ii", 4 + 4 * MIB, number)
             await exactly(client, 4 * MIB)
-            await until(lambda: budget.held == 0)
-            assert len(connections) == 1
-
-    uvloop.run(run())
-
-
-def test_nothing_is_begun_behind_one_that_holds_the_connection() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-
-        def holds(call: Call, frame: bytearray) -> None:
-            recorder(call, frame)
-            if call.header.correlation_id in (1, 3):
-                call.connection.hold()
-
-        async with served(holds) as (client, connections):
-            await send(client, framed(*(request(number) for number in range(1, 4))))
-            await until(lambda: len(recorder.calls) == 1)
-            await send(client, framed(request(4)))
-            await asyncio.sleep(0.05)
-            assert len(recorder.calls) == 1
-            (connection,) = connections
-            connection.go_on_soon()
-            await until(lambda: len(recorder.calls) == 3)  # the third holds it again
-            answer(recorder.calls[0])
-            assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
-            assert len(recorder.calls) == 3
-            connection.go_on()
-            await until(lambda: len(recorder.calls) == 4)
-
-    uvloop.run(run())
+        await exactly(client, 8)
+        await exactly(client, 4 * MIB)
+        await until(lambda: budget.held == 0)
+        assert len(connections) == 1
 
 
-def test_behind_one_that_holds_the_connection_little_is_read_and_its_end_is_seen() -> None:
-    async def run() -> None:
-        recorder = Recorder()
+async def test_nothing_is_begun_behind_one_that_holds_the_connection() -> None:
+    recorder = Recorder()
 
-        def holds(call: Call, frame: bytearray) -> None:
-            recorder(call, frame)
+    def holds(call: Call, frame: bytearray) -> None:
+        recorder(call, frame)
+        if call.header.correlation_id in (1, 3):
             call.connection.hold()
 
-        lost: list[int] = []
-        async with served(holds) as (client, connections):
-            await send(client, framed(request(1)))
-            await until(lambda: len(recorder.calls) == 1)
-            recorder.calls[0].on_lost = lambda: lost.append(1)
-            (connection,) = connections
-            sending = asyncio.ensure_future(
-                send(client, framed(*(request(number, MIB) for number in range(2, 100))))
-            )
-            await asyncio.sleep(0.2)
-            assert not sending.done()
-            assert len(connection._backlog) <= module.MAX_BACKLOG + 1
-            sending.cancel()
-        async with served(holds) as (client, connections):
-            await send(client, framed(request(1)))
-            await until(lambda: len(recorder.calls) == 2)
-            recorder.calls[1].on_lost = lambda: lost.append(2)
-            client.close()
-            await until(lambda: lost == [1, 2])
-
-    uvloop.run(run())
+    async with served(holds) as (client, connections):
+        await send(client, framed(*(request(number) for number in range(1, 4))))
+        await until(lambda: len(recorder.calls) == 1)
+        await send(client, framed(request(4)))
+        await asyncio.sleep(0.05)
+        assert len(recorder.calls) == 1
+        (connection,) = connections
+        connection.go_on_soon()
+        await until(lambda: len(recorder.calls) == 3)  # the third holds it again
+        answer(recorder.calls[0])
+        assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
+        assert len(recorder.calls) == 3
+        connection.go_on()
+        await until(lambda: len(recorder.calls) == 4)
 
 
-def test_what_a_lost_connection_held_is_given_back() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        budget = Budget(64 * MIB, 16 * MIB)
-        lost: list[int] = []
-        async with served(recorder, budget) as (client, connections):
-            await send(client, framed(*(request(number, 1000) for number in range(5))))
-            await until(lambda: len(recorder.calls) == 5)
-            for number, call in enumerate(recorder.calls):
-                call.on_lost = lambda number=number: lost.append(number)
-            answer(recorder.calls[0], 8 * MIB)
-            await until(lambda: budget.held > 0)
-            client.close()
-            await until(lambda: not connections)
-            assert budget.used == 0
-            assert budget.held == 0
-            assert lost == [1, 2, 3, 4]
-            answer(recorder.calls[1])  # comes too late, and nothing happens
+async def test_behind_one_that_holds_the_connection_little_is_read_and_its_end_is_seen() -> None:
+    recorder = Recorder()
 
-    uvloop.run(run())
+    def holds(call: Call, frame: bytearray) -> None:
+        recorder(call, frame)
+        call.connection.hold()
 
-
-def test_the_budget_of_all_connections_pauses_and_resumes_them() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        budget = Budget(4 * MIB, 64 * MIB)
-        async with served(recorder, budget) as (client, connections):
-            other = socket.socket()
-            other.setblocking(False)
-            (connection,) = connections
-            assert connection._transport is not None
-            address = connection._transport.get_extra_info("sockname")
-            await asyncio.get_running_loop().sock_connect(other, address)
-            first = asyncio.ensure_future(
-                send(client, framed(*(request(number, MIB) for number in range(20))))
-            )
-            await until(lambda: budget.exhausted)
-            second = asyncio.ensure_future(
-                send(other, framed(*(request(100 + number, MIB) for number in range(20))))
-            )
-            answered = 0
-            while answered < 40:
-                await recorder.more_than(answered)
-                assert budget.used <= 6 * MIB
-                answer(recorder.calls[answered])
-                answered += 1
-            await asyncio.gather(first, second)
-            for number in range(20):
-                assert await exactly(client, 8) == struct.pack(">ii", 4, number)
-                assert await exactly(other, 8) == struct.pack(">ii", 4, 100 + number)
-            assert budget.used == 0
-            other.close()
-
-    uvloop.run(run())
+    lost: list[int] = []
+    async with served(holds) as (client, connections):
+        await send(client, framed(request(1)))
+        await until(lambda: len(recorder.calls) == 1)
+        recorder.calls[0].on_lost = lambda: lost.append(1)
+        (connection,) = connections
+        sending = asyncio.ensure_future(
+            send(client, framed(*(request(number, MIB) for number in range(2, 100))))
+        )
+        await asyncio.sleep(0.2)
+        assert not sending.done()
+        assert len(connection._backlog) <= module.MAX_BACKLOG + 1
+        sending.cancel()
+    async with served(holds) as (client, connections):
+        await send(client, framed(request(1)))
+        await until(lambda: len(recorder.calls) == 2)
+        recorder.calls[1].on_lost = lambda: lost.append(2)
+        client.close()
+        await until(lambda: lost == [1, 2])
 
 
-def test_draining_answers_what_was_begun_and_closes() -> None:
-    async def run() -> None:
-        recorder = Recorder()
-        async with served(recorder) as (client, connections):
-            await send(client, framed(request(1), request(2)))
-            await until(lambda: len(recorder.calls) == 2)
-            (connection,) = connections
-            connection.drain()
-            await send(client, framed(request(3)))
-            answer(recorder.calls[1])
-            answer(recorder.calls[0])
-            assert await exactly(client, 16) == struct.pack(">iiii", 4, 1, 4, 2)
-            await until(lambda: not connections)
-            assert len(recorder.calls) == 2
+async def test_what_a_lost_connection_held_is_given_back() -> None:
+    recorder = Recorder()
+    budget = Budget(64 * MIB, 16 * MIB)
+    lost: list[int] = []
+    async with served(recorder, budget) as (client, connections):
+        await send(client, framed(*(request(number, 1000) for number in range(5))))
+        await until(lambda: len(recorder.calls) == 5)
+        for number, call in enumerate(recorder.calls):
+            call.on_lost = lambda number=number: lost.append(number)
+        answer(recorder.calls[0], 8 * MIB)
+        await until(lambda: budget.held > 0)
+        client.close()
+        await until(lambda: not connections)
+        assert budget.used == 0
+        assert budget.held == 0
+        assert lost == [1, 2, 3, 4]
+        answer(recorder.calls[1])  # comes too late, and nothing happens
 
-    uvloop.run(run())
+
+async def test_the_budget_of_all_connections_pauses_and_resumes_them() -> None:
+    recorder = Recorder()
+    budget = Budget(4 * MIB, 64 * MIB)
+    async with served(recorder, budget) as (client, connections):
+        other = socket.socket()
+        other.setblocking(False)
+        (connection,) = connections
+        assert connection._transport is not None
+        address = connection._transport.get_extra_info("sockname")
+        await asyncio.get_running_loop().sock_connect(other, address)
+        first = asyncio.ensure_future(
+            send(client, framed(*(request(number, MIB) for number in range(20))))
+        )
+        await until(lambda: budget.exhausted)
+        second = asyncio.ensure_future(
+            send(other, framed(*(request(100 + number, MIB) for number in range(20))))
+        )
+        answered = 0
+        while answered < 40:
+            await recorder.more_than(answered)
+            assert budget.used <= 6 * MIB
+            answer(recorder.calls[answered])
+            answered += 1
+        await asyncio.gather(first, second)
+        for number in range(20):
+            assert await exactly(client, 8) == struct.pack(">ii", 4, number)
+            assert await exactly(other, 8) == struct.pack(">ii", 4, 100 + number)
+        assert budget.used == 0
+        other.close()
 
 
-def test_a_fault_of_the_dispatch_closes_its_own_connection_only() -> None:
+async def test_draining_answers_what_was_begun_and_closes() -> None:
+    recorder = Recorder()
+    async with served(recorder) as (client, connections):
+        await send(client, framed(request(1), request(2)))
+        await until(lambda: len(recorder.calls) == 2)
+        (connection,) = connections
+        connection.drain()
+        await send(client, framed(request(3)))
+        answer(recorder.calls[1])
+        answer(recorder.calls[0])
+        assert await exactly(client, 16) == struct.pack(">iiii", 4, 1, 4, 2)
+        await until(lambda: not connections)
+        assert len(recorder.calls) == 2
+
+
+async def test_a_fault_of_the_dispatch_closes_its_own_connection_only() -> None:
     """Even when it happens while another connection's reply makes room."""
 
-    async def run() -> None:
-        recorder = Recorder()
-        budget = Budget(MIB, 64 * MIB)
+    recorder = Recorder()
+    budget = Budget(MIB, 64 * MIB)
 
-        def breaks(call: Call, frame: bytearray) -> None:
-            if call.header.correlation_id == 13:
-                raise RuntimeError("on purpose")
-            recorder(call, frame)
+    def breaks(call: Call, frame: bytearray) -> None:
+        if call.header.correlation_id == 13:
+            raise RuntimeError("on purpose")
+        recorder(call, frame)
 
-        async with served(breaks, budget) as (client, connections):
-            other = socket.socket()
-            other.setblocking(False)
-            (connection,) = connections
-            assert connection._transport is not None
-            address = connection._transport.get_extra_info("sockname")
-            await asyncio.get_running_loop().sock_connect(other, address)
-            await send(client, framed(request(1, MIB + 1)))
-            await until(lambda: budget.exhausted)
-            await send(other, framed(request(2), request(13)))
-            await until(lambda: len(recorder.calls) == 2)
-            answer(recorder.calls[0])  # room again: the other one's request 13 is begun
-            assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
-            await until(lambda: len(connections) == 1)
-            assert connection in connections
-            await send(client, framed(request(4)))
-            await until(lambda: len(recorder.calls) == 3)
-            other.close()
-
-    uvloop.run(run())
+    async with served(breaks, budget) as (client, connections):
+        other = socket.socket()
+        other.setblocking(False)
+        (connection,) = connections
+        assert connection._transport is not None
+        address = connection._transport.get_extra_info("sockname")
+        await asyncio.get_running_loop().sock_connect(other, address)
+        await send(client, framed(request(1, MIB + 1)))
+        await until(lambda: budget.exhausted)
+        await send(other, framed(request(2), request(13)))
+        await until(lambda: len(recorder.calls) == 2)
+        answer(recorder.calls[0])  # room again: the other one's request 13 is begun
+        assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
+        await until(lambda: len(connections) == 1)
+        assert connection in connections
+        await send(client, framed(request(4)))
+        await until(lambda: len(recorder.calls) == 3)
+        other.close()
 
 
-def test_a_dispatch_that_closes_the_connection_with_no_room_left(
+async def test_a_dispatch_that_closes_the_connection_with_no_room_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> None:
-        async with served(lambda call, frame: call.connection.abort(), Budget(1, 1)) as (
-            client,
-            connections,
-        ):
-            await until(lambda: len(connections) == 1)
-            await send(client, framed(request(1)))
-            await until(lambda: not connections)
-
-    uvloop.run(run())
+    async with served(lambda call, frame: call.connection.abort(), Budget(1, 1)) as (
+        client,
+        connections,
+    ):
+        await until(lambda: len(connections) == 1)
+        await send(client, framed(request(1)))
+        await until(lambda: not connections)
     assert not caplog.text
 
 
-def test_idle_is_also_who_stopped_in_the_middle_of_a_frame() -> None:
-    async def run() -> None:
-        async with served(echo) as (client, connections):
-            await send(client, framed(request(1))[:9])
-            await until(lambda: bool(connections))
-            (connection,) = connections
-            await until(lambda: connection._frames.is_inside_frame)
-            assert connection.is_idle
-            connection.close_idle()
-            await until(lambda: not connections)
-
-    uvloop.run(run())
+async def test_idle_is_also_who_stopped_in_the_middle_of_a_frame() -> None:
+    async with served(echo) as (client, connections):
+        await send(client, framed(request(1))[:9])
+        await until(lambda: bool(connections))
+        (connection,) = connections
+        await until(lambda: connection._frames.is_inside_frame)
+        assert connection.is_idle
+        connection.close_idle()
+        await until(lambda: not connections)
 
 
-def test_an_idle_client_that_never_reads_is_cut_off() -> None:
-    async def run() -> None:
-        async with served(lambda call, frame: answer(call, 8 * MIB)) as (client, connections):
-            await send(client, framed(request(1)))
-            await until(lambda: any(one._write_paused for one in connections))
-            (connection,) = connections
-            assert connection.is_idle
-            connection.close_idle()
-            await until(lambda: not connections)
-
-    uvloop.run(run())
+async def test_an_idle_client_that_never_reads_is_cut_off() -> None:
+    async with served(lambda call, frame: answer(call, 8 * MIB)) as (client, connections):
+        await send(client, framed(request(1)))
+        await until(lambda: any(one._write_paused for one in connections))
+        (connection,) = connections
+        assert connection.is_idle
+        connection.close_idle()
+        await until(lambda: not connections)

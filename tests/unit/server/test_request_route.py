@@ -2,10 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import Callable
 from typing import cast
-
-import uvloop
 
 from broker.server.budget import Budget
 from broker.server.connection import MOST_ON_END, Call, Connection
@@ -115,103 +112,73 @@ class Served:
         return self.transport.written == b"".join(replies)
 
 
-def run(test: Callable[[], object]) -> None:
-    async def inside() -> None:
-        await cast("asyncio.Future[None]", test())
-
-    uvloop.run(inside())
-
-
-def test_it_is_answered_in_the_turn_it_came_in() -> None:
-    async def test() -> None:
-        served = Served(b"ping")
-        served.receive(request(1, b"ping"), request(2, b"ping"))
-        assert served.transport.written == reply(1, b"at once ping") + reply(2, b"at once ping")
-        assert not served.calls
-        assert served.budget.used == 0
-
-    run(test)
+async def test_it_is_answered_in_the_turn_it_came_in() -> None:
+    served = Served(b"ping")
+    served.receive(request(1, b"ping"), request(2, b"ping"))
+    assert served.transport.written == reply(1, b"at once ping") + reply(2, b"at once ping")
+    assert not served.calls
+    assert served.budget.used == 0
 
 
-def test_it_does_not_overtake_a_request_before_it() -> None:
-    async def test() -> None:
-        served = Served(b"ping")
-        served.receive(request(1, b"slow"))
-        served.receive(request(2, b"ping"))
-        assert await served.wrote()
-        served.calls[0].reply_with([reply(1, b"slow")])
-        assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
-        served.receive(request(3, b"ping"))
-        assert served.transport.written.endswith(reply(3, b"at once ping"))
-        assert served.budget.used == 0
-
-    run(test)
+async def test_it_does_not_overtake_a_request_before_it() -> None:
+    served = Served(b"ping")
+    served.receive(request(1, b"slow"))
+    served.receive(request(2, b"ping"))
+    assert await served.wrote()
+    served.calls[0].reply_with([reply(1, b"slow")])
+    assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
+    served.receive(request(3, b"ping"))
+    assert served.transport.written.endswith(reply(3, b"at once ping"))
+    assert served.budget.used == 0
 
 
-def test_it_waits_while_the_connection_is_held() -> None:
-    async def test() -> None:
-        served = Served(b"ping")
-        served.receive(request(1, b"slow"))
-        served.connection.hold()
-        served.receive(request(2, b"ping"))
-        served.calls[0].reply_with([reply(1, b"slow")])
-        assert await served.wrote(reply(1, b"slow"))
-        served.connection.go_on()
-        assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
-
-    run(test)
+async def test_it_waits_while_the_connection_is_held() -> None:
+    served = Served(b"ping")
+    served.receive(request(1, b"slow"))
+    served.connection.hold()
+    served.receive(request(2, b"ping"))
+    served.calls[0].reply_with([reply(1, b"slow")])
+    assert await served.wrote(reply(1, b"slow"))
+    served.connection.go_on()
+    assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
 
 
-def test_one_that_goes_on_differently_is_served_as_any_other() -> None:
-    async def test() -> None:
-        served = Served(b"ping")
-        served.receive(request(1, b"ping"), request(2, b"ping, or not?"), request(3, b"ping"))
-        assert await served.wrote(reply(1, b"at once ping"))
-        assert [call.header.correlation_id for call in served.calls] == [2]
-        served.calls[0].reply_with([reply(2, b"")])
-        assert await served.wrote(
-            reply(1, b"at once ping"), reply(2, b""), reply(3, b"at once ping")
-        )
-
-    run(test)
+async def test_one_that_goes_on_differently_is_served_as_any_other() -> None:
+    served = Served(b"ping")
+    served.receive(request(1, b"ping"), request(2, b"ping, or not?"), request(3, b"ping"))
+    assert await served.wrote(reply(1, b"at once ping"))
+    assert [call.header.correlation_id for call in served.calls] == [2]
+    served.calls[0].reply_with([reply(2, b"")])
+    assert await served.wrote(reply(1, b"at once ping"), reply(2, b""), reply(3, b"at once ping"))
 
 
-def test_a_route_that_replaces_another_is_found_at_once() -> None:
-    async def test() -> None:
-        served = Served(b"ping")
-        served.receive(request(1, b"ping"))
-        served.connection.routes.add(Answering(b"ping", b"another"))
-        served.receive(request(2, b"ping"))
-        assert served.transport.written == reply(1, b"at once ping") + reply(2, b"another")
-
-    run(test)
+async def test_a_route_that_replaces_another_is_found_at_once() -> None:
+    served = Served(b"ping")
+    served.receive(request(1, b"ping"))
+    served.connection.routes.add(Answering(b"ping", b"another"))
+    served.receive(request(2, b"ping"))
+    assert served.transport.written == reply(1, b"at once ping") + reply(2, b"another")
 
 
-def test_no_connection_is_served_without_end_in_one_turn() -> None:
+async def test_no_connection_is_served_without_end_in_one_turn() -> None:
     """Others get their turn however much one sends that can be answered at once."""
 
-    async def test() -> None:
-        served = Served(b"ping")
-        numbers = range(5 * MOST_ON_END // 2)
-        served.receive(*(request(number, b"ping") for number in numbers))
-        answers = [reply(number, b"at once ping") for number in numbers]
-        assert served.transport.written == b"".join(answers[:MOST_ON_END])
-        assert not served.transport.reading
-        for _ in range(6):
-            await asyncio.sleep(0)
-        assert served.transport.written == b"".join(answers)
-        assert served.transport.reading
-
-    run(test)
+    served = Served(b"ping")
+    numbers = range(5 * MOST_ON_END // 2)
+    served.receive(*(request(number, b"ping") for number in numbers))
+    answers = [reply(number, b"at once ping") for number in numbers]
+    assert served.transport.written == b"".join(answers[:MOST_ON_END])
+    assert not served.transport.reading
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert served.transport.written == b"".join(answers)
+    assert served.transport.reading
 
 
-def test_several_kinds_on_one_connection_are_told_apart() -> None:
-    async def test() -> None:
-        served = Served(b"ping", b"pong", b"other word")
-        words = [b"ping", b"pong", b"pong", b"other word", b"ping", b"other word"]
-        served.receive(*(request(number, word) for number, word in enumerate(words)))
-        assert served.transport.written == b"".join(
-            reply(number, b"at once " + word) for number, word in enumerate(words)
-        )
-
-    run(test)
+async def test_several_kinds_on_one_connection_are_told_apart() -> None:
+    served = Served(b"ping", b"pong", b"other word")
+    words = [b"ping", b"pong", b"pong", b"other word", b"ping", b"other word"]
+    served.receive(*(request(number, word) for number, word in enumerate(words)))
+    assert served.transport.written == b"".join(
+        reply(number, b"at once " + word) for number, word in enumerate(words)
+    )

@@ -3,12 +3,12 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import redis
-import uvloop
 
 from broker.errors import StoreFault, StoreRefused
 from broker.store import keys
@@ -83,20 +83,18 @@ class Store:
         return await done
 
 
-def with_store(server: RedisServer, work: Callable[[Store], Awaitable[None]]) -> None:
-    async def run() -> None:
-        pipes = [Pipe(Target(server.url), name) for name in ("bulk", "reads", "control", "groups")]
+@asynccontextmanager
+async def opened(server: RedisServer) -> AsyncIterator[Store]:
+    pipes = [Pipe(Target(server.url), name) for name in ("bulk", "reads", "control", "groups")]
+    for pipe in pipes:
+        await pipe.connect()
+    native = NativeStreams(*pipes)
+    try:
+        await native.create(STREAM, BASE)
+        yield Store(native)
+    finally:
         for pipe in pipes:
-            await pipe.connect()
-        native = NativeStreams(*pipes)
-        try:
-            await native.create(STREAM, BASE)
-            await work(Store(native))
-        finally:
-            for pipe in pipes:
-                pipe.close()
-
-    uvloop.run(run())
+            pipe.close()
 
 
 def ids(client: Any) -> list[tuple[int, int]]:
@@ -118,27 +116,25 @@ def following(one: tuple[int, int], bits: int = 10) -> tuple[int, int]:
 
 
 class TestAppend:
-    def test_a_batch_has_ids_without_a_gap(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_batch_has_ids_without_a_gap(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             outcome = await store.append(b"a", b"b", b"c")
             found = ids(client)
             assert outcome == (b"OK", b"%d" % found[0][0], b"%d" % found[0][1])
             assert found[1:] == [following(found[0]), following(following(found[0]))]
             assert values(client) == [b"a", b"b", b"c"]
 
-        with_store(server, work)
-
-    def test_sequences_stay_within_the_bits(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_sequences_stay_within_the_bits(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             await store.append(*[b"%d" % number for number in range(20)], bits=2)
             found = ids(client)
             assert max(seq for _, seq in found) == 3
             assert found[1:] == [following(one, 2) for one in found[:-1]]
 
-        with_store(server, work)
-
-    def test_offsets_of_twenty_bits_lose_nothing(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_offsets_of_twenty_bits_lose_nothing(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             least = ((1 << 42) - 9, (1 << 20) - 2)  # as an offset more than a Lua number holds
             assert await store.append(b"a", b"b", b"c", bits=20, least=least) == (
                 *(b"OK", b"%d" % least[0], b"%d" % least[1]),
@@ -147,10 +143,10 @@ class TestAppend:
             assert ids(client) == [least, (least[0], last), (least[0] + 1, 0)]
             assert await store.append(b"d", bits=20) == (b"OK", b"%d" % (least[0] + 1), b"1")
 
-        with_store(server, work)
-
-    def test_it_goes_on_behind_what_others_wrote(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_it_goes_on_behind_what_others_wrote(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             ahead = 4_000_000_000_000
             client.xadd(STREAM, {"a": "1"}, id=f"{ahead}-5000")
             await store.append(b"mine")
@@ -159,10 +155,8 @@ class TestAppend:
             await store.append(b"again")
             assert ids(client)[2:] == [(ahead + 1, 7), (ahead + 1, 8)]
 
-        with_store(server, work)
-
-    def test_many_writers_at_once(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_many_writers_at_once(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             chance = random.Random(5)
             appends = []
             for number in range(60):
@@ -183,18 +177,14 @@ class TestAppend:
                 assert at[1:] == [following(one, 4) for one in at[:-1]]
                 assert all(seq < 16 for _, seq in at)
 
-        with_store(server, work)
-
-    def test_a_removed_topic_takes_nothing(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_removed_topic_takes_nothing(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             await store.native.remove(STREAM, BASE)
             assert await store.append(b"late") == (b"GONE",)
             assert not client.exists(STREAM)
 
-        with_store(server, work)
-
-    def test_a_key_that_is_no_stream(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_key_that_is_no_stream(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             client.set(STREAM, "text")
             assert isinstance(await store.append(b"v", producer=(7, 0, 0)), StoreRefused)
             client.delete(STREAM)
@@ -203,12 +193,12 @@ class TestAppend:
             assert not isinstance(outcome, StoreFault)
             assert outcome[0] == b"OK"
 
-        with_store(server, work)
-
 
 class TestIdempotence:
-    def test_the_last_five_batches_are_known_again(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_the_last_five_batches_are_known_again(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             outcomes = [
                 await store.append(b"%d" % n, b"x", producer=(7, 0, 2 * n)) for n in range(6)
             ]
@@ -218,30 +208,23 @@ class TestIdempotence:
             assert await store.append(b"0", b"x", producer=(7, 0, 0)) == (b"ORDER", b"12")
             assert client.xlen(STREAM) == 12
 
-        with_store(server, work)
-
-    def test_the_state_is_kept_by_the_store(self, server: RedisServer, client: Any) -> None:
+    async def test_the_state_is_kept_by_the_store(self, server: RedisServer, client: Any) -> None:
         outcomes = []
-
-        async def work(store: Store) -> None:
-            outcomes.append(await store.append(b"v", producer=(7, 0, 0)))
-
-        with_store(server, work)
-        with_store(server, work)  # another worker
+        for _ in ("one worker", "another"):
+            async with opened(server) as store:
+                outcomes.append(await store.append(b"v", producer=(7, 0, 0)))
 
         assert outcomes[0] == outcomes[1]
         assert values(client) == [b"v"]
 
-    def test_a_gap_is_refused(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_gap_is_refused(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             await store.append(b"a", producer=(7, 0, 0))
             assert await store.append(b"c", producer=(7, 0, 2)) == (b"ORDER", b"1")
             assert values(client) == [b"a"]
 
-        with_store(server, work)
-
-    def test_sequences_wrap(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_sequences_wrap(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             most = (1 << 31) - 1
             first = await store.append(b"a", b"b", producer=(7, 0, most - 1))
             second = await store.append(b"c", b"d", producer=(7, 0, 0))
@@ -250,10 +233,8 @@ class TestIdempotence:
             assert await store.append(b"f", producer=(7, 0, 3)) == (b"ORDER", b"2")
             assert values(client) == [b"a", b"b", b"c", b"d"]
 
-        with_store(server, work)
-
-    def test_a_batch_that_wraps_within(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_batch_that_wraps_within(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             most = (1 << 31) - 1
             once = await store.append(b"a", b"b", b"c", producer=(7, 0, most))
             assert await store.append(b"a", b"b", b"c", producer=(7, 0, most)) == once
@@ -261,10 +242,8 @@ class TestIdempotence:
             assert not isinstance(outcome, StoreFault)
             assert outcome[0] == b"OK"
 
-        with_store(server, work)
-
-    def test_epochs(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_epochs(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             await store.append(b"a", producer=(7, 3, 0))
             assert await store.append(b"b", producer=(7, 2, 1)) == (b"EPOCH", b"3")
             assert await store.append(b"b", producer=(7, 4, 1)) == (b"ORDER", b"0")
@@ -274,10 +253,8 @@ class TestIdempotence:
             assert await store.append(b"b", producer=(7, 4, 0)) == newer
             assert values(client) == [b"a", b"b"]
 
-        with_store(server, work)
-
-    def test_producers_do_not_meet(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_producers_do_not_meet(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             one = await store.append(b"a", producer=(7, 0, 0))
             other = await store.append(b"b", producer=(77, 0, 0))
             assert one != other
@@ -285,14 +262,12 @@ class TestIdempotence:
             await store.native.forget_producers(BASE, [b"p:7"])
             assert sorted(await store.native.producers(BASE)) == [b"p:77"]
 
-        with_store(server, work)
-
 
 class TestGroups:
-    def test_what_is_read_is_compared_with_what_should_be(
+    async def test_what_is_read_is_compared_with_what_should_be(
         self, server: RedisServer, client: Any
     ) -> None:
-        async def work(store: Store) -> None:
+        async with opened(server) as store:
             for number in range(1, 5):
                 client.xadd(STREAM, {"n": number}, id=f"{number}-0")
             client.xgroup_create(STREAM, "g", "1-0")
@@ -303,12 +278,10 @@ class TestGroups:
             read, expected = await store.read_group(b"5-0", 2)
             assert (read, expected.first) == ([], None)
 
-        with_store(server, work)
-
-    def test_what_is_given_back_is_as_if_it_had_not_been_read(
+    async def test_what_is_given_back_is_as_if_it_had_not_been_read(
         self, server: RedisServer, client: Any
     ) -> None:
-        async def work(store: Store) -> None:
+        async with opened(server) as store:
             for number in range(1, 6):
                 client.xadd(STREAM, {"n": number}, id=f"{number}-0")
             client.xgroup_create(STREAM, "g", "0-0")
@@ -319,12 +292,11 @@ class TestGroups:
             (group,) = client.xinfo_groups(STREAM)
             assert (group["pending"], group["lag"]) == (3, 2)
 
-        with_store(server, work)
-
-    def test_a_group_goes_on_from_where_it_is_told_to(
+    async def test_a_group_goes_on_from_where_it_is_told_to(
         self, server: RedisServer, client: Any
     ) -> None:
-        async def work(store: Store) -> None:
+        async with opened(server) as store:
+
             def move(first: str, before: str) -> Any:
                 words = (STREAM, "g", first.encode(), before.encode())
                 return store.told(store.native.move_group, *words)
@@ -345,10 +317,10 @@ class TestGroups:
             client.delete(STREAM)
             assert str(await move("1-0", "0-1")).startswith("NOGROUP")
 
-        with_store(server, work)
-
-    def test_a_commit_acknowledges_what_is_below_it(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_commit_acknowledges_what_is_below_it(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             for number in range(1, 1202):
                 client.xadd(STREAM, {"n": number}, id=f"{number}-0")
             client.xgroup_create(STREAM, "g", "0-0")
@@ -358,10 +330,10 @@ class TestGroups:
             await _until(lambda: client.xpending(STREAM, "g")["pending"] == 2)
             assert client.xpending(STREAM, "g")["min"] == b"1200-0"
 
-        with_store(server, work)
-
-    def test_pending_entries_move_to_another_member(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_pending_entries_move_to_another_member(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             for number in range(1, 701):
                 client.xadd(STREAM, {"n": number}, id=f"{number}-0")
             client.xgroup_create(STREAM, "g", "0-0")
@@ -381,10 +353,10 @@ class TestGroups:
                 one["name"] for one in client.xinfo_consumers(STREAM, "g")
             ]
 
-        with_store(server, work)
-
-    def test_consumers_go_once_nothing_is_pending(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_consumers_go_once_nothing_is_pending(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             client.xadd(STREAM, {"n": 1}, id="1-0")
             client.xgroup_create(STREAM, "g", "0-0")
             client.xreadgroup("g", MEMBER, {STREAM: ">"})
@@ -396,10 +368,8 @@ class TestGroups:
             assert client.xinfo_consumers(STREAM, "g") == []
             assert await store.native.remove_consumers(STREAM, "unknown", [MEMBER]) == 0
 
-        with_store(server, work)
-
-    def test_what_redis_knows_of_a_group(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_what_redis_knows_of_a_group(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             assert await store.native.group_facts(STREAM, "g") is None
             client.xadd(STREAM, {"n": 1}, id="1-0")
             client.xadd(STREAM, {"n": 2}, id="2-0")
@@ -414,20 +384,16 @@ class TestGroups:
             assert await store.native.group_facts(STREAM, "g") is None
             await store.native.destroy_group(STREAM, "g")
 
-        with_store(server, work)
-
 
 class TestTheStream:
-    def test_creation_leaves_an_empty_stream(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_creation_leaves_an_empty_stream(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             await asyncio.gather(*(store.native.create(b"moldau:new:0", b"b") for _ in range(5)))
             assert client.type("moldau:new:0") == b"stream"
             assert client.xinfo_groups("moldau:new:0") == []
 
-        with_store(server, work)
-
-    def test_where_it_begins_and_ends(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_where_it_begins_and_ends(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             native = store.native
             assert await store.told(native.bounds, STREAM, BASE) == (0, b"", b"0-0", 0, 0)
             client.xadd(STREAM, {"n": 1}, id="5-1")
@@ -445,10 +411,10 @@ class TestTheStream:
             with pytest.raises(StoreRefused):
                 await native.group_facts(STREAM, "g")
 
-        with_store(server, work)
-
-    def test_a_survey_finds_the_largest_sequence(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_a_survey_finds_the_largest_sequence(
+        self, server: RedisServer, client: Any
+    ) -> None:
+        async with opened(server) as store:
             assert await store.native.survey(b"nothing") is None
             assert await store.native.survey(STREAM) == 0
             pipe = client.pipeline()
@@ -457,10 +423,8 @@ class TestTheStream:
             pipe.execute()
             assert await store.native.survey(STREAM) == 4998
 
-        with_store(server, work)
-
-    def test_trimming(self, server: RedisServer, client: Any) -> None:
-        async def work(store: Store) -> None:
+    async def test_trimming(self, server: RedisServer, client: Any) -> None:
+        async with opened(server) as store:
             pipe = client.pipeline()
             for number in range(1, 3001):
                 pipe.xadd(STREAM, {"n": number}, id=f"{number}-0")
@@ -470,12 +434,10 @@ class TestTheStream:
             await store.native.trim_to(STREAM, 500)
             assert 500 <= client.xlen(STREAM) < 700
 
-        with_store(server, work)
-
-    def test_functions_that_are_gone_are_loaded_again(
+    async def test_functions_that_are_gone_are_loaded_again(
         self, server: RedisServer, client: Any
     ) -> None:
-        async def work(store: Store) -> None:
+        async with opened(server) as store:
             client.function_flush()
             assert await store.native.remove_consumers(STREAM, "g", [MEMBER]) == 0
             client.function_flush()
@@ -486,8 +448,6 @@ class TestTheStream:
             assert outcome[0] == b"OK"
             assert client.exists(keys.state(BASE))
 
-        with_store(server, work)
-
 
 async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
@@ -495,8 +455,8 @@ async def _until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_many_entries_are_read_in_steps(server: RedisServer, client: Any) -> None:
-    async def work(store: Store) -> None:
+async def test_many_entries_are_read_in_steps(server: RedisServer, client: Any) -> None:
+    async with opened(server) as store:
         _add(client, 300, b"small")
         client.xgroup_create(STREAM, "g", "0")
         read, expected = await store.read_group(b"1-0", 1_000)
@@ -505,12 +465,10 @@ def test_many_entries_are_read_in_steps(server: RedisServer, client: Any) -> Non
         read, expected = await store.read_group(b"301-0", 1_000)
         assert (read, expected) == ([], (None, 0))
 
-    with_store(server, work)
-
 
 @pytest.mark.parametrize("small", [0, AT_ONCE + 36])
-def test_large_entries_end_a_read(server: RedisServer, client: Any, small: int) -> None:
-    async def work(store: Store) -> None:
+async def test_large_entries_end_a_read(server: RedisServer, client: Any, small: int) -> None:
+    async with opened(server) as store:
         _add(client, small, b"small")
         _add(client, 300, bytes(10_000), small + 1)
         client.xgroup_create(STREAM, "g", "0")
@@ -524,15 +482,13 @@ def test_large_entries_end_a_read(server: RedisServer, client: Any, small: int) 
         store.native.read(STREAM, BASE, b"1-0", 1_000, 50_000, finish)
         assert [raw for raw, _ in await plain] == read
 
-    with_store(server, work)
 
-
-def test_somebody_else_who_reads_for_the_group_between_two_steps(
+async def test_somebody_else_who_reads_for_the_group_between_two_steps(
     server: RedisServer, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No gap: what was read before is delivered, and the group stands behind it."""
 
-    async def work(store: Store) -> None:
+    async with opened(server) as store:
         _add(client, 3 * AT_ONCE, b"small")
         client.xgroup_create(STREAM, "g", "0")
         pipe = store.native._reads
@@ -551,8 +507,6 @@ def test_somebody_else_who_reads_for_the_group_between_two_steps(
         assert read == [b"%d-0" % ms for ms in range(1, 2 * AT_ONCE + 1)]
         read, expected = await store.read_group(b"%d-0" % (2 * AT_ONCE + 1), 1_000)
         assert read[0] == expected.first == b"%d-0" % (2 * AT_ONCE + 1)
-
-    with_store(server, work)
 
 
 def _add(client: Any, count: int, value: bytes, first: int = 1) -> None:

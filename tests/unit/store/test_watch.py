@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 import pytest
-import uvloop
 
 from broker.store import keys, resp
 from broker.store.native import RawEntries
@@ -87,139 +86,117 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_changes_wake_ups_and_entries_are_told(server: RedisServer) -> None:
-    async def run() -> None:
-        async with watching(server.url) as heard:
-            key = next(_names)
-            await TopicStore(heard.control).announce(Change("topic", "some"))
-            await until(lambda: heard.changes == ["some"])
-            heard.control.send((resp.wake(keys.wake(0), key),), lambda reply: None)
-            await until(lambda: heard.woken == [key])
-            heard.tail(key)
-            for offset in range(100):
-                await heard.append(key, offset)
-            await until(lambda: heard.entries.get(key) == list(range(100)))
-            heard.watcher.untail(key)
-            assert not heard.watcher.tails(key)
-
-    uvloop.run(run())
+async def test_changes_wake_ups_and_entries_are_told(server: RedisServer) -> None:
+    async with watching(server.url) as heard:
+        key = next(_names)
+        await TopicStore(heard.control).announce(Change("topic", "some"))
+        await until(lambda: heard.changes == ["some"])
+        heard.control.send((resp.wake(keys.wake(0), key),), lambda reply: None)
+        await until(lambda: heard.woken == [key])
+        heard.tail(key)
+        for offset in range(100):
+            await heard.append(key, offset)
+        await until(lambda: heard.entries.get(key) == list(range(100)))
+        heard.watcher.untail(key)
+        assert not heard.watcher.tails(key)
 
 
-def test_logs_added_in_quick_succession_are_all_heard_of(server: RedisServer) -> None:
+async def test_logs_added_in_quick_succession_are_all_heard_of(server: RedisServer) -> None:
     """Each begins the waiting anew; one that comes while that is under way must not be missed."""
 
-    async def run() -> None:
-        async with watching(server.url) as heard:
-            for turn in range(300):
-                one, two = next(_names), next(_names)
-                heard.tail(one)
-                for _ in range(turn % 7):
-                    await asyncio.sleep(0)
-                if turn % 3 == 0:
-                    await asyncio.sleep(turn % 5 / 5_000)
-                heard.tail(two)
-                await asyncio.gather(heard.append(one, 0), heard.append(two, 0))
-                await until(lambda: len(heard.entries) == 2)
-                heard.entries.clear()
-                heard.watcher.untail(one)
-                heard.watcher.untail(two)
-
-    uvloop.run(run())
-
-
-def test_one_added_between_the_new_wait_and_the_answer_to_the_unblock(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, watching(proxy.url) as heard:
+    async with watching(server.url) as heard:
+        for turn in range(300):
             one, two = next(_names), next(_names)
-            control, blocking = await proxy.link("control"), await proxy.link("blocking")
-            await asyncio.sleep(0.05)
-            control.replies.hold()
-            sent = blocking.requests.passed
             heard.tail(one)
-            await until(lambda: blocking.requests.passed > sent)  # it waits anew, for one
+            for _ in range(turn % 7):
+                await asyncio.sleep(0)
+            if turn % 3 == 0:
+                await asyncio.sleep(turn % 5 / 5_000)
             heard.tail(two)
-            control.replies.release()
-            await heard.append(two, 0)
-            await until(lambda: two in heard.entries)
-
-    uvloop.run(run())
-
-
-def test_after_a_cut_it_says_so_and_goes_on(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, watching(proxy.url) as heard:
-            key = next(_names)
-            heard.tail(key)
-            await heard.append(key, 0)
-            await until(lambda: heard.entries.get(key) == [0])
-            proxy.refusing = True
-            (await proxy.link("blocking")).cut()
-            await heard.append(key, 1)  # while it is away
-            await TopicStore(heard.control).announce(Change("topic", "missed"))
-            proxy.refusing = False
-            await until(lambda: heard.resets == 1)
-            await until(lambda: heard.entries.get(key) == [0, 1])
-            await until(lambda: heard.changes == ["missed"])
-
-    uvloop.run(run())
+            await asyncio.gather(heard.append(one, 0), heard.append(two, 0))
+            await until(lambda: len(heard.entries) == 2)
+            heard.entries.clear()
+            heard.watcher.untail(one)
+            heard.watcher.untail(two)
 
 
-def test_a_cut_control_connection_delays_a_new_log_only_a_little(server: RedisServer) -> None:
-    async def run() -> None:
-        async with StoreProxy(server.port) as proxy, watching(proxy.url) as heard:
-            key = next(_names)
+async def test_one_added_between_the_new_wait_and_the_answer_to_the_unblock(
+    server: RedisServer,
+) -> None:
+    async with StoreProxy(server.port) as proxy, watching(proxy.url) as heard:
+        one, two = next(_names), next(_names)
+        control, blocking = await proxy.link("control"), await proxy.link("blocking")
+        await asyncio.sleep(0.05)
+        control.replies.hold()
+        sent = blocking.requests.passed
+        heard.tail(one)
+        await until(lambda: blocking.requests.passed > sent)  # it waits anew, for one
+        heard.tail(two)
+        control.replies.release()
+        await heard.append(two, 0)
+        await until(lambda: two in heard.entries)
+
+
+async def test_after_a_cut_it_says_so_and_goes_on(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, watching(proxy.url) as heard:
+        key = next(_names)
+        heard.tail(key)
+        await heard.append(key, 0)
+        await until(lambda: heard.entries.get(key) == [0])
+        proxy.refusing = True
+        (await proxy.link("blocking")).cut()
+        await heard.append(key, 1)  # while it is away
+        await TopicStore(heard.control).announce(Change("topic", "missed"))
+        proxy.refusing = False
+        await until(lambda: heard.resets == 1)
+        await until(lambda: heard.entries.get(key) == [0, 1])
+        await until(lambda: heard.changes == ["missed"])
+
+
+async def test_a_cut_control_connection_delays_a_new_log_only_a_little(server: RedisServer) -> None:
+    async with StoreProxy(server.port) as proxy, watching(proxy.url) as heard:
+        key = next(_names)
+        await asyncio.sleep(0.05)
+        link = await proxy.link("control")
+        link.requests.hold()
+        heard.tail(key)
+        await until(lambda: link.requests.waiting > 0)
+        link.cut()
+        await proxy.link("control", other_than=link)
+        await heard.control.wait_up()
+        await heard.append(key, 0)
+        await until(lambda: heard.entries.get(key) == [0])
+
+
+async def test_who_is_told_may_fail(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    async with watching(server.url) as heard:
+        for name in ("broken", "fine"):
+            await TopicStore(heard.control).announce(Change("topic", name))
             await asyncio.sleep(0.05)
-            link = await proxy.link("control")
-            link.requests.hold()
-            heard.tail(key)
-            await until(lambda: link.requests.waiting > 0)
-            link.cut()
-            await proxy.link("control", other_than=link)
-            await heard.control.wait_up()
-            await heard.append(key, 0)
-            await until(lambda: heard.entries.get(key) == [0])
-
-    uvloop.run(run())
-
-
-def test_who_is_told_may_fail(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        async with watching(server.url) as heard:
-            for name in ("broken", "fine"):
-                await TopicStore(heard.control).announce(Change("topic", name))
-                await asyncio.sleep(0.05)
-            await until(lambda: heard.changes == ["fine"])
-
-    uvloop.run(run())
+        await until(lambda: heard.changes == ["fine"])
     assert "on purpose" in caplog.text
 
 
-def test_entries_of_native_streams_are_told(server: RedisServer) -> None:
-    async def run() -> None:
-        async with watching(server.url) as heard:
-            key = next(_names)
-            ids = [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(3)]
-            heard.watcher.tail_native(key, ids[0])
-            await until(lambda: heard.native.get(key) == ids[1:])
-            ids += [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(200)]
-            await until(lambda: heard.native.get(key) == ids[1:])
-
-    uvloop.run(run())
+async def test_entries_of_native_streams_are_told(server: RedisServer) -> None:
+    async with watching(server.url) as heard:
+        key = next(_names)
+        ids = [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(3)]
+        heard.watcher.tail_native(key, ids[0])
+        await until(lambda: heard.native.get(key) == ids[1:])
+        ids += [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(200)]
+        await until(lambda: heard.native.get(key) == ids[1:])
 
 
-def test_a_key_that_is_no_stream_any_more_does_not_keep_others_from_us(
+async def test_a_key_that_is_no_stream_any_more_does_not_keep_others_from_us(
     server: RedisServer,
 ) -> None:
-    async def run() -> None:
-        async with watching(server.url) as heard:
-            strange, good = next(_names), next(_names)
-            heard.watcher.tail_native(strange, b"0-0")
-            await heard.control.call("SET", strange, "text")
-            heard.watcher.tail_native(good, b"0-0")
-            entry = await heard.control.call("XADD", good, "*", "a", "b")
-            await until(lambda: heard.native.get(good) == [entry])
-            assert not heard.watcher.tails(strange)
-            await TopicStore(heard.control).announce(Change("topic", "after"))
-            await until(lambda: "after" in heard.changes)
-
-    uvloop.run(run())
+    async with watching(server.url) as heard:
+        strange, good = next(_names), next(_names)
+        heard.watcher.tail_native(strange, b"0-0")
+        await heard.control.call("SET", strange, "text")
+        heard.watcher.tail_native(good, b"0-0")
+        entry = await heard.control.call("XADD", good, "*", "a", "b")
+        await until(lambda: heard.native.get(good) == [entry])
+        assert not heard.watcher.tails(strange)
+        await TopicStore(heard.control).announce(Change("topic", "after"))
+        await until(lambda: "after" in heard.changes)

@@ -9,6 +9,8 @@ import pytest
 
 from ops.serve import store_files
 
+pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
+
 MIB = 1 << 20
 
 
@@ -45,32 +47,29 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return inodes
 
 
-def test_what_grew_is_forced_to_disk_once(
+async def test_what_grew_is_forced_to_disk_once(
     tmp_path: Path, synced: list[int], rounds: Rounds
 ) -> None:
     first, second = tmp_path / "a.1.incr.aof", tmp_path / "a.2.incr.aof"
     (tmp_path / "a.1.base.rdb").write_bytes(b"the server's own business")
     first.write_bytes(b"one")
 
-    async def run() -> None:
-        task = asyncio.ensure_future(store_files.sync_every_second(tmp_path))
-        one = first.stat().st_ino
-        await rounds.more(4)
-        assert synced == [one]
-        with first.open("ab") as file:
-            file.write(b"two")
-        second.write_bytes(b"three")
-        await rounds.more(4)
-        assert sorted(synced) == sorted([one, one, second.stat().st_ino])
-        first.unlink()  # as after a rewrite
-        await rounds.more(3)
-        assert len(synced) == 3
-        task.cancel()
-
-    asyncio.run(run())
+    task = asyncio.ensure_future(store_files.sync_every_second(tmp_path))
+    one = first.stat().st_ino
+    await rounds.more(4)
+    assert synced == [one]
+    with first.open("ab") as file:
+        file.write(b"two")
+    second.write_bytes(b"three")
+    await rounds.more(4)
+    assert sorted(synced) == sorted([one, one, second.stat().st_ino])
+    first.unlink()  # as after a rewrite
+    await rounds.more(3)
+    assert len(synced) == 3
+    task.cancel()
 
 
-def test_a_failing_disk_is_said_and_tried_again(
+async def test_a_failing_disk_is_said_and_tried_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -87,12 +86,9 @@ def test_a_failing_disk_is_said_and_tried_again(
 
     monkeypatch.setattr(os, "fdatasync", fdatasync)
 
-    async def run() -> None:
-        task = asyncio.ensure_future(store_files.sync_every_second(tmp_path))
-        await rounds.more(5)
-        task.cancel()
-
-    asyncio.run(run())
+    task = asyncio.ensure_future(store_files.sync_every_second(tmp_path))
+    await rounds.more(5)
+    task.cancel()
     assert attempts == 2
     assert "cannot be forced to disk" in caplog.text
 

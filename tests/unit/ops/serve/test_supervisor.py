@@ -6,7 +6,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ sys.stdin.read()
 BOOT_FAILURE = "import sys; sys.exit(3)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + OBEDIENT
 
-Script = Callable[[Supervisor], Awaitable[None]]
+# As the supervisor itself runs, not as workers do.
+pytestmark = pytest.mark.stdlib_loop
 
 
 def child(code: str, index: int = 0, **options: Any) -> ChildSpec:
@@ -34,42 +36,30 @@ def child(code: str, index: int = 0, **options: Any) -> ChildSpec:
     return ChildSpec(index=index, argv=[sys.executable, "-c", code], **settings)
 
 
-def supervise(
-    directory: Path,
-    stages: Stages,
-    script: Script,
-    **options: Any,
-) -> Supervisor:
-    """Run a supervisor; once it is ready run `script`, then SIGTERM. Returns it, stopped."""
-
-    async def run() -> Supervisor:
-        ready = asyncio.Event()
-        supervisor = Supervisor(
-            stages,
-            port=1,
-            control_path=directory / "control.sock",
-            store={"url": "none"},
-            on_ready=ready.set,
-            **options,
-        )
-        running = asyncio.ensure_future(supervisor.run())
-        waiting = asyncio.ensure_future(ready.wait())
-        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if ready.is_set():
-            try:
-                await script(supervisor)
-            finally:
-                os.kill(os.getpid(), signal.SIGTERM)
-                await running
+@asynccontextmanager
+async def supervised(directory: Path, stages: Stages, **options: Any) -> AsyncIterator[Supervisor]:
+    """A supervisor that is ready; SIGTERM at the end. What keeps it from starting is raised."""
+    ready = asyncio.Event()
+    supervisor = Supervisor(
+        stages,
+        port=1,
+        control_path=directory / "control.sock",
+        store={"url": "none"},
+        on_ready=ready.set,
+        **options,
+    )
+    running = asyncio.ensure_future(supervisor.run())
+    waiting = asyncio.ensure_future(ready.wait())
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if not ready.is_set():
         waiting.cancel()
         await running
-        return supervisor
-
-    return asyncio.run(run())
-
-
-async def nothing(_: Supervisor) -> None:
-    pass
+        pytest.fail("it ended before it was ready, without a reason")
+    try:
+        yield supervisor
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -86,7 +76,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_stages_start_in_order_and_stop_backwards(short_tmp_path: Path) -> None:
+async def test_stages_start_in_order_and_stop_backwards(short_tmp_path: Path) -> None:
     record = short_tmp_path / "record"
     code = f"""
 import signal, sys, time
@@ -108,7 +98,8 @@ sys.stdin.read()
         [child(code, stdin_line=b"one")],
         [child(code, 1, stdin_line=b"two")],
     ]
-    stopped = supervise(short_tmp_path, stages, nothing)
+    async with supervised(short_tmp_path, stages) as supervisor:
+        pass
     assert record.read_text().splitlines() == [
         "start one",
         "ready one",
@@ -117,11 +108,13 @@ sys.stdin.read()
         "stop two",
         "stop one",
     ]
-    assert [child.state for child in stopped.children] == [State.STOPPED, State.STOPPED]
+    assert [child.state for child in supervisor.children] == [State.STOPPED, State.STOPPED]
 
 
-def test_a_killed_child_is_restarted_and_the_others_are_left_alone(short_tmp_path: Path) -> None:
-    async def script(supervisor: Supervisor) -> None:
+async def test_a_killed_child_is_restarted_and_the_others_are_left_alone(
+    short_tmp_path: Path,
+) -> None:
+    async with supervised(short_tmp_path, [[child(OBEDIENT), child(OBEDIENT, 1)]]) as supervisor:
         first, second = supervisor.children
         pids = first.pid, second.pid
         assert first.pid is not None
@@ -129,8 +122,6 @@ def test_a_killed_child_is_restarted_and_the_others_are_left_alone(short_tmp_pat
         await until(lambda: first.state is State.RUNNING and first.restarts == 1)
         assert first.pid not in (None, pids[0])
         assert (first.restarts, second.restarts, second.pid) == (1, 0, pids[1])
-
-    supervise(short_tmp_path, [[child(OBEDIENT), child(OBEDIENT, 1)]], script)
 
 
 async def kill_as_soon_as_it_serves(supervisor: Supervisor, times: int) -> None:
@@ -152,53 +143,52 @@ def waits(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.message.rsplit(" in ", 1)[1] for r in caplog.records if "again in" in r.message]
 
 
-def test_restarts_wait_longer_each_time_up_to_a_limit(
+async def test_restarts_wait_longer_each_time_up_to_a_limit(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor_module, "LONGEST_BACKOFF_S", 0.4)
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(OBEDIENT)]]) as supervisor:
         await kill_as_soon_as_it_serves(supervisor, 4)
-
-    supervise(short_tmp_path, [[child(OBEDIENT)]], script)
     assert waits(caplog) == ["0.1 s", "0.2 s", "0.4 s", "0.4 s"]
 
 
-def test_health_resets_the_wait(
+async def test_health_resets_the_wait(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor_module, "HEALTHY_AFTER_S", 0.0)
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(OBEDIENT)]]) as supervisor:
         await kill_as_soon_as_it_serves(supervisor, 3)
-
-    supervise(short_tmp_path, [[child(OBEDIENT)]], script)
     assert waits(caplog) == ["0.1 s", "0.1 s", "0.1 s"]
 
 
-def test_a_child_that_cannot_boot_ends_it_all(short_tmp_path: Path) -> None:
+async def test_a_child_that_cannot_boot_ends_it_all(short_tmp_path: Path) -> None:
     stages = [[child(OBEDIENT)], [child(BOOT_FAILURE, 1)]]
     with pytest.raises(BootFailure, match="worker 1 could not start; its reason is above"):
-        supervise(short_tmp_path, stages, nothing)
+        async with supervised(short_tmp_path, stages):
+            pass
 
 
-def test_a_program_that_is_not_there_ends_it_all(short_tmp_path: Path) -> None:
+async def test_a_program_that_is_not_there_ends_it_all(short_tmp_path: Path) -> None:
     spec = ChildSpec(role="store", index=0, argv=["/no/such/server"])
     with pytest.raises(BootFailure, match="/no/such/server cannot be run: No such file"):
-        supervise(short_tmp_path, [[spec]], nothing)
+        async with supervised(short_tmp_path, [[spec]]):
+            pass
 
 
-def test_a_boot_failure_quotes_the_childs_own_log(short_tmp_path: Path) -> None:
+async def test_a_boot_failure_quotes_the_childs_own_log(short_tmp_path: Path) -> None:
     spec = child("import sys; sys.exit(1)", role="store", last_words=lambda: "disk full")
     with pytest.raises(BootFailure, match="store ended with exit code 1: disk full"):
-        supervise(short_tmp_path, [[spec]], nothing)
+        async with supervised(short_tmp_path, [[spec]]):
+            pass
 
 
-def test_a_boot_failure_at_a_restart_is_retried(short_tmp_path: Path) -> None:
+async def test_a_boot_failure_at_a_restart_is_retried(short_tmp_path: Path) -> None:
     marker = short_tmp_path / "broken"
     code = f"import os, sys\nif os.path.exists({str(marker)!r}): sys.exit(3)\n" + OBEDIENT
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(code)]]) as supervisor:
         worker = supervisor.children[0]
         marker.touch()
         worker.signal(signal.SIGKILL)
@@ -206,54 +196,45 @@ def test_a_boot_failure_at_a_restart_is_retried(short_tmp_path: Path) -> None:
         marker.unlink()
         await until(lambda: worker.state is State.RUNNING)
 
-    supervise(short_tmp_path, [[child(code)]], script)
 
-
-def test_a_child_deaf_to_sigterm_is_killed_in_time(
+async def test_a_child_deaf_to_sigterm_is_killed_in_time(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_module, "STOP_S", 0.5)
-    pids: list[int] = []
-
-    async def script(supervisor: Supervisor) -> None:
-        pids.append(supervisor.children[0].pid or 0)
-
-    supervise(short_tmp_path, [[child(DEAF)]], script)
-    assert is_gone(pids[0])
+    async with supervised(short_tmp_path, [[child(DEAF)]]) as supervisor:
+        pid = supervisor.children[0].pid
+        assert pid
+    assert is_gone(pid)
 
 
-def test_a_second_sigterm_does_not_wait_for_a_deaf_child(short_tmp_path: Path) -> None:
-    async def script(supervisor: Supervisor) -> None:
+async def test_a_second_sigterm_does_not_wait_for_a_deaf_child(short_tmp_path: Path) -> None:
+    begun = time.monotonic()
+    async with supervised(short_tmp_path, [[child(DEAF)]]) as supervisor:
         os.kill(os.getpid(), signal.SIGTERM)
         await until(lambda: supervisor.children[0].state is State.STOPPING)
-
-    begun = time.monotonic()
-    supervise(short_tmp_path, [[child(DEAF)]], script)  # sends the second one
+        # Leaving sends the second one.
     assert time.monotonic() - begun < supervisor_module.STOP_S
 
 
-def test_sigterm_while_starting_gives_up_starting(short_tmp_path: Path) -> None:
-    async def run() -> int:
-        spec = child("import sys; sys.stdin.read()")  # never ready
-        supervisor = Supervisor(
-            [[spec]],
-            port=1,
-            control_path=short_tmp_path / "control.sock",
-            store={},
-            on_ready=lambda: pytest.fail("it cannot be ready"),
-        )
-        running = asyncio.ensure_future(supervisor.run())
-        await until(lambda: supervisor.children[0].pid is not None)
-        pid = supervisor.children[0].pid
-        assert pid is not None
-        os.kill(os.getpid(), signal.SIGTERM)
-        await running
-        return pid
-
-    assert is_gone(asyncio.run(run()))
+async def test_sigterm_while_starting_gives_up_starting(short_tmp_path: Path) -> None:
+    spec = child("import sys; sys.stdin.read()")  # never ready
+    supervisor = Supervisor(
+        [[spec]],
+        port=1,
+        control_path=short_tmp_path / "control.sock",
+        store={},
+        on_ready=lambda: pytest.fail("it cannot be ready"),
+    )
+    running = asyncio.ensure_future(supervisor.run())
+    await until(lambda: supervisor.children[0].pid is not None)
+    pid = supervisor.children[0].pid
+    assert pid is not None
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert is_gone(pid)
 
 
-def test_a_child_that_hangs_is_replaced(
+async def test_a_child_that_hangs_is_replaced(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 0.05)
@@ -267,20 +248,18 @@ def test_a_child_that_hangs_is_replaced(
         "server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen(100)\n"
     ) + OBEDIENT
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(code, ping=str(path))]]) as supervisor:
         await until(lambda: supervisor.children[0].restarts >= 1)
-
-    supervise(short_tmp_path, [[child(code, ping=str(path))]], script)
     assert "worker 0 hangs: killed, to be started again" in caplog.text
 
 
-def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
+async def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 1_000)
     monkeypatch.setattr(supervisor_module, "LOOK_INTERVAL_S", 0.05)
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(OBEDIENT, ping="nobody asks")]]) as supervisor:
         worker = supervisor.children[0]
         # For a moment: that is nobody's business.
         worker.signal(signal.SIGSTOP)
@@ -290,12 +269,10 @@ def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
         assert worker.restarts == 0
         worker.signal(signal.SIGSTOP)
         await until(lambda: worker.restarts == 1 and worker.state is State.RUNNING)
-
-    supervise(short_tmp_path, [[child(OBEDIENT, ping="nobody asks")]], script)
     assert "worker 0 hangs: killed, to be started again (it was stopped" in caplog.text
 
 
-def test_a_child_that_answers_pings_is_left_alone(
+async def test_a_child_that_answers_pings_is_left_alone(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 0.01)
@@ -311,49 +288,44 @@ def test_a_child_that_answers_pings_is_left_alone(
         writer.close()
         pings += 1
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(OBEDIENT, ping=str(path))]]) as supervisor:
         async with await asyncio.start_unix_server(answer, path):
             await until(lambda: pings >= 5)
         assert supervisor.children[0].restarts == 0
 
-    supervise(short_tmp_path, [[child(OBEDIENT, ping=str(path))]], script)
 
-
-def test_sighup_replaces_only_what_is_told_something_new(short_tmp_path: Path) -> None:
+async def test_sighup_replaces_only_what_is_told_something_new(short_tmp_path: Path) -> None:
     before = [[child(OBEDIENT), child(OBEDIENT, 1)]]
     after = [[child(OBEDIENT), child(OBEDIENT, 1, stdin_line=b'{"log_level": "debug"}')]]
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, before, reload=lambda: after) as supervisor:
         first, second = supervisor.children
         pids = first.pid, second.pid
         os.kill(os.getpid(), signal.SIGHUP)
         await until(lambda: second.state is State.RUNNING and second.pid != pids[1])
         assert first.pid == pids[0]
 
-    supervise(short_tmp_path, before, script, reload=lambda: after)
 
-
-def test_sighup_with_a_broken_configuration_changes_nothing(
+async def test_sighup_with_a_broken_configuration_changes_nothing(
     short_tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def reload() -> Stages:
         raise ValueError("unknown key 'prot'")
 
-    async def script(supervisor: Supervisor) -> None:
+    async with supervised(short_tmp_path, [[child(OBEDIENT)]], reload=reload) as supervisor:
         pid = supervisor.children[0].pid
         os.kill(os.getpid(), signal.SIGHUP)
         await until(lambda: "stays as it was: unknown key 'prot'" in caplog.text)
         assert supervisor.children[0].pid == pid
 
-    supervise(short_tmp_path, [[child(OBEDIENT)]], script, reload=reload)
 
-
-def test_the_control_socket_is_removed_and_a_stale_one_is_no_obstacle(
+async def test_the_control_socket_is_removed_and_a_stale_one_is_no_obstacle(
     short_tmp_path: Path,
 ) -> None:
     path = short_tmp_path / "control.sock"
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
     assert path.exists()
-    supervise(short_tmp_path, [[child(OBEDIENT)]], nothing)
+    async with supervised(short_tmp_path, [[child(OBEDIENT)]]):
+        pass
     assert not path.exists()
