@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from broker.placement import find_coordinator
 from broker.settings.processes import Endpoint
 from broker.wire.advertised import api_versions, unsupported_api_versions
-from broker.wire.apis import API_VERSIONS
+from broker.wire.apis import ApiKey
 from broker.wire.batch import Buffer
 from broker.wire.frame import RequestHeader, read_request_header, response_frame
 from broker.wire.schema import Message
@@ -60,7 +60,7 @@ def _answer(
         return unsupported_api_versions(header.correlation_id)
     request, _ = api.request_codec(version).decode(frame, header.body_at)
     message: Message
-    if api.key == API_VERSIONS:
+    if api.key == ApiKey.API_VERSIONS:
         message = api_versions()
     else:
         message = find_coordinator(request, version, brokers, is_up)

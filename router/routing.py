@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from broker.placement import leader_of, owner_of
-from broker.wire.apis import API_VERSIONS, Api, Routing, lookup
+from broker.wire.apis import Api, ApiKey, Routing, lookup
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
 from router.routing_fields import (
@@ -150,7 +150,7 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
     key, version, _, client_id = _HEAD.unpack_from(head)
     api = lookup(key, version)
     if api is None:
-        return LOCAL if key == API_VERSIONS else REFUSED, 0
+        return LOCAL if key == ApiKey.API_VERSIONS else REFUSED, 0
     at = _HEAD.size + max(client_id, 0)
     if at > size:
         raise MalformedMessage(f"client id of {client_id} bytes overruns the frame")

@@ -1,92 +1,46 @@
-"""From a frame to its handler: one table, and a test that it covers the table of APIs exactly."""
+"""From a frame to its handler: `handle` of the module that is named after the API."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any, cast
 
-from broker.handlers import (
-    alter_configs,
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_topic_partitions,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sync_group,
-)
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.server.request_route import RequestRoute
 from broker.wire.advertised import unsupported_api_versions
-from broker.wire.apis import API_VERSIONS, APIS, Api
+from broker.wire.apis import APIS, Api, ApiKey
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
 
 log = logging.getLogger("moldau.server")
 
-Waiting = Callable[[Broker, Any, Call], Awaitable[Message]]
-Replying = Callable[[Broker, Any, Call], RequestRoute | None]
+# A handler returns its response, and is awaited; or it replies by itself, now or later. The latter
+# are those of the hot path and of groups. The route that one returns serves the requests that
+# repeat this one.
+AwaitedHandler = Callable[[Broker, Any, Call], Awaitable[Message]]
+ReplyingHandler = Callable[[Broker, Any, Call], RequestRoute | None]
 
-# These reply by themselves: the hot path through callbacks, groups through their machine. What
-# they give back serves requests like this one from now on.
-REPLYING: dict[int, Replying] = {
-    0: produce.handle,
-    1: fetch.handle,
-    11: join_group.handle,
-    12: heartbeat.handle,
-    13: leave_group.handle,
-    14: sync_group.handle,
-}
 
-WAITING: dict[int, Waiting] = {
-    2: list_offsets.handle,
-    3: metadata.handle,
-    8: offset_commit.handle,
-    9: offset_fetch.handle,
-    10: find_coordinator.handle,
-    15: describe_groups.handle,
-    16: list_groups.handle,
-    API_VERSIONS: api_versions.handle,
-    19: create_topics.handle,
-    20: delete_topics.handle,
-    21: delete_records.handle,
-    22: init_producer_id.handle,
-    23: offset_for_leader_epoch.handle,
-    29: describe_acls.handle,
-    32: describe_configs.handle,
-    33: alter_configs.handle,
-    35: describe_log_dirs.handle,
-    37: create_partitions.handle,
-    42: delete_groups.handle,
-    44: incremental_alter_configs.handle,
-    47: offset_delete.handle,
-    60: describe_cluster.handle,
-    75: describe_topic_partitions.handle,
+def handler_of(api: Api) -> AwaitedHandler | ReplyingHandler:
+    """`handle` of the module in `handlers` that is named after the API."""
+    module = import_module(f"broker.handlers.{api.module_name}")
+    handler: AwaitedHandler | ReplyingHandler = module.handle
+    return handler
+
+
+_handlers = {key: handler_of(api) for key, api in APIS.items()}
+AWAITED: dict[int, AwaitedHandler] = {
+    key: handler for key, handler in _handlers.items() if iscoroutinefunction(handler)
 }
+REPLYING = cast(
+    "dict[int, ReplyingHandler]",
+    {key: handler for key, handler in _handlers.items() if key not in AWAITED},
+)
 
 
 class Dispatcher:
@@ -135,7 +89,7 @@ class Dispatcher:
 
     async def _serve(self, call: Call, api: Api, request: Message) -> None:
         try:
-            call.reply(await WAITING[api.key](self._broker, request, call))
+            call.reply(await AWAITED[api.key](self._broker, request, call))
         except Exception:
             _give_up(call, api)
         else:
@@ -152,7 +106,7 @@ def _refuse_version(call: Call) -> None:
     """An API or a version of one that is not served: say so where the protocol has a way."""
     header = call.header
     known = APIS.get(header.api_key)
-    if header.api_key == API_VERSIONS:
+    if header.api_key == ApiKey.API_VERSIONS:
         call.reply_with(unsupported_api_versions(header.correlation_id))
         return
     name = known.name if known is not None else f"API {header.api_key}"

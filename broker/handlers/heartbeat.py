@@ -13,13 +13,13 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.server.request_route import RequestRoute
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import RequestHeader, response_frame
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.primitives import INT32, uvarint
 from broker.wire.response_template import ResponseTemplate
 
-HEARTBEAT = APIS[12]
+HEARTBEAT = APIS[ApiKey.HEARTBEAT]
 
 _responses: dict[int, dict[int, ResponseTemplate]] = {}  # by version and error
 

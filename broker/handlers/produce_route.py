@@ -19,7 +19,7 @@ from broker.log.logs import AnyLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.server.request_route import RequestRoute
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import BatchHeader, Buffer
 from broker.wire.frame import CORRELATION_ID_END, RequestHeader, response_frame
 from broker.wire.messages.produce import (
@@ -33,7 +33,7 @@ from broker.wire.messages.produce import (
 from broker.wire.primitives import INT32, MalformedMessage, read_uvarint
 from broker.wire.response_template import MARKS, ResponseTemplate
 
-PRODUCE = APIS[0]
+PRODUCE = APIS[ApiKey.PRODUCE]
 FIRST_VERSION_WITH_LOG_START = 5
 NO_APPEND_TIME = -1
 ALL_REPLICAS = -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.wire.apis import API_VERSIONS, APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import Buffer
 from broker.wire.frame import request_frame, response_frame
 from broker.wire.messages.api_versions import (
@@ -19,7 +19,7 @@ METADATA_VERSION = "metadata.version"
 METADATA_LEVEL = 25
 
 # The cheapest request: ApiVersions v0. Every process answers it without the store.
-PING = request_frame(APIS[API_VERSIONS], 0, 0, None, ApiVersionsRequest())
+PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest())
 
 
 def api_versions() -> ApiVersionsResponse:
@@ -36,7 +36,7 @@ def unsupported_api_versions(correlation_id: int) -> list[Buffer]:
 
     In the v0 layout, naming what is spoken: the client asks again in a version it finds there.
     """
-    own = APIS[API_VERSIONS]
+    own = APIS[ApiKey.API_VERSIONS]
     answer = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(own.key, own.lowest, own.highest)],

@@ -1,50 +1,55 @@
 """The table of APIs: key, versions, first flexible version, messages and routing.
 
-Everything that has to know which APIs exist reads it here: ApiVersions, the dispatcher, the
-router and the README's table (a test compares them). An API that is listed is served in full.
+Everything that depends on which APIs exist reads it here: ApiVersions, the dispatcher, the router
+and the README's table (a test compares them). An API that is listed is served in full.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 from functools import lru_cache
+from importlib import import_module
 from typing import NamedTuple
 
 from broker.wire.codegen.compiler import codec
-from broker.wire.messages import (
-    alter_configs,
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_topic_partitions,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sync_group,
-)
 from broker.wire.schema import Codec, Message
 
 NEVER_FLEXIBLE = 1 << 15
+
+
+class ApiKey(IntEnum):
+    """The APIs that are served. A name here is also that of the modules of its messages
+    (`wire/messages`) and of its handler (`handlers`)."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 class Routing(Enum):
@@ -59,7 +64,7 @@ class Routing(Enum):
 
 
 class Api(NamedTuple):
-    key: int
+    key: ApiKey
     name: str
     lowest: int
     highest: int
@@ -69,6 +74,11 @@ class Api(NamedTuple):
     routing: Routing
     # Understood from here on, and refused with UNSUPPORTED_VERSION below `lowest` (see Produce).
     refused_from: int | None = None
+
+    @property
+    def module_name(self) -> str:
+        """Of the modules in `wire/messages` and `handlers` that belong to it."""
+        return self.key.name.lower()
 
     @property
     def advertised_from(self) -> int:
@@ -88,76 +98,59 @@ class Api(NamedTuple):
 
     def response_header_has_tags(self, version: int) -> bool:
         # ApiVersions is read before the client knows what the broker speaks: always header v0.
-        return version >= self.flexible_from and self.key != API_VERSIONS
+        return version >= self.flexible_from and self.key != ApiKey.API_VERSIONS
 
 
-API_VERSIONS = 18
+def _api(
+    key: ApiKey,
+    lowest: int,
+    highest: int,
+    flexible_from: int,
+    routing: Routing,
+    refused_from: int | None = None,
+) -> Api:
+    name = key.name.title().replace("_", "")  # as Kafka's documentation has it
+    messages = import_module(f"broker.wire.messages.{key.name.lower()}")
+    request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
+    return Api(key, name, lowest, highest, flexible_from, request, response, routing, refused_from)
 
+
+# Key, lowest and highest version, first flexible version, routing.
 _ROWS = (
     # Advertised from 0: older librdkafka turns compression off when it does not see 0-2. They
     # are answered with UNSUPPORTED_VERSION, as in Kafka 4.
-    Api(0, "Produce", 3, 13, 9, produce.ProduceRequest, produce.ProduceResponse,
-        Routing.LEADER, refused_from=0),
-    Api(1, "Fetch", 4, 18, 12, fetch.FetchRequest, fetch.FetchResponse, Routing.LEADER),
-    Api(2, "ListOffsets", 1, 11, 6, list_offsets.ListOffsetsRequest,
-        list_offsets.ListOffsetsResponse, Routing.LEADER),
-    Api(3, "Metadata", 0, 13, 9, metadata.MetadataRequest, metadata.MetadataResponse,
-        Routing.ANY),
-    Api(8, "OffsetCommit", 2, 10, 8, offset_commit.OffsetCommitRequest,
-        offset_commit.OffsetCommitResponse, Routing.COORDINATOR),
-    Api(9, "OffsetFetch", 1, 10, 6, offset_fetch.OffsetFetchRequest,
-        offset_fetch.OffsetFetchResponse, Routing.COORDINATORS),
-    Api(10, "FindCoordinator", 0, 6, 3, find_coordinator.FindCoordinatorRequest,
-        find_coordinator.FindCoordinatorResponse, Routing.LOCAL),
-    Api(11, "JoinGroup", 0, 9, 6, join_group.JoinGroupRequest, join_group.JoinGroupResponse,
-        Routing.COORDINATOR),
-    Api(12, "Heartbeat", 0, 4, 4, heartbeat.HeartbeatRequest, heartbeat.HeartbeatResponse,
-        Routing.COORDINATOR),
-    Api(13, "LeaveGroup", 0, 5, 4, leave_group.LeaveGroupRequest, leave_group.LeaveGroupResponse,
-        Routing.COORDINATOR),
-    Api(14, "SyncGroup", 0, 5, 4, sync_group.SyncGroupRequest, sync_group.SyncGroupResponse,
-        Routing.COORDINATOR),
-    Api(15, "DescribeGroups", 0, 6, 5, describe_groups.DescribeGroupsRequest,
-        describe_groups.DescribeGroupsResponse, Routing.COORDINATORS),
-    Api(16, "ListGroups", 0, 5, 3, list_groups.ListGroupsRequest, list_groups.ListGroupsResponse,
-        Routing.EVERY),
-    Api(API_VERSIONS, "ApiVersions", 0, 4, 3, api_versions.ApiVersionsRequest,
-        api_versions.ApiVersionsResponse, Routing.LOCAL),
-    Api(19, "CreateTopics", 2, 7, 5, create_topics.CreateTopicsRequest,
-        create_topics.CreateTopicsResponse, Routing.ANY),
-    Api(20, "DeleteTopics", 1, 6, 4, delete_topics.DeleteTopicsRequest,
-        delete_topics.DeleteTopicsResponse, Routing.ANY),
-    Api(21, "DeleteRecords", 0, 2, 2, delete_records.DeleteRecordsRequest,
-        delete_records.DeleteRecordsResponse, Routing.LEADER),
-    Api(22, "InitProducerId", 0, 5, 2, init_producer_id.InitProducerIdRequest,
-        init_producer_id.InitProducerIdResponse, Routing.COORDINATOR),
-    Api(23, "OffsetForLeaderEpoch", 2, 4, 4, offset_for_leader_epoch.OffsetForLeaderEpochRequest,
-        offset_for_leader_epoch.OffsetForLeaderEpochResponse, Routing.LEADER),
-    Api(29, "DescribeAcls", 1, 3, 2, describe_acls.DescribeAclsRequest,
-        describe_acls.DescribeAclsResponse, Routing.ANY),
-    Api(32, "DescribeConfigs", 1, 4, 4, describe_configs.DescribeConfigsRequest,
-        describe_configs.DescribeConfigsResponse, Routing.ANY),
-    Api(33, "AlterConfigs", 0, 2, 2, alter_configs.AlterConfigsRequest,
-        alter_configs.AlterConfigsResponse, Routing.ANY),
-    Api(35, "DescribeLogDirs", 1, 4, 2, describe_log_dirs.DescribeLogDirsRequest,
-        describe_log_dirs.DescribeLogDirsResponse, Routing.ANY),
-    Api(37, "CreatePartitions", 0, 3, 2, create_partitions.CreatePartitionsRequest,
-        create_partitions.CreatePartitionsResponse, Routing.ANY),
-    Api(42, "DeleteGroups", 0, 2, 2, delete_groups.DeleteGroupsRequest,
-        delete_groups.DeleteGroupsResponse, Routing.COORDINATORS),
-    Api(44, "IncrementalAlterConfigs", 0, 1, 1,
-        incremental_alter_configs.IncrementalAlterConfigsRequest,
-        incremental_alter_configs.IncrementalAlterConfigsResponse, Routing.ANY),
-    Api(47, "OffsetDelete", 0, 0, NEVER_FLEXIBLE, offset_delete.OffsetDeleteRequest,
-        offset_delete.OffsetDeleteResponse, Routing.COORDINATOR),
-    Api(60, "DescribeCluster", 0, 2, 0, describe_cluster.DescribeClusterRequest,
-        describe_cluster.DescribeClusterResponse, Routing.ANY),
-    Api(75, "DescribeTopicPartitions", 0, 0, 0,
-        describe_topic_partitions.DescribeTopicPartitionsRequest,
-        describe_topic_partitions.DescribeTopicPartitionsResponse, Routing.ANY),
-)  # fmt: skip
+    _api(ApiKey.PRODUCE, 3, 13, 9, Routing.LEADER, refused_from=0),
+    _api(ApiKey.FETCH, 4, 18, 12, Routing.LEADER),
+    _api(ApiKey.LIST_OFFSETS, 1, 11, 6, Routing.LEADER),
+    _api(ApiKey.METADATA, 0, 13, 9, Routing.ANY),
+    _api(ApiKey.OFFSET_COMMIT, 2, 10, 8, Routing.COORDINATOR),
+    _api(ApiKey.OFFSET_FETCH, 1, 10, 6, Routing.COORDINATORS),
+    _api(ApiKey.FIND_COORDINATOR, 0, 6, 3, Routing.LOCAL),
+    _api(ApiKey.JOIN_GROUP, 0, 9, 6, Routing.COORDINATOR),
+    _api(ApiKey.HEARTBEAT, 0, 4, 4, Routing.COORDINATOR),
+    _api(ApiKey.LEAVE_GROUP, 0, 5, 4, Routing.COORDINATOR),
+    _api(ApiKey.SYNC_GROUP, 0, 5, 4, Routing.COORDINATOR),
+    _api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5, Routing.COORDINATORS),
+    _api(ApiKey.LIST_GROUPS, 0, 5, 3, Routing.EVERY),
+    _api(ApiKey.API_VERSIONS, 0, 4, 3, Routing.LOCAL),
+    _api(ApiKey.CREATE_TOPICS, 2, 7, 5, Routing.ANY),
+    _api(ApiKey.DELETE_TOPICS, 1, 6, 4, Routing.ANY),
+    _api(ApiKey.DELETE_RECORDS, 0, 2, 2, Routing.LEADER),
+    _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, Routing.COORDINATOR),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, Routing.LEADER),
+    _api(ApiKey.DESCRIBE_ACLS, 1, 3, 2, Routing.ANY),
+    _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, Routing.ANY),
+    _api(ApiKey.ALTER_CONFIGS, 0, 2, 2, Routing.ANY),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, Routing.ANY),
+    _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, Routing.ANY),
+    _api(ApiKey.DELETE_GROUPS, 0, 2, 2, Routing.COORDINATORS),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, Routing.ANY),
+    _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE, Routing.COORDINATOR),
+    _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, Routing.ANY),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, Routing.ANY),
+)
 
-APIS: dict[int, Api] = {api.key: api for api in _ROWS}
+APIS: dict[int, Api] = {int(api.key): api for api in _ROWS}
 
 
 @lru_cache(maxsize=512)

@@ -21,7 +21,7 @@ import uvloop
 
 from broker.errors import ErrorCode
 from broker.store import resp
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -48,7 +48,7 @@ RAW_XADD, PRODUCE, RAW_READ, FETCH = "raw XADD", "produce", "raw XREADGROUP", "g
 BASELINES = {PRODUCE: RAW_XADD, FETCH: RAW_READ}
 ROLES = ("worker", "store", "client")
 
-JOIN, LEAVE, SYNC = APIS[11], APIS[13], APIS[14]
+JOIN, LEAVE, SYNC = APIS[ApiKey.JOIN_GROUP], APIS[ApiKey.LEAVE_GROUP], APIS[ApiKey.SYNC_GROUP]
 SESSION_MS = 300_000  # nobody sends heartbeats here
 
 Address = str | tuple[str, int]

@@ -20,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -191,7 +191,9 @@ def test_1_frames_of_random_bytes_and_mutated_requests(victim: Victim) -> None:
     batch = memoryview(make_batch([(b"k", b"v" * 50, 1)]))
     data = [TopicProduceData(name=victim.topic, partition_data=[PartitionProduceData(0, batch)])]
     full = ProduceRequest(acks=1, timeout_ms=100, topic_data=data)
-    requests += [request_frame(APIS[0], version, 1, "m", full) for version in range(3, 13)] * 10
+    requests += [
+        request_frame(APIS[ApiKey.PRODUCE], version, 1, "m", full) for version in range(3, 13)
+    ] * 10
     for _ in range(1_500):
         frame = bytearray(chance.choice(requests)[4:])
         for _ in range(chance.randint(1, 4)):
@@ -274,14 +276,16 @@ def test_1_produce_below_v3_is_advertised_and_refused(victim: Victim, version: i
 
 
 def test_1_bytes_behind_a_request_are_ignored(victim: Victim) -> None:
-    body = request_frame(APIS[3], 12, 7, "x", MetadataRequest(topics=None))[4:]
+    body = request_frame(APIS[ApiKey.METADATA], 12, 7, "x", MetadataRequest(topics=None))[4:]
     with victim.connect() as client:
         client.sendall(framed(body + b"more than there should be"))
         assert struct.unpack_from(">i", client.recv(1 << 20), 4) == (7,)
 
 
 def test_1_unknown_tagged_fields_are_skipped(victim: Victim) -> None:
-    body = bytearray(request_frame(APIS[3], 12, 7, None, MetadataRequest(topics=None))[4:])
+    body = bytearray(
+        request_frame(APIS[ApiKey.METADATA], 12, 7, None, MetadataRequest(topics=None))[4:]
+    )
     assert body[-1] == 0
     body[-1:] = b"\1\x63\3abc"  # one tagged field, number 99
     with victim.connect() as client:
@@ -351,7 +355,7 @@ def test_a_client_that_never_reads_while_it_fetches(victim: Victim) -> None:
         max_bytes=60 * MIB,
         topics=[FetchTopic(large, partitions=[wanted])],
     )
-    frame = request_frame(APIS[1], NAMED_FETCH, 1, "deaf", request)
+    frame = request_frame(APIS[ApiKey.FETCH], NAMED_FETCH, 1, "deaf", request)
     deaf = [victim.connect() for _ in range(30)]
     for client_socket in deaf:
         client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)

@@ -18,7 +18,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.placement import leader_of
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import read_header
 from broker.wire.frame import request_frame
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -393,7 +393,7 @@ def test_connections_that_end_while_their_fetch_waits_leave_nothing_behind(
 ) -> None:
     worker = psutil.Process(broker.pids("worker")[worker_ports(broker).index(_port(where.other))])
     frame = request_frame(
-        APIS[1],
+        APIS[ApiKey.FETCH],
         NAMED_FETCH,
         1,
         "gone",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
@@ -191,9 +191,9 @@ def test_many_requests_at_once(routed: Broker) -> None:
     for mixed in (False, True):
         count = 6000
         data = b"".join(
-            request_frame(APIS[18], 3, number, "many", ApiVersionsRequest())
+            request_frame(APIS[ApiKey.API_VERSIONS], 3, number, "many", ApiVersionsRequest())
             if mixed and number % 3
-            else request_frame(APIS[12], 4, number, "many", ask)
+            else request_frame(APIS[ApiKey.HEARTBEAT], 4, number, "many", ask)
             for number in range(count)
         )
         with socket.create_connection(("127.0.0.1", routed.port), 30) as connection:
@@ -223,8 +223,10 @@ def test_requests_in_any_pieces(routed: Broker) -> None:
                 )
             ],
         )
-        data += request_frame(APIS[0], NAMED, number, "pieces", produce)
-        data += request_frame(APIS[18], 3, 1000 + number, "pieces", ApiVersionsRequest())
+        data += request_frame(APIS[ApiKey.PRODUCE], NAMED, number, "pieces", produce)
+        data += request_frame(
+            APIS[ApiKey.API_VERSIONS], 3, 1000 + number, "pieces", ApiVersionsRequest()
+        )
     with socket.create_connection(("127.0.0.1", routed.port), 30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
@@ -55,7 +55,7 @@ def test_who_does_not_read_is_not_read_from_and_costs_no_memory(routed: Broker) 
     with RawClient(routed.port) as client:
         for _ in range(8):
             assert client.produce(topic, batch(bytes(900_000))).error_code == 0
-    fetch = request_frame(APIS[1], NAMED, 1, "slow", fetch_of(topic, 0, wait_ms=0))
+    fetch = request_frame(APIS[ApiKey.FETCH], NAMED, 1, "slow", fetch_of(topic, 0, wait_ms=0))
     router = routed.pids("router")[0]
     before = rss(router)
     with contextlib.ExitStack() as stack:
@@ -117,7 +117,7 @@ def test_idle_connections_cost_little_and_leave_nothing(routed: Broker) -> None:
 def hold_idle(broker: Broker, count: int) -> None:
     router = psutil.Process(broker.pids("router")[0])
     descriptors = router.num_fds()
-    ask = request_frame(APIS[3], 9, 1, "idle", MetadataRequest([]))
+    ask = request_frame(APIS[ApiKey.METADATA], 9, 1, "idle", MetadataRequest([]))
     clients: list[socket.socket] = []
     try:
         for _ in range(count):
@@ -159,9 +159,10 @@ def churn(broker: Broker, seconds: float, per_second: int = 200) -> None:
     pids = broker.pids("router") + broker.pids("worker")
     processes = [psutil.Process(pid) for pid in pids]
     asks = [
-        request_frame(APIS[12], 4, 1, "c", HeartbeatRequest(owned_by(w), 1, "x")) for w in (0, 1)
+        request_frame(APIS[ApiKey.HEARTBEAT], 4, 1, "c", HeartbeatRequest(owned_by(w), 1, "x"))
+        for w in (0, 1)
     ]
-    parked = request_frame(APIS[1], NAMED, 1, "c", fetch_of(topic, 0, wait_ms=60_000))
+    parked = request_frame(APIS[ApiKey.FETCH], NAMED, 1, "c", fetch_of(topic, 0, wait_ms=60_000))
     one_round(broker, asks, parked, 50)  # what is made once is made now
     before = [(process.num_fds(), rss(process.pid)) for process in processes]
     begun = time.monotonic()

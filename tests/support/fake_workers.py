@@ -16,7 +16,7 @@ from typing import Any
 
 from broker.placement import leader_of, owner_of
 from broker.settings.processes import Endpoint
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import PEER_ADDRESS, read_request_header, request_frame, response_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.describe_groups import (
@@ -32,7 +32,13 @@ from router.state import RouterState
 from router.workers import Workers
 
 WORKERS = 3
-HEARTBEAT, DESCRIBE, VERSIONS, METADATA, PRODUCE = APIS[12], APIS[15], APIS[18], APIS[3], APIS[0]
+HEARTBEAT, DESCRIBE, VERSIONS, METADATA, PRODUCE = (
+    APIS[ApiKey.HEARTBEAT],
+    APIS[ApiKey.DESCRIBE_GROUPS],
+    APIS[ApiKey.API_VERSIONS],
+    APIS[ApiKey.METADATA],
+    APIS[ApiKey.PRODUCE],
+)
 # Gets what a connection produces after a request to several leaders.
 HOME = leader_of("t", 0, WORKERS)
 Behaviour = Callable[["FakeWorker", bytes], Coroutine[Any, Any, bytes | None]]

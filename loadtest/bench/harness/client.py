@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.list_offsets import (
@@ -17,8 +17,13 @@ from broker.wire.messages.list_offsets import (
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ops.client import TIMEOUT_S, Address, Connection
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = APIS[0], APIS[1], APIS[2], APIS[3]
-CREATE_TOPICS, DELETE_TOPICS = APIS[19], APIS[20]
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = (
+    APIS[ApiKey.PRODUCE],
+    APIS[ApiKey.FETCH],
+    APIS[ApiKey.LIST_OFFSETS],
+    APIS[ApiKey.METADATA],
+)
+CREATE_TOPICS, DELETE_TOPICS = APIS[ApiKey.CREATE_TOPICS], APIS[ApiKey.DELETE_TOPICS]
 
 
 SETTLING_S = 30.0

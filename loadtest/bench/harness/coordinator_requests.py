@@ -15,7 +15,7 @@ from typing import Any
 
 from broker.errors import ErrorCode
 from broker.placement import owner_of
-from broker.wire.apis import APIS, Api
+from broker.wire.apis import APIS, Api, ApiKey
 from broker.wire.frame import request_frame
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
@@ -31,7 +31,11 @@ from loadtest.bench.harness.target import Target
 from loadtest.bench.produce import Load
 from ops.client import Address
 
-COMMIT, FIND_COORDINATOR, HEARTBEAT = APIS[8], APIS[10], APIS[12]
+COMMIT, FIND_COORDINATOR, HEARTBEAT = (
+    APIS[ApiKey.OFFSET_COMMIT],
+    APIS[ApiKey.FIND_COORDINATOR],
+    APIS[ApiKey.HEARTBEAT],
+)
 COMMIT_VERSION, FIND_VERSION, HEARTBEAT_VERSION = 8, 3, 4
 
 # The group's coordinator has not taken it over yet: Kafka makes the topic of offsets when it is

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS, Api
+from broker.wire.apis import APIS, Api, ApiKey
 from broker.wire.frame import LENGTH, read_response, request_frame
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.join_group import (
@@ -21,7 +21,12 @@ from loadtest.bench.harness.client import RequestFailed
 from loadtest.bench.harness.coordinator_requests import NOT_YET
 from loadtest.bench.harness.target import SENT
 
-JOIN, HEARTBEAT, LEAVE, SYNC = APIS[11], APIS[12], APIS[13], APIS[14]
+JOIN, HEARTBEAT, LEAVE, SYNC = (
+    APIS[ApiKey.JOIN_GROUP],
+    APIS[ApiKey.HEARTBEAT],
+    APIS[ApiKey.LEAVE_GROUP],
+    APIS[ApiKey.SYNC_GROUP],
+)
 PROTOCOL = "range"
 SUBSCRIPTION = bytes(60)  # about what a consumer of two topics says
 ASSIGNMENT = bytes(60)

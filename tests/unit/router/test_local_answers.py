@@ -10,7 +10,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.placement import owner_of
 from broker.settings.processes import Endpoint
-from broker.wire.apis import API_VERSIONS, APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -37,16 +37,16 @@ def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORK
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_names_every_api(version: int) -> None:
-    response = ask(ApiVersionsRequest(), API_VERSIONS, version)
+    response = ask(ApiVersionsRequest(), ApiKey.API_VERSIONS, version)
     assert {(each.api_key, each.max_version) for each in response.api_keys} == {
         (api.key, api.highest) for api in APIS.values()
     }
 
 
 def test_an_unknown_version_of_api_versions_gets_the_known_ones() -> None:
-    frame = struct.pack(">hhih", API_VERSIONS, 99, 9, -1)
+    frame = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 9, -1)
     reply = LocalAnswers(WORKERS, [True] * 3).reply(frame)
-    _, response = read_response(APIS[API_VERSIONS], 0, reply[4:])
+    _, response = read_response(APIS[ApiKey.API_VERSIONS], 0, reply[4:])
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
 
 
@@ -71,10 +71,12 @@ def test_2_28_a_worker_that_is_down_coordinates_nothing(
     is_up = [True, True, True]
     answers = LocalAnswers(brokers, is_up)
     request = FindCoordinatorRequest("orders", 0, ["orders", "shipments"])
-    frame = request_frame(APIS[10], version, 9, None, request)[4:]
+    frame = request_frame(APIS[ApiKey.FIND_COORDINATOR], version, 9, None, request)[4:]
 
     def found() -> list[tuple[int, int]]:
-        _, response = read_response(APIS[10], version, answers.reply(frame)[4:])
+        _, response = read_response(
+            APIS[ApiKey.FIND_COORDINATOR], version, answers.reply(frame)[4:]
+        )
         each: Any = response.coordinators if version >= 4 else [response]  # type: ignore[attr-defined]
         return [(one.error_code, one.node_id) for one in each]
 
@@ -98,11 +100,13 @@ def test_the_cache_of_replies_has_a_limit() -> None:
     answers = LocalAnswers(WORKERS, [True] * len(WORKERS))
     for number in range(MAX_CACHED + 10):
         request = FindCoordinatorRequest(f"group-{number}")
-        frame = request_frame(APIS[10], 3, number, None, request)[4:]
-        _, response = read_response(APIS[10], 3, answers.reply(frame)[4:])
+        frame = request_frame(APIS[ApiKey.FIND_COORDINATOR], 3, number, None, request)[4:]
+        _, response = read_response(APIS[ApiKey.FIND_COORDINATOR], 3, answers.reply(frame)[4:])
         assert response.node_id == owner_of(f"group-{number}", 3)  # type: ignore[attr-defined]
         assert len(answers) <= MAX_CACHED
-    long = request_frame(APIS[10], 3, 1, "x" * 5000, FindCoordinatorRequest("group"))[4:]
+    long = request_frame(
+        APIS[ApiKey.FIND_COORDINATOR], 3, 1, "x" * 5000, FindCoordinatorRequest("group")
+    )[4:]
     before = len(answers)
     answers.reply(long)
     assert len(answers) == before

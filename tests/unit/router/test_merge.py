@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.errors import ErrorCode
 from broker.placement import owner_of
-from broker.wire.apis import APIS, Routing
+from broker.wire.apis import APIS, ApiKey, Routing
 from broker.wire.frame import LENGTH, read_response, response_frame
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import (
@@ -26,7 +26,12 @@ from router.routing import SPLIT_FIELDS, RequestPart
 from router.unavailable import unavailable_response
 from tests.support.wire_messages import CASES, Case, random_messages
 
-OFFSET_FETCH, DESCRIBE, LIST, DELETE = APIS[9], APIS[15], APIS[16], APIS[42]
+OFFSET_FETCH, DESCRIBE, LIST, DELETE = (
+    APIS[ApiKey.OFFSET_FETCH],
+    APIS[ApiKey.DESCRIBE_GROUPS],
+    APIS[ApiKey.LIST_GROUPS],
+    APIS[ApiKey.DELETE_GROUPS],
+)
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 groups = st.lists(st.text(max_size=6), max_size=12)
 
@@ -146,4 +151,4 @@ def test_every_api_that_has_an_owner_has_an_unavailable_response(case: Case) -> 
 
 
 def test_other_apis_have_no_unavailable_response() -> None:
-    assert unavailable_response(APIS[0], 9, None) is None
+    assert unavailable_response(APIS[ApiKey.PRODUCE], 9, None) is None

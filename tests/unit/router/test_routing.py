@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.placement import leader_of, owner_of
-from broker.wire.apis import APIS, Api, Routing
+from broker.wire.apis import APIS, Api, ApiKey, Routing
 from broker.wire.frame import read_request_header, request_frame
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
@@ -180,7 +180,7 @@ def test_describe_groups_is_split_by_owner(version: int) -> None:
     for part in found.parts:  # each is a whole request, with the client's header
         header = read_request_header(part.frame[4:])
         assert (header.correlation_id, header.client_id) == (7, "me")
-        codec = APIS[15].request_codec(version)
+        codec = APIS[ApiKey.DESCRIBE_GROUPS].request_codec(version)
         assert codec.decode(part.frame, 4 + header.body_at)[0] == part.request
 
 
@@ -211,7 +211,7 @@ def test_every_api_that_is_split_declares_its_fields() -> None:
 
 
 def test_list_groups_asks_every_worker_where_there_are_several() -> None:
-    request = APIS[16].request()
+    request = APIS[ApiKey.LIST_GROUPS].request()
     assert routed(request) == EVERY
     assert routed(request, workers=1) == ANY
 

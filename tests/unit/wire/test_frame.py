@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.wire.apis import API_VERSIONS, APIS, lookup
+from broker.wire.apis import APIS, ApiKey, lookup
 from broker.wire.frame import (
     LENGTH,
     read_request_header,
@@ -69,9 +69,9 @@ def written(text: str) -> bytes:
 
 
 REQUESTS = [
-    Golden(API_VERSIONS, 0, ApiVersionsRequest(), ""),
+    Golden(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), ""),
     Golden(
-        API_VERSIONS,
+        ApiKey.API_VERSIONS,
         3,
         ApiVersionsRequest("librdkafka", "2.16.1"),
         "0b 'librdkafka' 07 '2.16.1' 00",
@@ -122,13 +122,13 @@ REQUESTS = [
 
 RESPONSES = [
     Golden(
-        API_VERSIONS,
+        ApiKey.API_VERSIONS,
         0,
         ApiVersionsResponse(35, [ApiVersion(18, 0, 4)]),
         "0023 00000001 0012 0000 0004",
     ),
     Golden(
-        API_VERSIONS,
+        ApiKey.API_VERSIONS,
         3,
         ApiVersionsResponse(
             0,
@@ -195,7 +195,7 @@ def test_request_bytes(golden: Golden) -> None:
 def test_response_bytes(golden: Golden) -> None:
     api = APIS[golden.key]
     # Only ApiVersions has no tagged fields in the header of its flexible versions.
-    has_tags = golden.version >= api.flexible_from and golden.key != API_VERSIONS
+    has_tags = golden.version >= api.flexible_from and golden.key != ApiKey.API_VERSIONS
     frame = written("00000009") + (b"\0" if has_tags else b"") + golden.encoded
     parts = response_frame(api, golden.version, 9, golden.message)
     assert b"".join(parts) == len(frame).to_bytes(4, "big") + frame

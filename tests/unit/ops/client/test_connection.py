@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import LENGTH, read_request_header, response_frame
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
@@ -20,7 +20,7 @@ from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.primitives import MalformedMessage
 from ops.client import ClientError, Cluster, Connection, UnsupportedVersion, Versions, error_name
 
-API_VERSIONS, HEARTBEAT = APIS[18], APIS[12]
+API_VERSIONS, HEARTBEAT = APIS[ApiKey.API_VERSIONS], APIS[ApiKey.HEARTBEAT]
 Respond = Callable[[bytes], bytes]
 
 

@@ -1,0 +1,45 @@
+"""Every API has a handler, every handler an API, and their messages are the API's."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from pkgutil import iter_modules
+from types import NoneType, UnionType
+from typing import get_args, get_type_hints
+
+import pytest
+
+from broker import handlers
+from broker.handlers.context import Broker
+from broker.handlers.dispatch import AWAITED, REPLYING, handler_of
+from broker.server.connection import Call
+from broker.server.request_route import RequestRoute
+from broker.wire import messages
+from broker.wire.apis import APIS, Api
+
+
+def test_every_api_has_one_handler_and_every_handler_an_api() -> None:
+    assert set(AWAITED) | set(REPLYING) == set(APIS)
+    assert not set(AWAITED) & set(REPLYING)
+    names = {api.module_name for api in APIS.values()}
+    modules = [
+        import_module(f"broker.handlers.{each.name}") for each in iter_modules(handlers.__path__)
+    ]
+    assert {
+        module.__name__.split(".")[-1] for module in modules if hasattr(module, "handle")
+    } == names
+    assert {each.name for each in iter_modules(messages.__path__)} == names
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_handler_takes_the_request_of_its_api_and_returns_its_response(api: Api) -> None:
+    handler = handler_of(api)
+    hints = get_type_hints(handler)
+    returned = hints.pop("return")
+    assert list(hints.values()) == [Broker, api.request, Call]
+    if inspect.iscoroutinefunction(handler):
+        assert returned is api.response
+        return
+    kinds = get_args(returned) if isinstance(returned, UnionType) else (returned,)
+    assert all(kind is NoneType or issubclass(kind, RequestRoute) for kind in kinds)
