@@ -65,13 +65,11 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._was_active = True
-        requests = self.requests
-        if not requests.forward_known(data):
-            try:
-                requests.receive(data)
-            except (MalformedMessage, CannotForward) as fault:
-                self._reject(fault)
-            self._update_reading()
+        try:
+            if self.requests.receive(data):
+                self._update_reading()
+        except (MalformedMessage, CannotForward) as fault:
+            self._reject(fault)
 
     def _go_on(self) -> None:
         """Forward what was kept, now that something has changed."""

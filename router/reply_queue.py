@@ -100,9 +100,12 @@ class ReplyQueue:
 
     def add(self, reply: bytes) -> None:
         """The reply to the next request, made by the router."""
-        self._slots.append(reply)
-        self._own_bytes += len(reply)
-        self.advance()
+        if self._slots:
+            self._slots.append(reply)
+            self._own_bytes += len(reply)
+            self.advance()
+        else:
+            self._transport.write(reply)
 
     def receive(self, replies: WorkerReplies, data: bytes) -> None:
         """Bytes from a worker."""
@@ -123,8 +126,9 @@ class ReplyQueue:
         elif replies.held:
             replies.held += data
         else:
-            self._take(replies, data)
-            self.advance()
+            self._cut(replies, data)
+            if slots and slots[0] is not replies:
+                self.advance()
 
     def advance(self) -> None:
         """Write to the client all that has its turn."""
@@ -136,7 +140,7 @@ class ReplyQueue:
                 if not data:
                     break
                 slot.held = b""
-                self._take(slot, data)
+                self._cut(slot, data)
                 if not slot.held:
                     slot.transport.resume(Pause.REPLIES_OUT_OF_TURN)
                 continue
@@ -147,14 +151,6 @@ class ReplyQueue:
                 self._own_bytes -= len(frame)
             slots.popleft()
             self._transport.write(frame)
-
-    def _take(self, replies: WorkerReplies, data: bytes) -> None:
-        try:
-            self._cut(replies, data)
-        except MalformedMessage as fault:
-            # What the worker owes is given up when the connection has ended.
-            logger.warning("closing a connection to a worker: %s", fault)
-            replies.transport.abort()
 
     def _cut(self, replies: WorkerReplies, data: bytes) -> None:
         """Replies, or pieces of them: to the client, to a gathered reply, or held."""
@@ -174,7 +170,8 @@ class ReplyQueue:
                     self._transport.abort()
                     return
                 if owed[0] is not None:
-                    self._write(data, start, at)
+                    if start != at:
+                        self._transport.write(piece_of(data, start, at))
                     start = at
                     replies.collected = bytearray()
                 elif slots[0] is not replies:
@@ -196,11 +193,20 @@ class ReplyQueue:
                 else:
                     assert collected is not None
                     replies.collected = None
-                    gathered, worker = part_of
-                    gathered.deliver(worker, bytes(collected[4:]))  # owed until that succeeded
+                    if not _deliver(part_of, collected):
+                        # Still owed: it is given up when the connection has ended.
+                        replies.transport.abort()
+                        return
                 owed.popleft()
-        self._write(data, start, at)
+        if start != at:
+            self._transport.write(piece_of(data, start, at))
 
-    def _write(self, data: bytes, start: int, end: int) -> None:
-        if start != end:
-            self._transport.write(piece_of(data, start, end))
+
+def _deliver(part_of: PartOf, collected: bytearray) -> bool:
+    gathered, worker = part_of
+    try:
+        gathered.deliver(worker, bytes(collected[4:]))
+    except MalformedMessage as fault:
+        logger.warning("closing a connection to worker %d: %s", worker, fault)
+        return False
+    return True

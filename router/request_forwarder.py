@@ -91,39 +91,32 @@ class RequestForwarder:
 
     # --- forwarding ---
 
-    def forward_known(self, data: bytes) -> bool:
-        """The usual case with as little work as possible: one whole request that begins with the
-        same bytes as an earlier one. False: it is something else."""
-        known = self._workers.known.get(data[API_AT : API_AT + 4])
-        if known is None:
-            return False
-        prefix, least, connection = known
-        size = len(data) - 4
-        if (
-            not least <= size <= self._state.max_request_bytes
-            or LENGTH.unpack_from(data)[0] != size
-            or not data.startswith(prefix, BEHIND_CORRELATION_ID)
-            or self.kept
-            or self._left
-            or self.is_stopped
-            or not self._replies.has_room
-        ):
-            return False
-        self._replies.expect(connection.replies)
-        connection.transport.write(data)
-        return True
-
-    def receive(self, data: bytes) -> None:
-        """Bytes from the client. Raises MalformedMessage and CannotForward."""
-        if not self.kept:
-            self._forward(data, 0)
-            return
-        kept = self.kept
-        if not isinstance(kept, bytearray):
-            kept = self.kept = bytearray(memoryview(kept)[self._kept_from :])
-            self._kept_from = 0
-        kept += data
-        self.go_on()
+    def receive(self, data: bytes) -> bool:
+        """Forward bytes from the client. True: `may_read` may have changed. Raises
+        MalformedMessage and CannotForward."""
+        if not (self.kept or self._left or self.is_stopped):
+            # The usual case with as little work as possible: one whole request that begins with
+            # the same bytes as an earlier one.
+            known = self._workers.known.get(data[API_AT : API_AT + 4])
+            if known is not None:
+                prefix, least, connection = known
+                size = len(data) - 4
+                if (
+                    least <= size <= self._state.max_request_bytes
+                    and LENGTH.unpack_from(data)[0] == size
+                    and data.startswith(prefix, BEHIND_CORRELATION_ID)
+                ):
+                    connection.transport.write(data)
+                    return not self._replies.expect(connection.replies)
+        elif self.kept:
+            kept = self.kept
+            if not isinstance(kept, bytearray):
+                kept = self.kept = bytearray(memoryview(kept)[self._kept_from :])
+                self._kept_from = 0
+            kept += data
+            self.go_on()
+            return True
+        return self._forward(data, 0)
 
     def go_on(self) -> None:
         """Forward what was kept, if it can go on now. Raises MalformedMessage and CannotForward."""
@@ -132,21 +125,22 @@ class RequestForwarder:
             self.kept, self._kept_from = b"", 0
             self._forward(bytes(kept), start)
 
-    def _forward(self, data: bytes, at: int) -> None:
-        """Forward what was received from `at` on, whole requests and pieces; keep the rest."""
+    def _forward(self, data: bytes, at: int) -> bool:
+        """Forward what was received from `at` on, whole requests and pieces; keep the rest. True:
+        `may_read` may have changed."""
         start = at  # what lies between them goes to `target` in one piece
         have = len(data)
         target: WorkerConnection | None = None
-        expect, known = self._replies.expect, self._workers.known
+        replies, known = self._replies, self._workers.known
         self._enough = 0
         if self._left:
             taken = min(self._left, have - at)
             at += taken
             self._left -= taken
             target = self._target
-        if not self._replies:
+        if self._waits_for_replies and not replies:
             self._waits_for_replies = False
-        may_go_on = not self._must_wait
+        may_go_on = not (self.is_stopped or self.yields) and replies.has_room
         requests = 0
         while at < have and may_go_on:
             if requests == MAX_PER_TURN:
@@ -165,7 +159,7 @@ class RequestForwarder:
                 and data.startswith(found[0], at + BEHIND_CORRELATION_ID)
             ):
                 connection = found[2]
-                may_go_on = expect(connection.replies)
+                may_go_on = replies.expect(connection.replies)
             else:
                 route, depends_on = self._find_route(data, at + 4, min(end, have), size)
                 kind = route.kind
@@ -180,13 +174,13 @@ class RequestForwarder:
                     target = None
                     self._serve(route, data[at + 4 : end])
                     at = start = end
-                    may_go_on = not self._must_wait
+                    may_go_on = replies.has_room
                     continue
                 connection = self._choose(route, data, at, end)
                 if connection is not None and depends_on:
                     head = data[at + 4 : at + 4 + depends_on]
                     self._workers.remember(route, depends_on, head, connection)
-                may_go_on = not self._must_wait
+                may_go_on = replies.has_room
             if connection is not target:
                 _send(target, data, start, at)
                 target, start = connection, at
@@ -198,6 +192,7 @@ class RequestForwarder:
         _send(target, data, start, at)
         if at < have and not self.is_stopped:
             self._keep(data, at)
+        return at < have or not may_go_on
 
     def _keep(self, data: bytes, at: int) -> None:
         """Keep what was not forwarded: without a copy while that is most of it."""
