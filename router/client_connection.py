@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.wire.primitives import MalformedMessage
 from router.reply_queue import ReplyQueue, WorkerReplies
-from router.request_forwarder import CannotForward, RequestForwarder
+from router.request_forwarder import FAULTS, RequestForwarder
 from router.state import RouterState
 from router.transport import PausableTransport, Pause
 from router.worker_connection import WorkerConnection
@@ -68,7 +67,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             if self.requests.receive(data):
                 self._update_reading()
-        except (MalformedMessage, CannotForward) as fault:
+        except FAULTS as fault:
             self._reject(fault)
 
     def _go_on(self) -> None:
@@ -76,7 +75,7 @@ class ClientConnection(asyncio.Protocol):
         if self.requests.kept:
             try:
                 self.requests.go_on()
-            except (MalformedMessage, CannotForward) as fault:
+            except FAULTS as fault:
                 self._reject(fault)
         self._update_reading()
 

@@ -9,7 +9,15 @@ from broker.settings.processes import Endpoint
 from broker.wire.advertised import api_versions, unsupported_api_versions
 from broker.wire.apis import ApiKey
 from broker.wire.batch import Buffer
-from broker.wire.frame import RequestHeader, read_request_header, response_frame
+from broker.wire.frame import (
+    CORRELATION_ID_AT,
+    CORRELATION_ID_END,
+    RESPONSE_CORRELATION_ID_AT,
+    RESPONSE_CORRELATION_ID_END,
+    RequestHeader,
+    read_request_header,
+    response_frame,
+)
 from broker.wire.schema import Message
 
 MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # of a request; requests
@@ -36,16 +44,16 @@ class LocalAnswers:
         """The response frame to a request frame. Raises MalformedMessage."""
         if not all(self._is_up):
             return self._encode_reply(frame)
-        request = frame[:4] + frame[8:]
+        request = frame[:CORRELATION_ID_AT] + frame[CORRELATION_ID_END:]
         cached = self._cached.get(request)
         if cached is None:
             reply = self._encode_reply(frame)
-            cached = reply[:4], reply[8:]
+            cached = reply[:RESPONSE_CORRELATION_ID_AT], reply[RESPONSE_CORRELATION_ID_END:]
             if len(request) <= MAX_CACHED_BYTES:
                 if len(self._cached) >= MAX_CACHED:
                     self._cached.clear()
                 self._cached[request] = cached
-        return cached[0] + frame[4:8] + cached[1]
+        return cached[0] + frame[CORRELATION_ID_AT:CORRELATION_ID_END] + cached[1]
 
     def _encode_reply(self, frame: bytes) -> bytes:
         header = read_request_header(frame)

@@ -20,7 +20,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from broker.wire.frame import LENGTH
+from broker.wire.frame import LENGTH, LENGTH_SIZE
+from broker.wire.frame_reader import MIN_RESPONSE, FrameTracker, InvalidFrameSize
 from broker.wire.primitives import MalformedMessage
 from router.gathered_reply import GatheredReply
 from router.transport import PausableTransport, Pause, piece_of
@@ -40,7 +41,7 @@ class WorkerReplies:
     A record: its ReplyQueue reads and writes it.
     """
 
-    __slots__ = ("collected", "held", "left", "owed", "partial_length", "transport")
+    __slots__ = ("collected", "frames", "held", "owed", "partial_length", "transport")
 
     def __init__(self, transport: PausableTransport) -> None:
         self.transport = transport
@@ -48,7 +49,7 @@ class WorkerReplies:
         self.owed: deque[PartOf | None] = deque()
         self.held = b""  # received before their turn
         self.partial_length = b""  # the first bytes of a reply's length
-        self.left = 0  # bytes of the current reply that are to come
+        self.frames = FrameTracker(MIN_RESPONSE)
         self.collected: bytearray | None = None  # the current reply, if it is a part
 
     def give_up(self) -> list[PartOf | None]:
@@ -114,9 +115,9 @@ class ReplyQueue:
             owed  # the usual case: one whole reply, and it is its turn
             and owed[0] is None
             and slots[0] is replies
-            and not (replies.left or replies.partial_length or replies.held)
-            and len(data) >= 4
-            and LENGTH.unpack_from(data)[0] == len(data) - 4
+            and not (replies.frames.left or replies.partial_length or replies.held)
+            and len(data) >= LENGTH_SIZE
+            and LENGTH.unpack_from(data)[0] == len(data) - LENGTH_SIZE
         ):
             owed.popleft()
             slots.popleft()
@@ -154,20 +155,26 @@ class ReplyQueue:
 
     def _cut(self, replies: WorkerReplies, data: bytes) -> None:
         """Replies, or pieces of them: to the client, to a gathered reply, or held."""
-        owed, slots = replies.owed, self._slots
+        owed, slots, frames = replies.owed, self._slots, replies.frames
         if replies.partial_length:
             data = replies.partial_length + data
             replies.partial_length = b""
         at = start = 0  # what lies between them goes to the client in one piece
         have = len(data)
         while at < have:
-            if replies.left == 0:
-                if have - at < 4:
+            if frames.left:
+                at += frames.resume(have - at)
+            else:
+                try:
+                    size = frames.size_at(data, at)
+                except InvalidFrameSize as fault:
+                    self._close(str(fault))
+                    return
+                if size is None:
                     replies.partial_length = data[at:]
                     break
                 if not owed:
-                    logger.error("closing a client: a worker replied to no request")
-                    self._transport.abort()
+                    self._close("a reply to no request")
                     return
                 if owed[0] is not None:
                     if start != at:
@@ -178,15 +185,12 @@ class ReplyQueue:
                     replies.held = data[at:]
                     replies.transport.pause(Pause.REPLIES_OUT_OF_TURN)
                     break
-                replies.left = LENGTH.unpack_from(data, at)[0] + 4
-            taken = min(replies.left, have - at)
-            at += taken
-            replies.left -= taken
+                at = frames.enter(at, size, have)
             collected = replies.collected
             if collected is not None:
                 collected += data[start:at]
                 start = at
-            if replies.left == 0:
+            if not frames.left:
                 part_of = owed[0]
                 if part_of is None:
                     slots.popleft()
@@ -201,11 +205,16 @@ class ReplyQueue:
         if start != at:
             self._transport.write(piece_of(data, start, at))
 
+    def _close(self, reason: str) -> None:
+        """What a worker sends does not fit what it was asked: earlier replies may be wrong too."""
+        logger.error("closing a client: its worker sent %s", reason)
+        self._transport.abort()
+
 
 def _deliver(part_of: PartOf, collected: bytearray) -> bool:
     gathered, worker = part_of
     try:
-        gathered.deliver(worker, bytes(collected[4:]))
+        gathered.deliver(worker, bytes(collected[LENGTH_SIZE:]))
     except MalformedMessage as fault:
         logger.warning("closing a connection to worker %d: %s", worker, fault)
         return False

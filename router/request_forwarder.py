@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.wire.frame import LENGTH, read_request_header
+from broker.wire.frame import (
+    API_SIZE,
+    CORRELATION_ID_END,
+    LENGTH,
+    LENGTH_SIZE,
+    read_request_header,
+)
+from broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
 from broker.wire.primitives import MalformedMessage
 from router.gathered_reply import GatheredReply
 from router.reply_queue import ReplyQueue
@@ -17,13 +24,17 @@ from router.state import RouterState
 from router.transport import piece_of
 from router.unavailable import unavailable_reply
 from router.worker_connection import WorkerConnection
-from router.worker_connections import API_AT, BEHIND_CORRELATION_ID, WorkerConnections
+from router.worker_connections import WorkerConnections
 
-MIN_FRAME_BYTES = 8
 # Enough to route nearly every request; if not, all that was received of it is looked at.
 FIRST_HEAD_BYTES = 2048
 # Requests forwarded before other connections get their turn, however fast a client sends them.
 MAX_PER_TURN = 256
+
+# Where API key and version end, and what is compared with a known request begins, in a request
+# frame with its length.
+API_END = LENGTH_SIZE + API_SIZE
+COMPARED_AT = LENGTH_SIZE + CORRELATION_ID_END
 
 FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, RouteKind.ANY})
 
@@ -32,11 +43,15 @@ class CannotForward(Exception):
     """The client's connection has to be closed: there is no other way to report the reason."""
 
 
+# What forwarding may raise. In each case the connection is closed.
+FAULTS = (CannotForward, InvalidFrameSize, MalformedMessage)
+
+
 class RequestForwarder:
     __slots__ = (
         "_enough",
+        "_frames",
         "_kept_from",
-        "_left",
         "_replies",
         "_state",
         "_target",
@@ -54,8 +69,8 @@ class RequestForwarder:
         self.kept: bytes | bytearray = b""  # received and not forwarded yet,
         self._kept_from = 0  # from here on
         self._enough = 0  # how much has to be kept before it is worth looking at again
-        self._target: WorkerConnection | None = None  # gets the rest of the current request,
-        self._left = 0  # of which so many bytes are to come
+        self._target: WorkerConnection | None = None  # gets the rest of the current request
+        self._frames = FrameTracker(MIN_REQUEST, state.max_request_bytes)
         self._waits_for_replies = False  # the next request goes on when nothing is unanswered
         self.yields = False  # other connections have their turn first
         self.is_stopped = False  # no further request is forwarded
@@ -66,7 +81,7 @@ class RequestForwarder:
     def may_read(self) -> bool:
         """Whether more requests can be taken from the client."""
         if self.is_stopped:
-            return self._left > 0
+            return self._frames.left > 0
         return not self._must_wait
 
     @property
@@ -82,7 +97,7 @@ class RequestForwarder:
 
     def is_halfway_to(self, connection: WorkerConnection) -> bool:
         """Whether this worker has received a part of a request only."""
-        return self._left > 0 and self._target is connection
+        return self._frames.left > 0 and self._target is connection
 
     def stop(self) -> None:
         """Forward nothing more, except for the rest of the current request."""
@@ -93,18 +108,18 @@ class RequestForwarder:
 
     def receive(self, data: bytes) -> bool:
         """Forward bytes from the client. True: `may_read` may have changed. Raises
-        MalformedMessage and CannotForward."""
-        if not (self.kept or self._left or self.is_stopped):
+        FAULTS."""
+        if not (self.kept or self._frames.left or self.is_stopped):
             # The usual case with as little work as possible: one whole request that begins with
             # the same bytes as an earlier one.
-            known = self._workers.known.get(data[API_AT : API_AT + 4])
+            known = self._workers.known.get(data[LENGTH_SIZE:API_END])
             if known is not None:
                 prefix, least, connection = known
-                size = len(data) - 4
+                size = len(data) - LENGTH_SIZE
                 if (
                     least <= size <= self._state.max_request_bytes
                     and LENGTH.unpack_from(data)[0] == size
-                    and data.startswith(prefix, BEHIND_CORRELATION_ID)
+                    and data.startswith(prefix, COMPARED_AT)
                 ):
                     connection.transport.write(data)
                     return not self._replies.expect(connection.replies)
@@ -119,7 +134,7 @@ class RequestForwarder:
         return self._forward(data, 0)
 
     def go_on(self) -> None:
-        """Forward what was kept, if it can go on now. Raises MalformedMessage and CannotForward."""
+        """Forward what was kept, if it can go on now. Raises FAULTS."""
         kept, start = self.kept, self._kept_from
         if len(kept) - start >= self._enough and not (self._must_wait or self._workers.blocked):
             self.kept, self._kept_from = b"", 0
@@ -133,10 +148,9 @@ class RequestForwarder:
         target: WorkerConnection | None = None
         replies, known = self._replies, self._workers.known
         self._enough = 0
-        if self._left:
-            taken = min(self._left, have - at)
-            at += taken
-            self._left -= taken
+        frames = self._frames
+        if frames.left:
+            at += frames.resume(have - at)
             target = self._target
         if self._waits_for_replies and not replies:
             self._waits_for_replies = False
@@ -146,22 +160,24 @@ class RequestForwarder:
             if requests == MAX_PER_TURN:
                 self.yields = True
                 break
-            size = self._size_at(data, at, have)
+            size = frames.size_at(data, at)
             if size is None:
+                self._enough = LENGTH_SIZE
                 break
             requests += 1
-            end = at + 4 + size
+            end = at + LENGTH_SIZE + size
             connection: WorkerConnection | None
-            found = known.get(data[at + API_AT : at + API_AT + 4])
+            found = known.get(data[at + LENGTH_SIZE : at + API_END])
             if (
                 found is not None
                 and found[1] <= size
-                and data.startswith(found[0], at + BEHIND_CORRELATION_ID)
+                and data.startswith(found[0], at + COMPARED_AT)
             ):
                 connection = found[2]
                 may_go_on = replies.expect(connection.replies)
             else:
-                route, depends_on = self._find_route(data, at + 4, min(end, have), size)
+                frame_at = at + LENGTH_SIZE
+                route, depends_on = self._find_route(data, frame_at, min(end, have), size)
                 kind = route.kind
                 if kind is RouteKind.MORE:
                     self._enough = min(end - at, max(2 * (have - at), 64))
@@ -172,23 +188,25 @@ class RequestForwarder:
                     # First what stands before it: workers see requests in the client's order.
                     _send(target, data, start, at)
                     target = None
-                    self._serve(route, data[at + 4 : end])
+                    self._serve(route, data[frame_at:end])
                     at = start = end
                     may_go_on = replies.has_room
                     continue
-                connection = self._choose(route, data, at, end)
+                connection = self._choose(route, data, frame_at, end)
                 if connection is not None and depends_on:
-                    head = data[at + 4 : at + 4 + depends_on]
+                    head = data[frame_at : frame_at + depends_on]
                     self._workers.remember(route, depends_on, head, connection)
                 may_go_on = replies.has_room
             if connection is not target:
                 _send(target, data, start, at)
                 target, start = connection, at
-            at = min(end, have)
+            if end <= have:
+                at = end
+            else:
+                at = frames.enter(at, size, have)
+                self._target = connection
             if connection is None:
                 start = at
-            elif end > have:
-                self._target, self._left = connection, end - have
         _send(target, data, start, at)
         if at < have and not self.is_stopped:
             self._keep(data, at)
@@ -200,18 +218,6 @@ class RequestForwarder:
             self.kept, self._kept_from = data, at
         else:
             self.kept, self._kept_from = data[at:], 0
-
-    def _size_at(self, data: bytes, at: int, have: int) -> int | None:
-        """The size of the request that begins there; None: it was not received yet."""
-        if have - at < 4:
-            self._enough = 4
-            return None
-        size: int = LENGTH.unpack_from(data, at)[0]
-        limit = self._state.max_request_bytes
-        if not MIN_FRAME_BYTES <= size <= limit:
-            text = f"a frame of {size} bytes (at most {limit}; is it a Kafka client?)"
-            raise MalformedMessage(text)
-        return size
 
     def _find_route(self, data: bytes, at: int, end: int, size: int) -> tuple[Route, int]:
         table = self._state.routing_table
@@ -285,7 +291,7 @@ class RequestForwarder:
     def _reply_unavailable(self, data: bytes, at: int, end: int) -> None:
         """The coordinator is down: reply with the error, or close the connection if that cannot
         be expressed."""
-        reply = unavailable_reply(data[at + 4 : end]) if end <= len(data) else None
+        reply = unavailable_reply(data[at:end]) if end <= len(data) else None
         if reply is None:
             raise CannotForward("the coordinator of its request is down")
         self._replies.add(reply)

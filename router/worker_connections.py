@@ -10,6 +10,7 @@ requests may have to go elsewhere.
 
 from __future__ import annotations
 
+from broker.wire.frame import API_SIZE, CORRELATION_ID_END
 from router.reply_queue import ReplyQueue
 from router.routing import Route, RouteKind
 from router.state import RouterState
@@ -17,10 +18,6 @@ from router.worker_connection import Client, WorkerConnection
 
 CONTROLLER = 0
 MAX_KNOWN_BYTES = 512
-# Of a request frame with its length: where API and version stand, and what is behind the
-# correlation id.
-API_AT, BEHIND_CORRELATION_ID = 4, 12
-_CORRELATION_END = BEHIND_CORRELATION_ID - 4  # in a frame without its length
 
 # The bytes behind the correlation id, how long a frame must be to have them, where it goes.
 KnownRoute = tuple[bytes, int, WorkerConnection]
@@ -66,8 +63,8 @@ class WorkerConnections:
         """
         is_stand_in = route.kind is RouteKind.LEADER and connection.worker != route.worker
         if route.has_reply and 0 < depends_on <= MAX_KNOWN_BYTES and not is_stand_in:
-            prefix = head[_CORRELATION_END:depends_on]
-            self.known[head[:4]] = (prefix, depends_on, connection)
+            prefix = head[CORRELATION_ID_END:depends_on]
+            self.known[head[:API_SIZE]] = (prefix, depends_on, connection)
 
     # --- choosing one ---
 
