@@ -31,6 +31,8 @@ logger = logging.getLogger("moldau.router")
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_OWN_BYTES = 1 << 20  # of the router's own replies that wait for their turn
 
+MIN_REPLY = LENGTH_SIZE + MIN_RESPONSE
+
 # The reply a worker's response is a part of, and the worker that was asked.
 PartOf = tuple[GatheredReply, int]
 
@@ -116,7 +118,7 @@ class ReplyQueue:
             and owed[0] is None
             and slots[0] is replies
             and not (replies.frames.left or replies.partial_length or replies.held)
-            and len(data) >= LENGTH_SIZE
+            and len(data) >= MIN_REPLY
             and LENGTH.unpack_from(data)[0] == len(data) - LENGTH_SIZE
         ):
             owed.popleft()

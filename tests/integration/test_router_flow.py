@@ -6,6 +6,7 @@ import contextlib
 import random
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -75,6 +76,41 @@ def test_who_does_not_read_is_not_read_from_and_costs_no_memory(routed: Broker) 
         assert rss(router) - before < 64 << 20
         with RawClient(routed.port) as other:  # and nobody else notices
             assert other.call(ApiVersionsRequest()).error_code == 0
+
+
+@pytest.mark.parametrize("key", [12, 18], ids=["Heartbeat", "ApiVersions"])
+def test_a_client_that_sends_without_pause_does_not_hold_up_others(
+    routed: Broker, key: int
+) -> None:
+    """ApiVersions, which the router answers itself, and Heartbeat, which a worker answers."""
+    ask = HeartbeatRequest(owned_by(0), 1, "x") if key == 12 else ApiVersionsRequest()
+    flood = request_frame(APIS[key], 0, 1, "flood", ask) * 100_000
+    slowest = 0.0
+    with socket.create_connection(("127.0.0.1", routed.port), 20) as flooding:
+
+        def read() -> None:
+            with contextlib.suppress(OSError):
+                while flooding.recv(1 << 20):
+                    pass
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    flooding.sendall(flood)
+
+        threads = [threading.Thread(target=each) for each in (read, send)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        with RawClient(routed.port) as other:
+            until = time.monotonic() + 2
+            while (begun := time.monotonic()) < until:
+                assert other.call(ApiVersionsRequest()).error_code == 0
+                slowest = max(slowest, time.monotonic() - begun)
+        flooding.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+    assert slowest < 0.5
 
 
 def test_a_large_request_and_a_large_reply_pass_through(routed: Broker) -> None:
