@@ -97,16 +97,15 @@ class Worker:
         )
         await self.broker.load_config()
         await self.topics.load()
-        await self.broker.readership.load()
+        await self.logs.readership.load()
         if settings.index == 0:
             await self.topics.finish_deletions()
         self._watch(changes_at)
         self._dispatcher = Dispatcher(self.broker)
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         await self._listen()
-        retention = self.broker.retention
-        compaction = Compaction(self.store.streams, self.store.cleaned, retention)
-        maintenance = Maintenance(self.topics, self.logs, retention, compaction)
+        compaction = Compaction(self.store.streams, self.store.cleaned, self.logs.retention)
+        maintenance = Maintenance(self.topics, self.logs, compaction)
         self._background = [
             asyncio.ensure_future(maintenance.run()),
             asyncio.ensure_future(self._keep_groups()),
@@ -144,7 +143,7 @@ class Worker:
             on_change=self._changed,
             on_wake=self.logs.woken,
             on_entries=self.logs.received,
-            on_native=self.logs.received_native,
+            on_native=self.logs.received,
             on_reset=self._missed_changes,
         )
         self.logs.watcher = self._watcher
@@ -173,7 +172,7 @@ class Worker:
             elif change.kind == "topic":
                 await self.topics.refresh(change.name)
             elif change.kind == "members":
-                await self.broker.readership.refresh(change.name)
+                await self.logs.readership.refresh(change.name)
             else:
                 topic = self.topics.get(change.name)
                 if topic is not None and change.partition < topic.partitions:
@@ -216,7 +215,7 @@ class Worker:
                 await self._check_contents()
                 await self.broker.load_config()
                 await self.topics.load()
-                await self.broker.readership.load()
+                await self.logs.readership.load()
                 for found in self.logs.all():
                     await found.load_start()
             except StoreFault as fault:

@@ -33,7 +33,6 @@ from broker.group.effects import MemberChanged, StateChanged
 from broker.group.states import GroupState
 from broker.log.flight import Append
 from broker.log.logs import Logs
-from broker.log.partition import PartitionLog
 from broker.log.topics import GROUP_EVENTS, Topics
 from broker.wire.batch import read_header
 from broker.wire.records import Record, build_batch
@@ -190,15 +189,14 @@ class GroupEvents:
             topic = await self._topics.find(GROUP_EVENTS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{GROUP_EVENTS} is gone")
-        found = self._logs.log_for(topic, 0)
-        if not isinstance(found, PartitionLog):
+        if topic.native:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{GROUP_EVENTS} must not be moldau.storage=native"
             )
         numbered = [Record(at, r.timestamp, r.key, r.value) for at, r in enumerate(records)]
         batch = build_batch(numbered, base_offset=0, last_offset=len(numbered) - 1)
         append = _Written(batch, asyncio.get_running_loop().create_future())
-        found.append(append)
+        self._logs.partition_log(topic, 0).append(append)
         await append.outcome
 
     async def close(self, seconds: float) -> None:

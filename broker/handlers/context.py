@@ -9,11 +9,7 @@ from typing import Protocol
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.deadlines import Deadlines
-from broker.log.archived import Archived
 from broker.log.logs import Logs
-from broker.log.native.log import NativeLog
-from broker.log.native.readership import Readership
-from broker.log.retention import Retention
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
 from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
@@ -22,7 +18,6 @@ from broker.store.store import Store
 from broker.store.topics import Change
 
 PRODUCER_ID_BLOCK = 1000
-LEADER_EPOCH = 0  # logs live in the store: leadership is a preference, and never changes hands
 NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # Kafka's "not asked for"
 
 
@@ -51,11 +46,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.loop_time = self.loop.time
         self.deadlines = Deadlines()
-        archived = Archived(store.groups, self._topic_id)
-        self.retention = Retention(store.streams, store.topics, archived)
-        self.readership = Readership(topics, store.topics, store.native)
-        self.readership.on_changed = self._readers_changed
-        group_coordinator.on_stored = self.readership.stored
+        group_coordinator.on_stored = logs.readership.stored
         self.parked: set[Parked] = set()
         self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
         self.use_config(topics.broker)
@@ -68,17 +59,6 @@ class Broker:
         self.group_coordinator.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
-
-    def _readers_changed(self, group: str) -> None:
-        """What was remembered of a member's reading is not another's."""
-        for log in self.logs.all():
-            if isinstance(log, NativeLog):
-                log.readings.pop(group, None)
-                log.strangers.clear()
-
-    def _topic_id(self, name: str) -> bytes | None:
-        topic = self.topics.get(name)
-        return None if topic is None else topic.topic_id
 
     @property
     def config(self) -> BrokerConfig:

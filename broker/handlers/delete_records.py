@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
-from broker.handlers.partitions import current_log
-from broker.log.native.log import NativeLog
-from broker.log.native.maintenance import delete_records
+from broker.handlers.lookup import current_log
 from broker.server.connection import Call
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -36,10 +34,7 @@ async def _delete(
         if topic is not None and not topic.config.delete:
             text = "cleanup.policy does not include delete"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
-        if isinstance(log, NativeLog):
-            start = await delete_records(broker.store.native, log, item.offset)
-        else:
-            start = await broker.retention.delete_records(log, item.offset)
+        start = await log.delete_records(item.offset)
     except MoldauError as fault:
         return DeleteRecordsPartitionResult(item.partition_index, -1, code_for(fault))
     return DeleteRecordsPartitionResult(item.partition_index, start)

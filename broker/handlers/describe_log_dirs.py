@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from broker.errors import MoldauError, StoreFault, code_for
 from broker.handlers.context import Broker
-from broker.log.native.log import NativeLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.messages.describe_log_dirs import (
@@ -58,9 +57,5 @@ async def _sizes(
             raise
         except MoldauError:
             continue  # deleted meanwhile
-        if isinstance(log, NativeLog):
-            size = await broker.store.native.memory(log.key)
-        else:
-            size = log.size
-        sizes.append(DescribeLogDirsPartition(partition, size))
+        sizes.append(DescribeLogDirsPartition(partition, await log.size_in_store()))
     return sizes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.handlers.context import LEADER_EPOCH, Broker
+from broker.handlers.context import Broker
+from broker.log.log import LEADER_EPOCH
 from broker.log.topics import INTERNAL, Topic
 from broker.server.connection import Call
 from broker.wire.messages.describe_topic_partitions import (

@@ -10,16 +10,9 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from broker.handlers.context import LEADER_EPOCH, Broker
-from broker.handlers.partitions import current_log
-from broker.log.logs import AnyLog
-from broker.log.native import maintenance as upkeep
-from broker.log.native.log import NativeLog
-from broker.log.timestamps import (
-    OffsetAndTimestamp,
-    offset_for_timestamp,
-    offset_of_largest_timestamp,
-)
+from broker.handlers.context import Broker
+from broker.handlers.lookup import current_log
+from broker.log.log import LEADER_EPOCH, OffsetAndTimestamp
 from broker.server.connection import Call
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -70,27 +63,15 @@ async def _find(
     if wanted == LATEST:
         found = OffsetAndTimestamp(log.end, -1)
     elif wanted in (EARLIEST, EARLIEST_LOCAL):
-        found = OffsetAndTimestamp(log.first if isinstance(log, NativeLog) else log.start, -1)
+        found = OffsetAndTimestamp(log.earliest, -1)
     elif wanted == MAX_TIMESTAMP:
-        found = await _largest(broker, log)
+        found = await log.offset_of_largest_timestamp()
     elif wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         found = None
     else:
-        found = await _at_time(broker, log, wanted)
+        found = await log.offset_for_timestamp(wanted)
     if found is None:
         return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)
     return ListOffsetsPartitionResponse(
         item.partition_index, 0, found.timestamp, found.offset, LEADER_EPOCH
     )
-
-
-async def _largest(broker: Broker, log: AnyLog) -> OffsetAndTimestamp | None:
-    if isinstance(log, NativeLog):
-        return await upkeep.offset_of_largest_timestamp(broker.store.native, log)
-    return await offset_of_largest_timestamp(log)
-
-
-async def _at_time(broker: Broker, log: AnyLog, timestamp: int) -> OffsetAndTimestamp | None:
-    if isinstance(log, NativeLog):
-        return await upkeep.offset_for_timestamp(broker.store.native, log, timestamp)
-    return await offset_for_timestamp(broker.store.streams, log, timestamp)

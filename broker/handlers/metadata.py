@@ -7,7 +7,8 @@ KIP-516: topic ids from v10, and look-ups by them from v12 on.
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from broker.handlers.context import LEADER_EPOCH, Broker
+from broker.handlers.context import Broker
+from broker.log.log import LEADER_EPOCH
 from broker.log.topics import INTERNAL, Topic, check_name
 from broker.server.connection import Call
 from broker.wire.messages.metadata import (

@@ -10,7 +10,6 @@ from broker.errors import ErrorCode, StoreFault
 from broker.group.commits import check_metadata
 from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
 from broker.handlers.context import Broker
-from broker.log.native.log import NativeLog
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.messages.offset_commit import (
@@ -36,9 +35,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         # Looking for topics may have taken a while: a member that was fenced meanwhile is refused.
         error = _check(broker, request, version)
         if not error:
-            if any(_is_native(broker, place) for place in accepted):
-                # In the same write as the commit, behind it.
-                broker.loop.call_soon(_acknowledge_native, broker, request.group_id, accepted)
+            broker.logs.offsets_committed(request.group_id, accepted)
             try:
                 await broker.group_coordinator.commit(request.group_id, accepted)
             except StoreFault:
@@ -100,25 +97,6 @@ async def _topic(
             )
         answers.append(OffsetCommitResponsePartition(partition.partition_index, error))
     return OffsetCommitResponseTopic(item.name, item.topic_id, answers)
-
-
-def _is_native(broker: Broker, place: TopicPartition) -> bool:
-    topic = broker.topics.get(place.topic)
-    return topic is not None and topic.native
-
-
-def _acknowledge_native(
-    broker: Broker, group_id: str, accepted: dict[TopicPartition, CommittedOffset]
-) -> None:
-    """What a group has read of native topics and commits is not pending any more in Redis."""
-    is_read = bool(broker.readership.members.readers(group_id))
-    for place, committed in accepted.items():
-        topic = broker.topics.get(place.topic)
-        if topic is not None and topic.native:
-            log = broker.logs.log_for(topic, place.partition)
-            assert isinstance(log, NativeLog)
-            last = log.numbering.start_at(committed.offset).first.before
-            broker.store.native.acknowledge(log.key, group_id, bytes(last), is_read=is_read)
 
 
 def _fail_accepted(answers: list[OffsetCommitResponseTopic], error: ErrorCode) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from broker.errors import ErrorCode, StoreFault
 from broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
 from broker.handlers.context import Broker
-from broker.log.native.ids import parse
-from broker.log.native.log import NativeLog
 from broker.server.connection import Call
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -75,36 +73,25 @@ async def _group(
                 continue
             name = found.name
         partitions = _partitions(group_offsets, name, topic.partition_indexes, require_stable)
-        await _ask_redis(broker, group.group_id, name, partitions)
+        await _fill_uncommitted(broker, group.group_id, name, partitions)
         answer.topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
     return answer
 
 
-async def _ask_redis(
-    broker: Broker, group_id: str, name: str, partitions: list[OffsetFetchResponsePartitions]
+async def _fill_uncommitted(
+    broker: Broker, group_id: str, topic: str, partitions: list[OffsetFetchResponsePartitions]
 ) -> None:
-    """A group may be known to Redis only: its oldest pending entry, else the next to deliver."""
-    topic = broker.topics.get(name)
-    if topic is None or not topic.native:
-        return
+    """A group may be known to Redis only: then its position there is what it has committed."""
     for answer in partitions:
-        known = 0 <= answer.partition_index < topic.partitions
-        if answer.error_code or answer.committed_offset != NO_OFFSET or not known:
+        if answer.error_code or answer.committed_offset != NO_OFFSET:
             continue
-        log = broker.logs.log_for(topic, answer.partition_index)
-        assert isinstance(log, NativeLog)
         try:
-            facts = await broker.store.native.group_facts(log.key, group_id)
-            if facts is not None:
-                await log.current()
+            position = await broker.logs.group_position(group_id, topic, answer.partition_index)
         except StoreFault:
             answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             continue
-        if facts is not None and facts.oldest_pending is not None:
-            answer.committed_offset = log.numbering.offset_from(parse(facts.oldest_pending))
-        elif facts is not None:
-            last = parse(facts.last_delivered)
-            answer.committed_offset = log.numbering.offset_behind(last) if last != (0, 0) else 0
+        if position is not None:
+            answer.committed_offset = position
 
 
 def _partitions(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, MoldauError, code_for
-from broker.handlers.context import LEADER_EPOCH, Broker
-from broker.handlers.partitions import current_log
+from broker.handlers.context import Broker
+from broker.handlers.lookup import current_log
+from broker.log.log import LEADER_EPOCH
 from broker.server.connection import Call
 from broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -15,7 +15,7 @@ from broker.errors import KafkaError, StoreTimeout, code_for
 from broker.handlers.context import Broker
 from broker.log.admission import admit
 from broker.log.flight import Append
-from broker.log.logs import AnyLog
+from broker.log.log import Log
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.server.request_route import RequestRoute
@@ -62,7 +62,7 @@ class ProduceRoute(RequestRoute):
         header: RequestHeader,
         request: ProduceRequest,
         topic: Topic,
-        log: AnyLog,
+        log: Log,
     ) -> None:
         named = request.topic_data[0]
         self.partition = named.partition_data[0].index

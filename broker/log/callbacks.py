@@ -1,24 +1,31 @@
-"""From callbacks to coroutines: for those who can wait."""
+"""From callbacks to coroutines."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
+T = TypeVar("T")
+
+# Called once something is done: with None, or with what went wrong.
 Completion = Callable[[BaseException | None], None]
 
 
-async def settled(begin: Callable[[Completion], None]) -> None:
-    """Begin something that tells when it is done, and wait for that; raises what went wrong."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def await_callback(begin: Callable[[Callable[[T | BaseException], None]], None]) -> T:
+    """Start something that takes a callback and wait for the call: its value, raised if a fault.
 
-    def done(fault: BaseException | None) -> None:
+    Calls after the first are ignored, and so are calls after the waiting task was cancelled.
+    """
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: T | BaseException) -> None:
         if future.done():
             return
-        if fault is None:
-            future.set_result(None)
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
         else:
-            future.set_exception(fault)
+            future.set_result(outcome)
 
     begin(done)
-    await future
+    return await future

@@ -17,15 +17,14 @@ from typing import NamedTuple, TypeVar
 
 from broker.errors import MoldauError
 from broker.log.cleaning import KeyMap, clean_in_steps
-from broker.log.partition import PartitionLog
-from broker.log.reader import LogMoved, end_of
+from broker.log.reader import LogMoved, LogReader, end_of
 from broker.log.timestamps import DECODED_LIMIT, LogPosition
 from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry
 from broker.wire.batch import DELETE_HORIZON, Buffer, CorruptBatch, read_header, split_batches
 
-log = logging.getLogger("moldau.compaction")
+logger = logging.getLogger("moldau.compaction")
 
 LEASE_MS = 30_000
 RENEW_S = 8.0
@@ -62,27 +61,27 @@ class CleaningPass:
     def __init__(
         self,
         cleaned: Cleaned,
-        found: PartitionLog,
+        log: LogReader,
         view: tuple[int, int],
         generation: int,
         token: bytes,
     ) -> None:
         self._cleaned = cleaned
-        self._found = found
+        self._log = log
         self._view = view
         self.generation = generation
         self._token = token
         self._renewed = time.monotonic()
         self._began = self._slice_began = time.perf_counter()
         # The log as it is when the pass begins: the switch is refused when any of it has moved.
-        self.start = found.start
-        self._start_bytes = found.start_bytes
-        self.old = found.clean
+        self.start = log.start
+        self._start_bytes = log.start_bytes
+        self.old = log.clean
 
     def _scan(self, offset: int) -> AsyncGenerator[Entry, None]:
-        if self._found.view != self._view:
+        if self._log.view != self._view:
             raise LogMoved("the log start moved")
-        return self._found.scan(offset)
+        return self._log.scan(offset)
 
     async def note(self, plan: Plan) -> tuple[KeyMap, int]:
         """The newest offsets of the dirty keys, and where the pass ends if they do not all fit."""
@@ -110,14 +109,14 @@ class CleaningPass:
                 if not await self._in_steps(keys.note_in_steps(batch, DECODED_LIMIT)):
                     return False
             except CorruptBatch as fault:
-                log.warning("%r: a batch stays as it is: %s", self._found, fault)
+                logger.warning("%r: a batch stays as it is: %s", self._log, fault)
         return True
 
     async def write(
         self, keys: KeyMap, end: int, config: TopicConfig, now_ms: int
     ) -> tuple[CleanPart, int]:
         """Write what stays of everything below `end`: the new part, and what is gone by it."""
-        writer = GenerationWriter(self._cleaned, self._found.key, self.generation, now_ms)
+        writer = GenerationWriter(self._cleaned, self._log.key, self.generation, now_ms)
         read = 0
         async with aclosing(self._scan(self.start)) as entries:
             async for entry in entries:
@@ -171,7 +170,7 @@ class CleaningPass:
         await asyncio.sleep(max(others, rest))
         if time.monotonic() - self._renewed >= RENEW_S:
             self._renewed = time.monotonic()
-            if not await self._cleaned.renew_lease(self._found.key, self._token, LEASE_MS):
+            if not await self._cleaned.renew_lease(self._log.key, self._token, LEASE_MS):
                 raise PassEnded("the lease is lost")
         self._slice_began = time.perf_counter()
 

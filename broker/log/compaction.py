@@ -26,8 +26,8 @@ from weakref import WeakSet
 
 from broker.errors import StoreFault
 from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
-from broker.log.partition import PartitionLog
-from broker.log.reader import LogMoved, end_of
+from broker.log.reader import LogMoved, LogReader, end_of
+from broker.log.replica import LogReplica
 from broker.log.retention import Retention
 from broker.log.timestamps import LogPosition, position_before_time
 from broker.settings.kafka import TopicConfig
@@ -35,7 +35,7 @@ from broker.store.cleaned import Cleaned
 from broker.store.streams import Streams
 from broker.wire.batch import headers, read_header
 
-log = logging.getLogger("moldau.compaction")
+logger = logging.getLogger("moldau.compaction")
 
 CLEAR_UP_S = 2.0
 GRACE_S = 2.0  # for readers of the old generation; without it they would have to begin again
@@ -48,48 +48,48 @@ class Compaction:
         self._cleaned = cleaned
         self._retention = retention
         self._token = os.urandom(8).hex().encode()
-        self._tidied: WeakSet[PartitionLog] = WeakSet()
+        self._tidied: WeakSet[LogReader] = WeakSet()
 
     # --- when ---
 
-    async def plan(self, found: PartitionLog, config: TopicConfig, now_ms: int) -> Plan | None:
+    async def plan(self, log: LogReader, config: TopicConfig, now_ms: int) -> Plan | None:
         """What there is to clean, None when it is not worth it yet."""
-        cleaned = found.clean
-        dirty = LogPosition(found.start, found.start_bytes)
+        cleaned = log.clean
+        dirty = LogPosition(log.start, log.start_bytes)
         kept = 0
         expired_tombstones = False
-        if found.start < cleaned.end:
+        if log.start < cleaned.end:
             dirty = LogPosition(cleaned.end, cleaned.end_bytes)
-            kept = max(cleaned.end_bytes - found.start_bytes, 0)
+            kept = max(cleaned.end_bytes - log.start_bytes, 0)
             expired_tombstones = 0 <= cleaned.tombstones_until <= now_ms
-        at_most = _ratio(found.state.size - dirty.size, kept)
+        at_most = _ratio(log.state.size - dirty.size, kept)
         is_limited = config.max_compaction_lag_ms < NO_LAG
         if not (at_most > config.min_cleanable_dirty_ratio or is_limited or expired_tombstones):
             return None
         try:
-            end, note_to = await self._cleanable_end(found, dirty, config, now_ms)
+            end, note_to = await self._cleanable_end(log, dirty, config, now_ms)
             ratio = _ratio(end.size - dirty.size, kept)
             due = ratio > config.min_cleanable_dirty_ratio or expired_tombstones
             if not due and is_limited and end.offset > dirty.offset:
-                written = await self._first_timestamp(found, dirty.offset)
+                written = await self._first_timestamp(log, dirty.offset)
                 due = 0 < written < now_ms - config.max_compaction_lag_ms
         except LogMoved:
             return None
         return Plan(dirty, end.offset, note_to, ratio) if due else None
 
     async def _cleanable_end(
-        self, found: PartitionLog, dirty: LogPosition, config: TopicConfig, now_ms: int
+        self, log: LogReader, dirty: LogPosition, config: TopicConfig, now_ms: int
     ) -> tuple[LogPosition, int]:
         """Where a pass has to end, and up to where keys count."""
-        last = await self._streams.last_entry(found.key)
+        last = await self._streams.last_entry(log.key)
         if last is None or last.base <= dirty.offset:
             return dirty, dirty.offset
-        whole = LogPosition(last.base, max(found.state.size - len(last.blob), dirty.size))
+        whole = LogPosition(last.base, max(log.state.size - len(last.blob), dirty.size))
         if config.min_compaction_lag_ms <= 0:
             return whole, end_of(last)
         newest_cleaned = now_ms - config.min_compaction_lag_ms
-        end = max(dirty, await position_before_time(self._streams, found, newest_cleaned + 1))
-        async with aclosing(found.scan(end.offset)) as entries:
+        end = max(dirty, await position_before_time(self._streams, log, newest_cleaned + 1))
+        async with aclosing(log.scan(end.offset)) as entries:
             async for entry in entries:
                 newest = max(header.max_timestamp for header in headers(entry.blob))
                 if entry.base >= last.base or newest > newest_cleaned:
@@ -97,95 +97,97 @@ class Compaction:
                 end = LogPosition(end_of(entry), end.size + len(entry.blob))
         return (whole, end_of(last)) if end.offset >= last.base else (end, end.offset)
 
-    async def _first_timestamp(self, found: PartitionLog, offset: int) -> int:
-        async with aclosing(found.scan(offset)) as entries:
+    async def _first_timestamp(self, log: LogReader, offset: int) -> int:
+        async with aclosing(log.scan(offset)) as entries:
             async for entry in entries:
                 return read_header(entry.blob).base_timestamp
         return -1
 
     # --- doing it ---
 
-    async def compact(self, found: PartitionLog, config: TopicConfig, now_ms: int) -> bool:
+    async def compact(self, replica: LogReplica, config: TopicConfig, now_ms: int) -> bool:
         """One pass, if it is due and nobody else is at it; True when something was cleaned."""
-        async with self._lease(found) as is_ours:
+        log = replica.reader
+        async with self._lease(log) as is_ours:
             if not is_ours:
                 return False
-            await found.load_start()
-            view = found.view
-            plan = await self.plan(found, config, now_ms)
+            await log.load_start()
+            view = log.view
+            plan = await self.plan(log, config, now_ms)
             if plan is None:
                 return False
             try:
-                generation = await self._cleaned.begin(found.key)
+                generation = await self._cleaned.begin(log.key)
                 if not generation:
                     raise PassEnded("the topic was deleted")
-                work = CleaningPass(self._cleaned, found, view, generation, self._token)
-                return await self._compact(work, found, config, now_ms, plan)
+                work = CleaningPass(self._cleaned, log, view, generation, self._token)
+                return await self._compact(work, replica, config, now_ms, plan)
             except (LogMoved, PassEnded) as reason:
-                log.info("compaction of %r is put off: %s", found, reason)
+                logger.info("compaction of %r is put off: %s", log, reason)
                 return False
 
-    async def tidy(self, found: PartitionLog) -> None:
+    async def tidy(self, log: LogReader) -> None:
         """Remove what a crash may have left, at the first sight of a log."""
-        if found in self._tidied:
+        if log in self._tidied:
             return
-        async with self._lease(found) as is_ours:
+        async with self._lease(log) as is_ours:
             if is_ours:
-                await found.load_start()
-                await self._cleaned.drop_leftovers(found.key, found.clean)
-                self._tidied.add(found)
+                await log.load_start()
+                await self._cleaned.drop_leftovers(log.key, log.clean)
+                self._tidied.add(log)
 
     @contextlib.asynccontextmanager
-    async def _lease(self, found: PartitionLog) -> AsyncIterator[bool]:
-        is_ours = await self._cleaned.take_lease(found.key, self._token, LEASE_MS)
+    async def _lease(self, log: LogReader) -> AsyncIterator[bool]:
+        is_ours = await self._cleaned.take_lease(log.key, self._token, LEASE_MS)
         try:
             yield is_ours
         finally:
             if is_ours:
                 async with _clearing_up():  # it expires
-                    await self._cleaned.release_lease(found.key, self._token)
+                    await self._cleaned.release_lease(log.key, self._token)
 
     async def _compact(
-        self, work: CleaningPass, found: PartitionLog, config: TopicConfig, now_ms: int, plan: Plan
+        self, work: CleaningPass, replica: LogReplica, config: TopicConfig, now_ms: int, plan: Plan
     ) -> bool:
+        log = replica.reader
         began = time.monotonic()
-        size, old, generation = found.size, work.old, work.generation
+        size, old, generation = log.size, work.old, work.generation
         try:
-            await self._cleaned.drop_leftovers(found.key, old, generation)
+            await self._cleaned.drop_leftovers(log.key, old, generation)
             keys, end = await work.note(plan)
             part, start_bytes = await work.write(keys, end, config, now_ms)
-            await self._cover(found, end)
+            await self._cover(replica, end)
         except BaseException:
             async with _clearing_up():  # the next pass removes it
-                await self._cleaned.drop(found.key, generation)
+                await self._cleaned.drop(log.key, generation)
             raise
         # Should its answer be lost the generation may be current: it stays for others to judge.
-        if not await self._cleaned.switch(found.key, old, work.start, part, start_bytes):
-            await self._cleaned.drop(found.key, generation)
+        if not await self._cleaned.switch(log.key, old, work.start, part, start_bytes):
+            await self._cleaned.drop(log.key, generation)
             raise PassEnded("the log start moved, or there is no snapshot")
-        await found.load_start()
-        await self._retention.settle(found, moved=True)
+        await log.load_start()
+        await self._retention.settle(replica, moved=True)
         if old.generation:
-            found.host.spawn(self._drop_later(found.key, old.generation))
-        log.info(
+            replica.host.spawn(self._drop_later(log.key, old.generation))
+        logger.info(
             "%r compacted up to offset %d: %d -> %d bytes in %.1f s",
-            *(found, end, size, found.size, time.monotonic() - began),
+            *(log, end, size, log.size, time.monotonic() - began),
         )
         return True
 
-    async def _cover(self, found: PartitionLog, end: int) -> None:
+    async def _cover(self, replica: LogReplica, end: int) -> None:
         """The fold up to `end` must be kept, as its entries will not be."""
-        if found.end < end:
-            await found.current()
-        if await self._streams.snapshot_at(found.key) < end:
-            await found.save_snapshot()  # should this fail, the switch does
+        if replica.reader.end < end:
+            await replica.current()
+        if await self._streams.snapshot_at(replica.reader.key) < end:
+            await replica.save_snapshot()  # should this fail, the switch does
 
     async def _drop_later(self, key: bytes, generation: int) -> None:
         await asyncio.sleep(GRACE_S)
         try:
             await self._cleaned.drop(key, generation)
         except StoreFault as fault:
-            log.warning("an old generation is left to the next pass: %s", fault)
+            logger.warning("an old generation is left to the next pass: %s", fault)
 
 
 @contextlib.asynccontextmanager

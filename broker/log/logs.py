@@ -1,35 +1,36 @@
-"""The logs of one worker: made when first used, told of what other workers do."""
+"""The logs of one worker: opened when first used, notified of what other workers do."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from broker.errors import StoreFault, StoreFull
+from broker.group.offsets import CommittedOffset, TopicPartition
+from broker.log.archived import Archived
+from broker.log.log import Log
 from broker.log.native.log import NativeLog
+from broker.log.native.readership import Readership
 from broker.log.partition import PartitionLog
+from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
 from broker.store import keys, resp
-from broker.store.native import RawEntries
 from broker.store.store import Store
-from broker.store.streams import Entry
 from broker.store.watch import Watcher
 
-log = logging.getLogger("moldau.log")
+logger = logging.getLogger("moldau.log")
 
-AnyLog = PartitionLog | NativeLog
-
-TAIL_LINGER = 60.0  # seconds a log stays tailed after its last waiting reader
-FULL_LOG_EVERY = 5.0
+TAIL_LINGER_S = 60.0  # a log stays tailed after its last waiting reader
+FULL_LOG_EVERY_S = 5.0
 
 
 class Logs:
-    """Finds a partition's log, and runs what logs start."""
+    """Finds a partition's log, and runs the background work of logs."""
 
     def __init__(
         self, store: Store, topics: Topics, *, worker: int, workers: int,
@@ -43,113 +44,142 @@ class Logs:
         self._worker = worker
         self._workers = workers
         self.cache = TailCache(cache_bytes)
-        self._logs: dict[bytes, PartitionLog] = {}
-        self._natives: dict[bytes, list[NativeLog]] = {}  # one stream may be several topics
-        self._by_place: dict[tuple[bytes, int], AnyLog] = {}
+        archived = Archived(store.groups, topics.id_of)
+        self.retention = Retention(store.streams, store.topics, archived)
+        self.readership = Readership(topics, store.topics, store.native)
+        self.readership.on_changed = self._group_changed
+        self._logs: dict[tuple[bytes, int], Log] = {}  # by topic id and partition
+        self._by_key: dict[bytes, list[Log]] = {}  # several native topics may share a stream
+        self._partition_logs: dict[tuple[bytes, int], PartitionLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
         topics.on_removed.append(self._topic_removed)
-        store.reads.on_up = self.look_everywhere  # a look that was under way has failed
+        store.reads.on_up = self.look_everywhere  # a read that was under way has failed
 
     # --- finding ---
 
-    def log_for(self, topic: Topic, partition: int) -> AnyLog:
+    def log_for(self, topic: Topic, partition: int) -> Log:
         """The log of a partition that exists."""
-        place = (topic.topic_id, partition)
-        found = self._by_place.get(place)
+        found = self._logs.get((topic.topic_id, partition))
         if found is None and topic.native:
-            key, base = topic.key(partition), topic.base(partition)
-            native = NativeLog(self, topic.name, partition, key, base, lambda: topic.config)
-            self._natives.setdefault(key, []).append(native)
-            found = self._by_place[place] = native
+            found = self._open_native(topic, partition)
         elif found is None:
+            found = self.partition_log(topic, partition)
+        return found
+
+    def partition_log(self, topic: Topic, partition: int) -> PartitionLog:
+        """The same, of a topic that is not native."""
+        place = (topic.topic_id, partition)
+        found = self._partition_logs.get(place)
+        if found is None:
             key = topic.key(partition)
             leader = leader_of(topic.name, partition, self._workers)
             wake = None if leader == self._worker else resp.wake(keys.wake(leader), key)
-            made = PartitionLog(self, topic.name, partition, key, self.cache.tail(), wake)
-            found = self._by_place[place] = self._logs[key] = made
+            found = PartitionLog(self, topic.name, partition, key, self.cache.tail(), wake)
+            self._partition_logs[place] = found
+            self._add(place, found)
         return found
+
+    def _open_native(self, topic: Topic, partition: int) -> NativeLog:
+        key, base = topic.key(partition), topic.base(partition)
+        opened = NativeLog(self, topic.name, partition, key, base, lambda: topic.config)
+        self._add((topic.topic_id, partition), opened)
+        return opened
+
+    def _add(self, place: tuple[bytes, int], log: Log) -> None:
+        self._logs[place] = log
+        self._by_key.setdefault(log.key, []).append(log)
 
     def leads(self, topic: str, partition: int) -> bool:
         return leader_of(topic, partition, self._workers) == self._worker
 
-    def all(self) -> list[AnyLog]:
-        return list(self._by_place.values())
+    def all(self) -> list[Log]:
+        return list(self._logs.values())
 
     def _topic_removed(self, topic: Topic) -> None:
         for partition in range(topic.partitions):
-            found = self._by_place.pop((topic.topic_id, partition), None)
-            if found is not None:
-                if isinstance(found, NativeLog):
-                    self._natives[found.key].remove(found)
-                else:
-                    del self._logs[found.key]
-                found.gone()
-                if self.watcher is not None and not self._natives.get(found.key):
-                    self.watcher.untail(found.key)
+            place = (topic.topic_id, partition)
+            log = self._logs.pop(place, None)
+            self._partition_logs.pop(place, None)
+            if log is None:
+                continue
+            sharing = self._by_key[log.key]
+            sharing.remove(log)
+            log.gone()
+            if not sharing:
+                del self._by_key[log.key]
+                if self.watcher is not None:
+                    self.watcher.untail(log.key)
 
-    # --- hearing of others ---
+    # --- groups ---
 
-    def is_watched(self, found: AnyLog) -> bool:
-        """Will we hear of what others append to it?"""
-        if isinstance(found, NativeLog):
-            # Of a stream that is several topics only those who know of what was before.
-            tailed = self.watcher is not None and self.watcher.tails(found.key)
-            return tailed and found.is_followed
-        if self._workers == 1 or self.leads(found.topic, found.partition):
-            return True
-        return self.watcher is not None and self.watcher.tails(found.key)
+    def offsets_committed(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Notify logs of a commit that is about to be written, if they show groups in Redis."""
+        native = [
+            (topic, place.partition, committed.offset)
+            for place, committed in offsets.items()
+            if (topic := self._topics.get(place.topic)) is not None and topic.native
+        ]
+        if native:
+            # In the same write as the commit, behind it.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._acknowledge, group_id, native)
 
-    def watch(self, found: AnyLog) -> None:
-        """Hear of what others append: to a log that this worker does not lead, to any stream."""
-        if self.watcher is not None and not self.is_watched(found):
-            if isinstance(found, NativeLog):
-                found.is_followed = True
-                if self.watcher.tails(found.key):
-                    return
-                self.watcher.tail_native(found.key, bytes(found.last_id))
-            else:
-                self.watcher.tail(found.key, found.end)
-            self._arm_untail(found)
+    def _acknowledge(self, group_id: str, offsets: list[tuple[Topic, int, int]]) -> None:
+        for topic, partition, offset in offsets:
+            self.log_for(topic, partition).offset_committed(group_id, offset)
 
-    def _arm_untail(self, found: AnyLog) -> None:
-        def untail() -> None:
-            if self.watcher is None:
-                return
-            natives = self._natives.get(found.key, ()) if isinstance(found, NativeLog) else ()
-            if found.waiters or any(native.waiters for native in natives):
-                self._arm_untail(found)
-                return
-            self.watcher.untail(found.key)
-            for native in natives:
-                native.is_followed = False
+    async def group_position(self, group_id: str, name: str, partition: int) -> int | None:
+        """Where a group stands that has committed nothing, if the store knows."""
+        topic = self._topics.get(name)
+        if topic is None or not topic.native or not 0 <= partition < topic.partitions:
+            return None
+        return await self.log_for(topic, partition).group_position(group_id)
 
-        asyncio.get_running_loop().call_later(TAIL_LINGER, untail)
+    def _group_changed(self, group_id: str) -> None:
+        for log in self.all():
+            log.group_changed(group_id)
+
+    # --- notices of what others append ---
+
+    def watch(self, log: Log) -> None:
+        """Be notified of what others append to it."""
+        watcher = self.watcher
+        if watcher is not None and not log.is_watched and log.tail_with(watcher):
+            self._untail_later(log.key)
+
+    def _untail_later(self, key: bytes) -> None:
+        asyncio.get_running_loop().call_later(TAIL_LINGER_S, self._untail, key)
+
+    def _untail(self, key: bytes) -> None:
+        sharing = self._by_key.get(key, ())
+        if any(log.waiters for log in sharing):
+            self._untail_later(key)
+        elif self.watcher is not None:
+            self.watcher.untail(key)
+            for log in sharing:
+                log.untailed()
 
     def woken(self, key: bytes) -> None:
-        found = self._logs.get(key)
-        if found is not None:
-            found.look()
+        for log in self._by_key.get(key, ()):
+            log.look()
 
-    def received(self, key: bytes, entries: list[Entry]) -> None:
-        found = self._logs.get(key)
-        if found is not None:
-            found.received(entries)
-
-    def received_native(self, key: bytes, entries: RawEntries) -> None:
-        for found in self._natives.get(key, ()):
-            found.received(entries)
+    def received(self, key: bytes, entries: list[Any]) -> None:
+        for log in self._by_key.get(key, ()):
+            log.received(entries)
 
     def look_everywhere(self) -> None:
-        """Wake-ups may have been missed: every log looks for itself.
+        """Notices may have been missed: every log looks for itself.
 
-        Those nobody waits on too: the next reader takes their end for the log's.
+        Also logs that no client waits on: the next reader takes their end for the log's.
         """
-        for found in self._by_place.values():
-            found.look()
+        for log in self.all():
+            log.look()
 
-    # --- what logs need of their worker (LogHost) ---
+    # --- what logs need of their worker (LogHost, NativeHost) ---
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -159,7 +189,7 @@ class Logs:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("background work failed", exc_info=fault)
+            logger.error("background work failed", exc_info=fault)
 
     def producers_kept_ms(self) -> int:
         return self._topics.broker.get_int("producer.id.expiration.ms")
@@ -168,9 +198,9 @@ class Logs:
         """Loud, but not once per request."""
         self.store_full_count += 1
         now = time.monotonic()
-        if now - self._last_full_line >= FULL_LOG_EVERY:
+        if now - self._last_full_line >= FULL_LOG_EVERY_S:
             self._last_full_line = now
-            log.critical(
+            logger.critical(
                 "THE STORE IS FULL, producers are refused (%d so far): raise its maxmemory, "
                 "lower retention or delete topics: %s",
                 self.store_full_count,
@@ -178,18 +208,18 @@ class Logs:
             )
 
     async def close(self, seconds: float) -> None:
-        """Let appends finish, keep snapshots; whoever still waits is cut off."""
+        """Let appends finish, save snapshots; what still waits then is cancelled."""
         deadline = time.monotonic() + seconds
-        busy = [asyncio.ensure_future(found.current()) for found in self.all() if found.is_busy]
+        busy = [asyncio.ensure_future(log.current()) for log in self.all() if log.is_busy]
         if busy:
             await asyncio.wait(busy, timeout=seconds)
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.1)):
-                for found in self._logs.values():
-                    if found.is_loaded and found.has_news:
-                        await found.save_snapshot()
+                for log in self._partition_logs.values():
+                    if log.is_loaded and log.replica.has_unsaved_entries:
+                        await log.replica.save_snapshot()
         except (TimeoutError, StoreFault) as fault:
-            log.warning("not every snapshot was saved: %s", fault)
+            logger.warning("not every snapshot was saved: %s", fault)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

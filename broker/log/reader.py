@@ -1,13 +1,13 @@
 """Reading a log: whole batches from an offset on, from the tail cache or from Redis.
 
-Batches are served as they were stored; an entry is only ever cut at a batch's edge. The reader's
-client skips the records before its offset in the first batch.
+Batches are served as they were stored; an entry is only ever cut between two batches. The client
+skips the records before its offset in the first batch.
 
 A log can lie in two streams: what compaction left of its beginning, and the live rest (see
-store/cleaned.py). Either can be trimmed or replaced while somebody reads it, by a worker whose
-announcement has not arrived yet. Nobody is shown a hole for it: the live stream is dense, and the
-base offset of the cleaned part's last entry is known, so that a reader can tell when something it
-should have got is missing. It then reads anew where the log lies, and begins again.
+store/cleaned.py). Another worker may trim or replace either of them while it is read here, before
+its announcement has arrived. No client is shown a hole because of that: the live stream is dense,
+and the base offset of the cleaned part's last entry is known, so a reader notices that something
+is missing. It then reads again where the log lies, and starts over.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, StoreRefused
-from broker.log.callbacks import settled
+from broker.errors import MoldauError, StoreFault, StoreRefused
+from broker.log.callbacks import await_callback
+from broker.log.log import ReadDone, topic_gone
 from broker.log.state import LogState
 from broker.log.tail import Tail
 from broker.store import keys
@@ -24,13 +25,11 @@ from broker.store.cleaned import NOTHING_CLEANED
 from broker.store.streams import Entry, SavedStart, Streams
 from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch, headers
 
-log = logging.getLogger("moldau.log")
+logger = logging.getLogger("moldau.log")
 
 FIRST_COUNT = 8
 MAX_ENTRIES_PER_READ = 2048
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
-
-ReadDone = Callable[[list[Buffer] | StoreFault], None]
 
 
 class LogMoved(MoldauError):
@@ -38,21 +37,26 @@ class LogMoved(MoldauError):
 
 
 class LogReader:
-    """The reading half of a partition's log."""
+    """Where a log lies in the store, and how it is read (a `FetchReader` for every client)."""
 
-    def __init__(self, streams: Streams, key: bytes, tail: Tail) -> None:
+    def __init__(
+        self, streams: Streams, topic: str, partition: int, key: bytes, tail: Tail
+    ) -> None:
         self._streams = streams
+        self.topic = topic
+        self.partition = partition
         self.key = key
         self.tail = tail
-        self.state = LogState()
+        self.state = LogState()  # the fold, kept up to date by the replica
         self.start = 0  # log start offset
         self.start_bytes = 0  # bytes ever appended that are gone: before it, or by compaction
         self.clean = NOTHING_CLEANED
-        self.waiters: dict[object, Callable[[], None]] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
     @property
     def end(self) -> int:
-        """High watermark and last stable offset: what is in Redis is committed."""
         return self.state.end
 
     @property
@@ -66,10 +70,10 @@ class LogReader:
 
     async def load_start(self) -> None:
         """Read where the log starts and what of it is cleaned."""
-        await settled(self.reload_start)
+        await await_callback(self.reload_start)
 
     def reload_start(self, done: Callable[[StoreFault | None], None]) -> None:
-        """`load_start`, for those who cannot wait."""
+        """`load_start` with a callback."""
 
         def loaded(saved: SavedStart | StoreFault) -> None:
             if isinstance(saved, StoreFault):
@@ -89,11 +93,8 @@ class LogReader:
         """Changes when the log is trimmed or its cleaned part replaced."""
         return self.start, self.clean.generation
 
-    def wake(self) -> None:
-        """There is something new: tell everybody who waits for it."""
-        waiting, self.waiters = self.waiters, {}
-        for woken in waiting.values():
-            woken()
+    def is_at_end(self, offset: int) -> bool:
+        return offset == self.state.end
 
     # --- from the tail cache ---
 
@@ -175,8 +176,8 @@ class LogReader:
         if self.view != view:
             raise LogMoved
         if not await self._streams.exists(self.key):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-        log.error("%r has a hole: entries were removed from the store by somebody else", self)
+            raise topic_gone()
+        logger.error("%r has a hole: another client removed entries from the store", self)
 
 
 def end_of(entry: Entry) -> int:
@@ -255,7 +256,7 @@ class _StoreRead:
         try:
             self._cut_to_fit(entries)
         except CorruptBatch as fault:
-            log.error("%s: not ours at or after %d: %s", self._key, self._offset, fault)  # noqa: TRY400
+            logger.error("%s: not ours at or after %d: %s", self._key, self._offset, fault)  # noqa: TRY400
             self._done(self._out or StoreRefused(str(fault)))
 
     def _cut_to_fit(self, entries: list[Entry]) -> None:
@@ -301,7 +302,7 @@ class _StoreRead:
         else:
             if found.view == self._view:
                 # A deleted topic's end, or somebody else's XDEL: what is left must do.
-                log.warning("%r: nothing at offset %d", found, self._offset)
+                logger.warning("%r: nothing at offset %d", found, self._offset)
                 self._take_what_is_there = True
             self.start()
 

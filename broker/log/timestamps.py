@@ -11,17 +11,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
+from broker.log.log import OffsetAndTimestamp
 from broker.log.reader import LogMoved, LogReader
 from broker.store.streams import Streams
 from broker.wire.batch import read_header, split_batches
 from broker.wire.records import first_at_or_after, read_records
 
 DECODED_LIMIT = 1 << 30
-
-
-class OffsetAndTimestamp(NamedTuple):
-    offset: int
-    timestamp: int
 
 
 class LogPosition(NamedTuple):

@@ -25,6 +25,7 @@ from broker.store import keys
 from broker.store.native import NativeStreams
 from broker.store.streams import Streams
 from broker.store.topics import Change, TopicRecord, TopicStore
+from broker.wire.schema import NO_UUID
 
 MAX_NAME = 249
 MIN_CHOSEN_BITS, MAX_CHOSEN_BITS = 10, 20  # of a native topic's sequences
@@ -106,6 +107,14 @@ class Topics:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 
+    def id_of(self, name: str) -> bytes | None:
+        topic = self._by_name.get(name)
+        return None if topic is None else topic.topic_id
+
+    def known(self, name: str, topic_id: bytes) -> Topic | None:
+        """By id, or by name where a request has none, as far as this worker knows."""
+        return self._by_name.get(name) if topic_id == NO_UUID else self._by_id.get(topic_id)
+
     def all(self) -> list[Topic]:
         return list(self._by_name.values())
 
@@ -117,6 +126,10 @@ class Topics:
         if topic_id not in self._by_id:
             await self.load()
         return self._by_id.get(topic_id)
+
+    async def find_by(self, name: str, topic_id: bytes) -> Topic | None:
+        """`known`, from the store when it is not known here."""
+        return await (self.find(name) if topic_id == NO_UUID else self.find_id(topic_id))
 
     # --- keeping in step ---
 

@@ -182,10 +182,10 @@ async def write(
                 sent.offset = offset
         await log.current()
         replayed = LogState()
-        for entry in (await stored(host, log))[: log.state.entries]:
+        for entry in (await stored(host, log))[: log.reader.state.entries]:
             replayed.apply(headers(entry.blob), len(entry.blob))
-        replayed.silent = log.state.silent  # by this worker's clock: not in the log
-        if replayed.snapshot() != log.state.snapshot():
+        replayed.silent = log.reader.state.silent  # by this worker's clock: not in the log
+        if replayed.snapshot() != log.reader.state.snapshot():
             report.fatal = "what it knows is not the fold of the log"
     return report
 

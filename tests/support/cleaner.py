@@ -1,4 +1,4 @@
-"""Compaction without a worker: what housekeeping has of it, logs to compact, what is in them then.
+"""Compaction without a worker: what maintenance has of it, logs to compact, what is in them then.
 
 async with Host(url) as host:
     cleaner = Cleaner(host, await create(host))
@@ -13,14 +13,10 @@ import itertools
 from typing import Any
 
 from broker.errors import StoreFault
-from broker.log.archived import Archived
 from broker.log.compaction import Compaction
 from broker.log.partition import PartitionLog
-from broker.log.retention import Retention
 from broker.settings.kafka import TopicConfig, topic_config
 from broker.store.cleaned import Cleaned
-from broker.store.groups import GroupStore
-from broker.store.topics import TopicStore
 from broker.wire.batch import read_header, split_batches
 from broker.wire.records import Record, read_records
 from tests.support.log_host import Host, append
@@ -33,18 +29,17 @@ _names = (f"compacted-{number}" for number in itertools.count())
 
 
 class Cleaner:
-    """A host with what housekeeping has, and a log of its own view."""
+    """A host with what maintenance has, and a log of its own view."""
 
     def __init__(self, host: Host, topic: str) -> None:
         self.host = host
         self.log = host.log(topic)
-        archived = Archived(GroupStore(host.control), lambda topic: None)
-        self.retention = Retention(host.streams, TopicStore(host.control), archived)
+        self.retention = host.retention
         self.compaction = Compaction(host.streams, Cleaned(host.bulk, host.control), self.retention)
 
     async def run(self, now_ms: int = NOW, **configs: object) -> bool:
         await self.log.current()
-        return await self.compaction.compact(self.log, config(**configs), now_ms)
+        return await self.compaction.compact(self.log.replica, config(**configs), now_ms)
 
 
 def config(**changed: object) -> TopicConfig:
@@ -71,7 +66,7 @@ async def read_on(log: PartitionLog, offset: int = 0, limit: int = 1 << 20) -> l
     records: list[Record] = []
     while offset < log.end:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        log.read_store(offset, limit, at_least_one=True, done=future.set_result)
+        log.reader.read_store(offset, limit, at_least_one=True, done=future.set_result)
         got = await future
         if isinstance(got, StoreFault):
             raise got
@@ -97,4 +92,4 @@ def contents(records: list[Record]) -> dict[str, tuple[int, str | None]]:
 
 def check_size(log: PartitionLog, store: Any) -> None:
     """What DescribeLogDirs would say is what lies in the store."""
-    assert log.size == StoredLog(store, log.topic).bytes_from(log.start)
+    assert log.reader.size == StoredLog(store, log.topic).bytes_from(log.start)

@@ -12,13 +12,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from broker.errors import StoreFull
+from broker.log.archived import Archived
 from broker.log.flight import Append
 from broker.log.partition import PartitionLog
+from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.store import keys
+from broker.store.groups import GroupStore
 from broker.store.pipe import Pipe
 from broker.store.streams import Entry, Streams
 from broker.store.target import Target
+from broker.store.topics import TopicStore
+from broker.store.watch import Watcher
 from broker.wire.batch import read_header
 
 CACHE_BYTES = 1 << 20
@@ -42,6 +47,9 @@ class Host:
             for what in ("bulk", "replicated", "reads", "control")
         )
         self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
+        archived = Archived(GroupStore(self.control), lambda topic: None)
+        self.retention = Retention(self.streams, TopicStore(self.control), archived)
+        self.watcher: Watcher | None = None
         self.snapshot_entries = snapshot_entries
         self.cache = TailCache(cache_bytes)
         self.full: list[StoreFull] = []

@@ -14,34 +14,47 @@ import logging
 from typing import Any
 
 from broker.errors import StoreFault
+from broker.log.log import ReadDone
 from broker.log.native.batching import to_batches
-from broker.log.native.log import NativeLog
 from broker.log.native.members import Owner
-from broker.log.reader import ReadDone
-from broker.store.native import Expected, NativeStreams, RawEntries, is_no_group
+from broker.log.native.reader import NativeReader
+from broker.store.native import (
+    Expected,
+    NativeStreams,
+    RawEntries,
+    is_no_group,
+)
 from broker.store.stream_commands import is_busy_group
 
-log = logging.getLogger("moldau.log")
+logger = logging.getLogger("moldau.log")
 
 
 class GroupReader:
-    """One member's reading of one partition, in this worker's memory only."""
+    """One member's reading of one partition (a `FetchReader`), in this worker's memory only."""
 
-    def __init__(self, found: NativeLog, native: NativeStreams, owner: Owner) -> None:
-        self._log = found
+    def __init__(self, reader: NativeReader, native: NativeStreams, owner: Owner) -> None:
+        self._reader = reader
         self._native = native
         self.owner = owner
         self._stands_at: int | None = None  # fetch offset the group is at; None: not made yet
         self._busy = False
 
+    def is_at_end(self, offset: int) -> bool:
+        """The first fetch of a member makes the group in Redis, at the end too."""
+        return self._reader.is_at_end(offset) and self._stands_at == offset
+
+    def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> None:
+        """Nothing is cached."""
+        return
+
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
         """As the log's own, and marked as read in Redis."""
         if self._busy:
             # Two fetches at once: right all the same, unmarked.
-            self._log.read_store(offset, limit, at_least_one=at_least_one, done=done)
+            self._reader.read_store(offset, limit, at_least_one=at_least_one, done=done)
             return
         self._busy = True
-        _Read(self, self._log, self._native, offset, limit, at_least_one, done).start()
+        _Read(self, self._reader, self._native, offset, limit, at_least_one, done).start()
 
     @property
     def stands_at(self) -> int | None:
@@ -57,20 +70,21 @@ class _Read:
 
     def __init__(
         self,
-        reading: GroupReader,
-        found: NativeLog,
+        member_reader: GroupReader,
+        reader: NativeReader,
         native: NativeStreams,
         offset: int,
         limit: int,
         at_least_one: bool,
         done: ReadDone,
     ) -> None:
-        self._reading = reading
-        self._log = found
+        self._member_reader = member_reader
+        self._reader = reader
+        self._log = reader.replica
         self._native = native
-        self._group, self._member = reading.owner
+        self._group, self._member = member_reader.owner
         self._offset = offset
-        self._first = found.numbering.start_at(offset).first
+        self._first = reader.replica.numbering.start_at(offset).first
         self._limit = limit
         self._at_least_one = at_least_one
         self._done = done
@@ -79,7 +93,7 @@ class _Read:
         self._ahead = False
 
     def start(self) -> None:
-        stands_at = self._reading.stands_at
+        stands_at = self._member_reader.stands_at
         if stands_at is None:
             self._make_group()
         elif stands_at == self._offset:
@@ -125,7 +139,7 @@ class _Read:
     # --- its entries ---
 
     def _read(self) -> None:
-        count = self._log.count_for(self._limit)
+        count = self._reader.count_for(self._limit)
         self._native.read_group(
             self._log.key,
             self._log.base,
@@ -152,7 +166,7 @@ class _Read:
         elif expected.first != (entries[0][0] if entries else None):
             if self._moved:
                 # Somebody else moves it as well, at this very moment. Deliver, and mark nothing.
-                log.warning("%r: group %s is read by others too", self._log, self._group)
+                logger.warning("%r: group %s is read by others too", self._log, self._group)
                 self._plain()
             else:
                 self._move()
@@ -168,21 +182,21 @@ class _Read:
 
     def _deliver(self, entries: RawEntries) -> None:
         run = self._log.numbering.start_at(self._offset)
-        field, one = self._log.value_field, self._at_least_one
+        field, one = self._reader.value_field, self._at_least_one
         found = to_batches(entries, run, field, self._limit, at_least_one=one)
         if found.taken < len(entries):
             surplus = [raw for raw, _ in entries[found.taken :]]
             last = entries[found.taken - 1][0] if found.taken else bytes(self._first.before)
             self._native.give_back(self._log.key, self._group, last, surplus)
-        self._reading.finished(found.last_offset + 1 if found.taken else self._offset)
-        self._log.deliver(run, found, self._done)
+        self._member_reader.finished(found.last_offset + 1 if found.taken else self._offset)
+        self._reader.deliver(run, found, self._done)
 
     def _plain(self) -> None:
-        self._reading.finished(None)
-        self._log.read_store(
+        self._member_reader.finished(None)
+        self._reader.read_store(
             self._offset, self._limit, at_least_one=self._at_least_one, done=self._done
         )
 
     def _fail(self, fault: StoreFault) -> None:
-        self._reading.finished(None)
+        self._member_reader.finished(None)
         self._done(fault)

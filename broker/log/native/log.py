@@ -1,45 +1,46 @@
-"""A partition of a native topic: a stream that Redis applications write and read as well.
+"""The log of a native partition: a stream that Redis applications write and read as well.
 
-Nothing is cached: what this worker knows of the stream is in replica.py. A batch is appended in
-one step by a function in the store, together with what makes a retry of it recognisable; ids, and
-so offsets, are given there. Reading for a group is in group_reader.py.
+A batch is appended in one step by a function in the store, together with what makes a retry of it
+recognisable; ids, and so offsets, are assigned there. What this worker knows of the stream is in
+replica.py, reading is in reader.py, reading for a member of a group in group_reader.py.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from broker.errors import (
-    ErrorCode,
-    KafkaError,
-    StoreFault,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-)
+from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull
+from broker.log.callbacks import Completion
 from broker.log.flight import Append
-from broker.log.native.batching import Delivery, to_batches
+from broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
+from broker.log.native import maintenance, timestamps
 from broker.log.native.fields import TooManyWords, to_words
-from broker.log.native.ids import Id, Run
-from broker.log.native.replica import MAX_ENTRIES_PER_READ, NativeHost, NativeReplica
-from broker.log.reader import ReadDone
-from broker.log.replica import topic_gone
+from broker.log.native.group_readers import GroupReaders
+from broker.log.native.ids import Id, parse
+from broker.log.native.reader import NativeReader
+from broker.log.native.readership import Readership
+from broker.log.native.replica import NativeReplica, ReplicaHost
+from broker.log.replicas import acknowledge
 from broker.settings.kafka import TopicConfig
-from broker.store.native import MAX_WORDS, RawEntries
+from broker.store.native import MAX_WORDS
+from broker.store.watch import Watcher
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans
 
-log = logging.getLogger("moldau.log")
-
 DECODED_LIMIT = 1 << 28
-FIRST_COUNT = 32  # of entries, before any was seen: they may be large
 
 
-class NativeLog(NativeReplica):
-    """See the module. Offers what handlers use of a PartitionLog."""
+class NativeHost(ReplicaHost, Protocol):
+    """What a native log needs of the worker it lives in."""
 
+    watcher: Watcher | None
+    readership: Readership
+
+    def producers_kept_ms(self) -> int: ...
+
+
+class NativeLog(Log):
     def __init__(
         self,
         host: NativeHost,
@@ -49,80 +50,141 @@ class NativeLog(NativeReplica):
         base: bytes,
         config: Callable[[], TopicConfig],
     ) -> None:
-        super().__init__(host, topic, partition, stream, base, config().native_bits)
-        self._config = config
-        self.readings: dict[str, Any] = {}  # by group: GroupReader, of members this worker serves
-        # Readers that are no group's member, as the store said: client id and address.
-        self.strangers: set[tuple[str, str]] = set()
+        super().__init__(topic, partition, stream)
+        self._host = host
+        bits = config().native_bits
+        self.replica = NativeReplica(host, repr(self), stream, base, bits, self.waiters)
+        self.reader = NativeReader(host.native, self.replica, config)
+        place = (topic, partition)
+        self._readers = GroupReaders(self.reader, host.native, host.readership, place)
         self._in_flight = 0
-        self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is there
+        self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is loaded
+
+    # --- bounds ---
 
     @property
-    def value_field(self) -> bytes | None:
-        return self._config().native_value.encode() or None
+    def start(self) -> int:
+        return self.replica.start
 
-    # --- reading, for nobody in particular ---
+    @property
+    def earliest(self) -> int:
+        return self.replica.first
 
-    def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> None:
-        """Nothing is cached."""
-        return
+    @property
+    def end(self) -> int:
+        return self.replica.end
 
-    def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        run = self.numbering.start_at(offset)
+    @property
+    def bytes_known(self) -> int:
+        return self.replica.bytes_known
 
-        def again(fault: StoreFault | None) -> None:
-            if fault is not None:
-                done(fault)
+    # --- keeping up with other writers ---
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.replica.is_loaded
+
+    @property
+    def is_watched(self) -> bool:
+        # Where several topics share a stream, only those that know what was before are up to date.
+        watcher = self._host.watcher
+        return watcher is not None and watcher.tails(self.key) and self.replica.is_followed
+
+    def tail_with(self, watcher: Watcher) -> bool:
+        self.replica.is_followed = True
+        if watcher.tails(self.key):
+            return False
+        watcher.tail_native(self.key, bytes(self.replica.last_id))
+        return True
+
+    def untailed(self) -> None:
+        self.replica.is_followed = False
+
+    def received(self, entries: list[Any]) -> None:
+        self.replica.received(entries)
+
+    def look(self) -> None:
+        self.replica.look()
+
+    def when_loaded(self, done: Completion) -> None:
+        self.replica.when_loaded(done)
+
+    def when_current(self, done: Completion) -> None:
+        self.replica.when_current(done)
+
+    async def load_start(self) -> None:
+        await self.current()
+
+    def gone(self) -> None:
+        self.is_gone = True
+        self.replica.gone()
+
+    # --- reading ---
+
+    def can_read(self, offset: int, client: FetchClient) -> bool:
+        return super().can_read(offset, client) and self._readers.knows(client)
+
+    def when_readable(self, offset: int, client: FetchClient, done: Completion) -> None:
+        """A member of a group has to be known as such from its first fetch on."""
+
+        async def find_reader() -> None:
+            await self._readers.find(client)
+            wait_for_bounds()
+
+        def wait_for_bounds() -> None:
+            if Log.can_read(self, offset, client):
+                done(None)
             else:
-                self.read_store(offset, limit, at_least_one=at_least_one, done=done)
+                Log.when_readable(self, offset, client, done)
 
-        def got(marks: int | StoreFault, entries: RawEntries | StoreFault) -> None:
-            if isinstance(entries, StoreFault):
-                done(entries)
-            elif isinstance(marks, StoreFault):
-                done(marks)
-            elif marks > len(self.numbering.noted):
-                self.learn_marks(again)
-            else:
-                try:
-                    found = to_batches(
-                        entries, run, self.value_field, limit, at_least_one=at_least_one
-                    )
-                except Exception as fault:
-                    # A fault of ours, or entries nobody thought of: said, not waited for.
-                    log.exception("%r: what is at %d cannot be delivered", self, offset)
-                    done(StoreRefused(str(fault)))
-                    return
-                self.deliver(run, found, done)
-
-        count = self.count_for(limit)
-        self._host.native.read(self.key, self.base, bytes(run.first), count, limit, got)
-
-    def count_for(self, limit: int) -> int:
-        """How many entries to ask for: about as many as fit."""
-        if not self._average:
-            return FIRST_COUNT
-        return max(1, min(limit // self._average, MAX_ENTRIES_PER_READ))
-
-    def deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
-        """Give records to a reader; what is odd about their offsets is noted first."""
-        if found.taken:
-            # Rounded up, and larger ones count at once: as little as can be is read in vain.
-            now = -(-found.size // found.taken)
-            self._average = max(now, (self._average + now) // 2)
-            self.end = max(self.end, found.last_offset + 1)
-        if run.misfits or run.marks:
-            self._host.spawn(self._note_and_deliver(run, found, done))
+        if self._readers.knows(client):
+            wait_for_bounds()
         else:
-            done(list(found.batches))
+            self._host.spawn(find_reader())
 
-    async def _note_and_deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
-        try:
-            await self.note(run)
-        except StoreFault as fault:
-            done(fault)
-        else:
-            done(list(found.batches))
+    def reader_for(self, client: FetchClient) -> FetchReader:
+        return self._readers.reader_for(client)
+
+    async def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        return await timestamps.offset_for_timestamp(self._host.native, self.reader, timestamp)
+
+    async def offset_of_largest_timestamp(self) -> OffsetAndTimestamp | None:
+        return await timestamps.offset_of_largest_timestamp(self._host.native, self.reader)
+
+    async def size_in_store(self) -> int:
+        return await self._host.native.memory(self.key)
+
+    # --- removing ---
+
+    async def delete_before(self, offset: int) -> int:
+        return await maintenance.delete_before(self._host.native, self.replica, offset)
+
+    async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None:
+        kept_ms = self._host.producers_kept_ms()
+        await maintenance.enforce(self._host.native, self.replica, config, kept_ms, now_ms)
+
+    # --- groups, as Redis sees them ---
+
+    def offset_committed(self, group_id: str, offset: int) -> None:
+        """What a group has read and commits is not pending any more in Redis."""
+        last = self.replica.numbering.start_at(offset).first.before
+        is_read = bool(self._host.readership.members.readers(group_id))
+        self._host.native.acknowledge(self.key, group_id, bytes(last), is_read=is_read)
+
+    async def group_position(self, group_id: str) -> int | None:
+        """Its oldest pending entry, else the next to deliver."""
+        facts = await self._host.native.group_facts(self.key, group_id)
+        if facts is None:
+            return None
+        await self.current()
+        numbering = self.replica.numbering
+        if facts.oldest_pending is not None:
+            return numbering.offset_from(parse(facts.oldest_pending))
+        last = parse(facts.last_delivered)
+        return numbering.offset_behind(last) if last != (0, 0) else 0
+
+    def group_changed(self, group_id: str) -> None:
+        self._readers.group_changed(group_id)
 
     # --- appending ---
 
@@ -144,8 +206,9 @@ class NativeLog(NativeReplica):
             text = "too many headers for a native topic"
             append.done(KafkaError(ErrorCode.INVALID_RECORD, text), -1, -1)
             return
-        least = self.numbering.id_at(self.end)
-        most = (1 << self.numbering.bits) - 1
+        replica = self.replica
+        least = replica.numbering.id_at(replica.end)
+        most = (1 << replica.numbering.bits) - 1
         who = (header.producer_id, header.producer_epoch, max(header.base_sequence, 0))
         self._in_flight += 1
         self._send(append, [most, *least, *who, len(spans), layout, *words])
@@ -157,7 +220,9 @@ class NativeLog(NativeReplica):
             if len(self._held) == 1:
                 self._host.spawn(self._send_held())
             return
-        native.append(self.key, self.base, words, lambda outcome: self._appended(append, outcome))
+        native.append(
+            self.key, self.replica.base, words, lambda outcome: self._appended(append, outcome)
+        )
 
     async def _send_held(self) -> None:
         """The store's functions first; then what came meanwhile, in its order."""
@@ -182,15 +247,16 @@ class NativeLog(NativeReplica):
             return
         header = append.header
         if outcome[0] == b"OK":
+            replica = self.replica
             first = Id(int(outcome[1]), int(outcome[2]))
-            base = self.numbering.natural(first)
-            last = self.numbering.id_at(base + header.last_offset_delta)
-            if last > self.last_id:
-                self.last_id = last
-                self.end = max(self.end, base + header.last_offset_delta + 1)
-                self.state.size += len(append.batch)
-                self.wake()
-            self._acknowledge(append, base)
+            base = replica.numbering.natural(first)
+            last = replica.numbering.id_at(base + header.last_offset_delta)
+            if last > replica.last_id:
+                replica.last_id = last
+                replica.end = max(replica.end, base + header.last_offset_delta + 1)
+                replica.bytes_known += len(append.batch)
+                self.waiters.wake()
+            acknowledge(self._host.streams, append, base, header.max_timestamp)
         elif outcome[0] == b"GONE":
             self.gone()
             append.done(topic_gone(), -1, -1)
@@ -203,23 +269,6 @@ class NativeLog(NativeReplica):
         else:
             text = f"producer {header.producer_id}: sequence {outcome[1].decode()} is expected"
             append.done(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text), -1, -1)
-
-    def _acknowledge(self, append: Append, base: int) -> None:
-        timestamp = append.header.max_timestamp
-        if not append.replicas:
-            append.done(None, base, timestamp)
-            return
-
-        def reached(got: int) -> None:
-            error: BaseException | None = None
-            if got < 0:
-                error = StoreUnavailable("the store did not say how many replicas have it")
-            elif got < append.replicas:
-                text = f"{got} of {append.replicas} replicas of the store have it"
-                error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
-            append.done(error, base, timestamp)
-
-        self._host.streams.wait_replicas(append.replicas, append.timeout_ms, reached)
 
     @property
     def is_busy(self) -> bool:

@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterable
 from broker.errors import StoreFault
 from broker.group.record import GroupRecord
 from broker.group.subscription import CONSUMER
-from broker.log.native.log import NativeLog
 from broker.log.native.members import Members, Reader, decode_readers, encode_readers
 from broker.log.topics import Topics
 from broker.store.native import NativeStreams
 from broker.store.topics import Change, TopicStore
 from broker.wire.consumer_protocol import assigned_partitions
 
-log = logging.getLogger("moldau.group")
-
-MAX_STRANGERS = 1_000  # of a partition, remembered as members of no group
+logger = logging.getLogger("moldau.group")
 
 
 class Readership:
@@ -45,23 +42,13 @@ class Readership:
             self.members.update(group, readers)
             self.on_changed(group)
 
-    def knows(self, found: NativeLog, client_id: str, host: str) -> bool:
-        """Is it known who this is, or that it is nobody?"""
-        place = (found.topic, found.partition)
-        return (client_id, host) in found.strangers or (
-            self.members.owner(place, client_id, host) is not None
-        )
-
-    async def look_for(self, found: NativeLog, client_id: str, host: str) -> None:
-        """Who reads for the first time may be a member since a moment ago: the store knows."""
+    async def try_load(self) -> bool:
         try:
             await self.load()
         except StoreFault as fault:
-            log.warning("%r: who reads it is not known: %s", found, fault)
-            return
-        if len(found.strangers) >= MAX_STRANGERS:
-            found.strangers.clear()
-        found.strangers.add((client_id, host))
+            logger.warning("members of groups that read native topics are not known: %s", fault)
+            return False
+        return True
 
     # --- the worker that owns the group ---
 
@@ -80,7 +67,9 @@ class Readership:
                 await self._destroy(group)
         except StoreFault as fault:
             # Reading goes on without it; Redis just does not show who reads.
-            log.warning("group %s: who reads native topics is not known to all: %s", group, fault)
+            logger.warning(
+                "group %s: who reads native topics is not known to all: %s", group, fault
+            )
 
     async def _readers(self, record: GroupRecord) -> list[Reader]:
         if record.protocol_type != CONSUMER:

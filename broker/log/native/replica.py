@@ -1,32 +1,32 @@
-"""A native stream as this worker knows it: where it begins and ends, and how offsets run in it.
+"""What this worker knows of a native stream: where it starts and ends, and how offsets run in it.
 
-Anybody may append at any time, so where the stream ends is read anew unless the worker is told of
-every entry (`Watcher`); what is odd about its offsets (`Mark`, see ids.py) is noted beside it for
-all workers. Reading and appending, which need both, are in log.py.
+Any Redis client may append at any time, so the end is read again for every use unless the worker is
+notified of every entry (`Watcher`). Irregular offsets (`Mark`, see ids.py) are noted beside the
+stream for all workers.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from broker.errors import StoreFault, StoreFull, StoreRefused
-from broker.log.callbacks import Completion, settled
+from broker.log.callbacks import Completion, await_callback
+from broker.log.log import topic_gone
 from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
-from broker.log.replica import topic_gone
+from broker.log.waiters import Waiters
 from broker.store.native import Bounds, NativeStreams, RawEntries
 from broker.store.streams import Streams
 
-log = logging.getLogger("moldau.log")
+logger = logging.getLogger("moldau.log")
 
-MAX_ENTRIES_PER_READ = 1_000  # so long a worker does nothing else: some 4 ms
-FIRST_GUESS = 512  # bytes of an entry, before any was seen
+MAX_ENTRIES_PER_READ = 1_000  # they keep a worker busy for some 4 ms
+FIRST_GUESS = 512  # bytes of an entry, before any was read
 
 
-class NativeHost(Protocol):
-    """What a log needs of the worker it lives in."""
+class ReplicaHost(Protocol):
+    """What a native log needs of the worker it lives in."""
 
     streams: Streams
     native: NativeStreams
@@ -35,51 +35,37 @@ class NativeHost(Protocol):
     def store_full(self, fault: StoreFull) -> None: ...
 
 
-class Seen:
-    """How much is known to have come: what a fetch that waits for bytes compares."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-
 class NativeReplica:
     """See the module."""
 
     def __init__(
-        self,
-        host: NativeHost,
-        topic: str,
-        partition: int,
-        stream: bytes,
-        base: bytes,
-        bits: int,
+        self, host: ReplicaHost, name: str, stream: bytes, base: bytes, bits: int, waiters: Waiters
     ) -> None:
-        self._host = host
-        self.topic = topic
-        self.partition = partition
+        self.host = host
         self.key = stream
         self.base = base
         self.numbering = Numbering(bits)
-        self.state = Seen()
-        self.start = 0
+        self.start = 0  # log start offset
         self.first = 0  # offset of the first entry
         self.end = 0
         self.last_id = Id(0, 0)
-        self.waiters: dict[object, Callable[[], None]] = {}
+        self.bytes_known = 0
+        self.average_size = 0  # of the entries read last, in bytes; 0: none was read yet
         self.is_loaded = False
         self.is_gone = False
-        self.is_followed = False  # told of what others add to the stream
-        self._average = 0  # bytes of an entry, of late; 0: none was seen
-        self._asking: list[Completion] = []  # told when the answer is here
-        self._ask_next: list[Completion] = []  # came later: what is out may miss what they know of
-        self.misfits = 0
+        self.is_followed = False  # this worker is notified of what others add to the stream
+        self._name = name
+        self._waiters = waiters
+        self._asking: list[Completion] = []  # called when the reply is here
+        self._ask_next: list[Completion] = []  # the request in flight may miss what these know of
+        self._misfits = 0
 
     def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return self._name
 
     @property
     def is_plain(self) -> bool:
-        """Does the last id say where the log ends? Not when offsets have moved up (see ids.py)."""
+        """Does the end follow from the last id? Not when offsets have moved up (see ids.py)."""
         return not self.numbering.noted and self.numbering.fits(self.last_id)
 
     # --- where it begins and ends ---
@@ -100,13 +86,10 @@ class NativeReplica:
             self._ask_next.append(done)
         else:
             self._asking = [done]
-            self._host.spawn(self._ask())
+            self.host.spawn(self._ask())
 
     async def current(self) -> None:
-        await settled(self.when_current)
-
-    async def load_start(self) -> None:
-        await self.current()
+        await await_callback(self.when_current)
 
     def look(self) -> None:
         if self.is_loaded and not self._asking:
@@ -115,8 +98,8 @@ class NativeReplica:
     async def _ask(self) -> None:
         fault: BaseException | None = None
         try:
-            await self._host.native.ensure_library()
-            bounds = await self._bounds()
+            await self.host.native.ensure_library()
+            bounds = await await_callback(self._read_bounds)
             self._check_range(parse(bounds.last))
             if bounds.marks != len(self.numbering.noted):
                 await self._load_marks()
@@ -126,12 +109,12 @@ class NativeReplica:
             fault = failure
         except Exception as failure:
             # A fault of ours. Whoever waits must hear of it, or would wait for ever.
-            log.exception("%r: where it begins and ends is not known", self)
+            logger.exception("%r: where it begins and ends is not known", self)
             fault = failure
         asking, self._asking = self._asking, []
         if self._ask_next:
             self._asking, self._ask_next = self._ask_next, []
-            self._host.spawn(self._ask())
+            self.host.spawn(self._ask())
         for done in asking:
             done(topic_gone() if self.is_gone else fault)
 
@@ -140,22 +123,11 @@ class NativeReplica:
             where = self.key.decode("utf-8", "replace")
             bits = self.numbering.bits
             text = f"{where}: id {last.ms}-{last.seq} is too large for an offset with {bits} bits"
-            log.error("%r cannot be read: %s", self, text)
+            logger.error("%r cannot be read: %s", self, text)
             raise StoreRefused(text)
 
-    async def _bounds(self) -> Bounds:
-        future: asyncio.Future[Bounds] = asyncio.get_running_loop().create_future()
-
-        def finish(got: Bounds | StoreFault) -> None:
-            if future.done():
-                return
-            if isinstance(got, StoreFault):
-                future.set_exception(got)
-            else:
-                future.set_result(got)
-
-        self._host.native.bounds(self.key, self.base, finish)
-        return await future
+    def _read_bounds(self, done: Callable[[Bounds | StoreFault], None]) -> None:
+        self.host.native.bounds(self.key, self.base, done)
 
     def _learn(self, bounds: Bounds) -> None:
         end_before = self.end
@@ -165,31 +137,26 @@ class NativeReplica:
         self.start = bounds.start
         self.is_loaded = True
         if self.end > end_before:
-            self.state.size += self._average or FIRST_GUESS
-            self.wake()
+            self.bytes_known += self.average_size or FIRST_GUESS
+            self._waiters.wake()
 
     def received(self, entries: RawEntries) -> None:
         """Entries the watcher brought."""
         newest = parse(entries[-1][0])
         if too_large(newest, self.numbering.bits):
             self.is_loaded = False  # whoever asks next is told why
-            self.wake()
+            self._waiters.wake()
             return
-        self.state.size += sum(sum(map(len, fields)) for _, fields in entries)
+        self.bytes_known += sum(sum(map(len, fields)) for _, fields in entries)
         if newest > self.last_id:
             self.last_id = newest
             self.end = max(self.end, self.numbering.end_after(newest))
-        self.wake()
-
-    def wake(self) -> None:
-        waiting, self.waiters = self.waiters, {}
-        for woken in waiting.values():
-            woken()
+        self._waiters.wake()
 
     # --- what is odd about offsets ---
 
     async def _load_marks(self) -> None:
-        found = await self._host.native.marks(self.base)
+        found = await self.host.native.marks(self.base)
         self.numbering.note([parse_mark(raw) for raw in found])
 
     async def _mark_last(self, last: Id) -> None:
@@ -198,7 +165,7 @@ class NativeReplica:
         Where the last entry stands follows from those before it, so these are given their offsets
         first: as every reader will see them who comes along.
         """
-        numbering, native = self.numbering, self._host.native
+        numbering, native = self.numbering, self.host.native
         if numbering.fits(last) or numbering.mark_of(last) is not None:
             return
         offset = numbering.marks[-1].offset if numbering.marks else 0
@@ -225,24 +192,24 @@ class NativeReplica:
             else:
                 done(None)
 
-        self._host.spawn(learn())
+        self.host.spawn(learn())
 
     async def note(self, run: Run) -> None:
         """Keep what is odd about offsets, before anybody is shown them."""
-        self.misfits += run.misfits
+        self._misfits += run.misfits
         fresh = [mark for mark in run.marks if mark not in self.numbering.noted]
         if not fresh:
             return
-        await self._host.native.add_marks(self.base, map(bytes, fresh))
+        await self.host.native.add_marks(self.base, map(bytes, fresh))
         self.numbering.note(fresh)
         if run.misfits:
-            log.warning(
+            logger.warning(
                 "%r: entries of %s have sequences over %d bits; they are delivered with offsets "
                 "of later milliseconds (%d so far)",
                 self,
                 self.key.decode("utf-8", "replace"),
                 self.numbering.bits,
-                self.misfits,
+                self._misfits,
             )
 
     # --- the end ---
@@ -250,4 +217,4 @@ class NativeReplica:
     def gone(self) -> None:
         self.is_gone = True
         self.is_loaded = False
-        self.wake()
+        self._waiters.wake()

@@ -36,7 +36,7 @@ async def test_the_newest_of_each_key_stays(server: RedisServer, store: Any) -> 
             assert [(r.offset, r.key, r.value) for r in seen] == [
                 (at, key.encode(), value.encode()) for at, key, value in expected if at >= offset
             ]
-        assert log.clean.end == 6
+        assert log.reader.clean.end == 6
         assert (log.start, log.end) == (0, 8)
         check_size(log, store)
         stored = StoredLog(store, log.topic)
@@ -74,7 +74,8 @@ async def test_random_histories(
             if action < 0.5:
                 await cleaner.run()
             elif action < 0.6:
-                start = await cleaner.retention.delete_records(log, rng.randint(start, log.end))
+                start = rng.randint(start, log.end)
+                assert await cleaner.retention.delete_before(log.replica, start) == start
             await reader.current()
             offset = rng.randint(max(reader.start, start), log.end)
             limit = rng.choice((1, 200, 1000, 1 << 20))
@@ -104,28 +105,28 @@ async def test_time_and_size_over_both_parts(
         assert await cleaner.run()
         for number in range(200, 220):
             await write(log, (f"key-{number}", "x"), at=NOW + 10 * number)
-        assert len(await streams.index_points(log.clean_key)) > 5
+        assert len(await streams.index_points(log.reader.clean_key)) > 5
         kept = await read_on(log)
         for when in range(NOW - 5, NOW + 2200, 35):
             expected = next((r.offset for r in kept if r.timestamp >= when), None)
-            found = await offset_for_timestamp(streams, log, when)
+            found = await offset_for_timestamp(streams, log.reader, when)
             assert (found.offset if found else None) == expected
-        newest = await offset_of_largest_timestamp(log)
+        newest = await offset_of_largest_timestamp(log.reader)
         assert newest == (219, NOW + 2190)
 
         by_time = config(retention_ms=2000)
-        assert await cleaner.retention.enforce(log, by_time, NOW + 3000)
+        assert await cleaner.retention.enforce(log.replica, by_time, NOW + 3000)
         old = [r for r in kept if r.timestamp < NOW + 1000]
         # Entries go as wholes, and those of the cleaned part hold several batches.
         assert old[-1].offset - 15 < log.start <= old[-1].offset + 1
         check_size(log, store)
-        before = log.size
+        before = log.reader.size
         by_size = config(retention_bytes=before // 2)
-        assert await cleaner.retention.enforce(log, by_size, NOW)
-        assert before // 2 <= log.size < before // 2 + 5000
+        assert await cleaner.retention.enforce(log.replica, by_size, NOW)
+        assert before // 2 <= log.reader.size < before // 2 + 5000
         check_size(log, store)
-        assert await cleaner.retention.enforce(log, config(retention_bytes=500), NOW)
-        assert log.start > log.clean.end, "past the border"
+        assert await cleaner.retention.enforce(log.replica, config(retention_bytes=500), NOW)
+        assert log.start > log.reader.clean.end, "past the border"
         assert StoredLog(store, log.topic).clean_entries() == 0
         check_size(log, store)
         assert [r.offset for r in await read_on(log, log.start)] == [*range(log.start, 220)]
@@ -140,15 +141,15 @@ async def test_the_largest_timestamp_may_be_compacted_away(server: RedisServer) 
         await write(log, ("c", "1"), at=NOW + 40)
         await write(log, ("b", "2"), at=NOW + 10)
         await write(log, ("d", "1"), at=NOW + 30)
-        assert await offset_of_largest_timestamp(log) == (1, NOW + 90)
+        assert await offset_of_largest_timestamp(log.reader) == (1, NOW + 90)
         assert await cleaner.run()
-        assert await offset_of_largest_timestamp(log) == (2, NOW + 40)
+        assert await offset_of_largest_timestamp(log.reader) == (2, NOW + 40)
         await write(log, ("e", "1"), at=NOW + 50)
-        assert await offset_of_largest_timestamp(log) == (5, NOW + 50)
+        assert await offset_of_largest_timestamp(log.reader) == (5, NOW + 50)
         await write(log, ("f", "1"), at=NOW + 95)
-        assert await offset_of_largest_timestamp(log) == (6, NOW + 95)
-        await cleaner.retention.delete_records(log, 7)
-        assert await offset_of_largest_timestamp(log) is None
+        assert await offset_of_largest_timestamp(log.reader) == (6, NOW + 95)
+        await cleaner.retention.delete_before(log.replica, 7)
+        assert await offset_of_largest_timestamp(log.reader) is None
 
 
 async def test_tombstones_stay_for_delete_retention(server: RedisServer, store: Any) -> None:
@@ -193,13 +194,13 @@ async def test_the_log_may_begin_in_a_gap(
         told = other.log(log.topic)
         await told.current()
         for start, kept in ((3, [6, 12]), (8, [12]), (11, [12]), (12, [12])):
-            assert await cleaner.retention.delete_records(log, start) == start
+            assert await cleaner.retention.delete_before(log.replica, start) == start
             await told.load_start()
             check_size(log, store)
             for each, offset in itertools.product((log, told), range(start, 13)):
                 expected = [at for at in kept if at >= offset]
                 assert [r.offset for r in await read_on(each, offset)] == expected
-            found = await offset_for_timestamp(host.streams, log, 0)
+            found = await offset_for_timestamp(host.streams, log.reader, 0)
             assert found == (kept[0], NOW)
         assert StoredLog(store, log.topic).clean_entries() == 0
     assert not caplog.records
@@ -220,7 +221,7 @@ async def test_nothing_may_be_left(server: RedisServer, store: Any) -> None:
         assert await cleaner.run(NOW + 1, delete_retention_ms=0)
         for offset in range(41):
             assert contents(await read_on(log, offset)) == {"last": (40, "1")}
-        assert log.clean.entries == 0
+        assert log.reader.clean.entries == 0
         check_size(log, store)
         await write(log, ("more", "1"))
         assert await cleaner.run(NOW + 2)
@@ -236,7 +237,7 @@ async def test_when_a_pass_is_due(server: RedisServer) -> None:
         async def ratio(**configs: object) -> float | None:
             await log.current()
             now_ms = int(str(configs.pop("now", NOW)))
-            plan = await cleaner.compaction.plan(log, config(**configs), now_ms)
+            plan = await cleaner.compaction.plan(log.reader, config(**configs), now_ms)
             return None if plan is None else plan.ratio
 
         half = "min_cleanable_dirty_ratio"
@@ -257,9 +258,9 @@ async def test_when_a_pass_is_due(server: RedisServer) -> None:
         assert await ratio(now=NOW + 50, min_compaction_lag_ms=100) is None
         assert await ratio(now=NOW + 100, min_compaction_lag_ms=100) is not None
         assert await cleaner.run(NOW + 599, min_compaction_lag_ms=100)
-        assert log.clean.end == 5
+        assert log.reader.clean.end == 5
         assert await cleaner.run(NOW + 600, min_compaction_lag_ms=100)
-        assert log.clean.end == 6
+        assert log.reader.clean.end == 6
 
         # The first record waits no longer than max.compaction.lag.ms, whatever the ratio.
         await write(log, ("e", "1"), at=NOW + 700)
@@ -300,7 +301,7 @@ async def test_more_keys_than_fit(
         await write(log, ("last", "1"))
         ends = []
         while await cleaner.run():
-            ends.append(log.clean.end)
+            ends.append(log.reader.clean.end)
             check_size(log, store)
         assert ends == [10, 20, 30, 80]
         expected = {f"key-{number % 20}": (number, f"{number}") for number in range(30)}
@@ -322,7 +323,7 @@ async def test_what_cannot_be_read_stays_as_it_is(
         await write(log, ("a", "3"))
         await write(log, ("b", "1"))
         assert await cleaner.run()
-        entries = await host.streams.first_entries(log.clean_key, 0, 10)
+        entries = await host.streams.first_entries(log.reader.clean_key, 0, 10)
         offsets = [read_header(b).base_offset for e in entries for b in split_batches(e.blob)]
         assert offsets == [1, 2]
         assert "stays as it is" in caplog.text

@@ -14,8 +14,9 @@ import pytest
 
 from broker.errors import KafkaError, StoreFault, StoreUnavailable
 from broker.log import cleaning_pass, compaction
-from broker.log import reader as reading
-from broker.log.partition import PartitionLog
+from broker.log import reader as reader_module
+from broker.log.reader import LogReader
+from broker.log.replica import LogReplica
 from broker.log.timestamps import (
     LogPosition,
     batches_from,
@@ -43,7 +44,7 @@ async def test_a_reader_that_was_not_told_sees_no_hole(
         for _ in range(4):
             for number in range(30):
                 await write(log, (f"key-{random.Random(number).randrange(40)}", "x"))
-            views.append((log.start, log.start_bytes, log.clean))
+            views.append((log.start, log.reader.start_bytes, log.reader.clean))
             assert await cleaner.run()
         truth = await read_on(log)
         stored = StoredLog(store, log.topic)
@@ -51,7 +52,7 @@ async def test_a_reader_that_was_not_told_sees_no_hole(
         reader = two.log(log.topic)
         await reader.current()
         for view, limit, offset in itertools.product(views, (1, 150, 5000), range(log.end)):
-            reader.start, reader.start_bytes, reader.clean = view
+            reader.reader.start, reader.reader.start_bytes, reader.reader.clean = view
             seen = await read_on(reader, offset, limit)
             assert seen == [record for record in truth if record.offset >= offset]
 
@@ -62,8 +63,8 @@ async def test_a_scan_that_is_overtaken_begins_again(
     """A look-up by time is half way through the log when its streams are replaced."""
     monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
-    monkeypatch.setattr(reading, "FIRST_COUNT", 1)
-    monkeypatch.setattr(reading, "SCAN_BYTES", 1)
+    monkeypatch.setattr(reader_module, "FIRST_COUNT", 1)
+    monkeypatch.setattr(reader_module, "SCAN_BYTES", 1)
 
     async with Host(server.url, "a") as one, Host(server.url, "b") as two:
         cleaner = Cleaner(one, await create(one))
@@ -75,7 +76,7 @@ async def test_a_scan_that_is_overtaken_begins_again(
             await write(log, (f"key-{number}", "x"), ("twice", "x"), at=NOW + number)
         await reader.current()
         seen: list[Record] = []
-        async for batch in batches_from(reader, 0):
+        async for batch in batches_from(reader.reader, 0):
             seen += read_records(batch, 1 << 30)
             if seen[-1].offset in (21, 61, 101):
                 await write(log, ("twice", "y"), at=NOW + 60)
@@ -99,7 +100,7 @@ async def test_one_pass_at_a_time(server: RedisServer, store: Any) -> None:
         outcomes = await asyncio.gather(*(one.run() for one in (first, second) * 3))
         assert any(outcomes)
         await first.log.load_start()
-        assert first.log.clean.end == 4
+        assert first.log.reader.clean.end == 4
         assert store.get(lease) is None
         check_size(first.log, store)
 
@@ -109,7 +110,7 @@ async def compact(quick: Cleaner) -> None:
 
 
 async def delete(quick: Cleaner) -> None:
-    await quick.retention.delete_records(quick.log, 3)
+    await quick.retention.delete_before(quick.log.replica, 3)
 
 
 @pytest.mark.parametrize("meanwhile", [compact, delete])
@@ -129,17 +130,17 @@ async def test_a_pass_that_slept_through_its_lease_changes_nothing(
         quick = Cleaner(two, slow.log.topic)
         cover = slow.compaction._cover
 
-        async def sleep(log: PartitionLog, end: int) -> None:
-            store.delete(keys.cleaner(log.key))
+        async def sleep(replica: LogReplica, end: int) -> None:
+            store.delete(keys.cleaner(replica.reader.key))
             await quick.log.current()
             await meanwhile(quick)
-            await cover(log, end)
+            await cover(replica, end)
 
         monkeypatch.setattr(slow.compaction, "_cover", sleep)
         assert not await slow.run()
         monkeypatch.undo()
         await slow.log.load_start()
-        assert slow.log.view == quick.log.view
+        assert slow.log.reader.view == quick.log.reader.view
         check_size(slow.log, store)
         newest = {"key-0": (4, "4"), "key-1": (5, "5")}
         assert contents(await read_on(slow.log, slow.log.start)) == newest
@@ -159,14 +160,14 @@ async def test_no_switch_without_a_snapshot(
 
         async def save_nothing() -> None: ...
 
-        monkeypatch.setattr(cleaner.log, "save_snapshot", save_nothing)
+        monkeypatch.setattr(cleaner.log.replica, "save_snapshot", save_nothing)
         assert not await cleaner.run()
-        assert not await cleaner.retention.enforce(cleaner.log, config(), NOW)
-        await cleaner.retention.delete_records(cleaner.log, 4)
+        assert not await cleaner.retention.enforce(cleaner.log.replica, config(), NOW)
+        await cleaner.retention.delete_before(cleaner.log.replica, 4)
         stored = StoredLog(store, cleaner.log.topic)
         assert (stored.entries(), stored.generations) == (6, [])
         monkeypatch.undo()
-        await cleaner.retention.enforce(cleaner.log, config(), NOW)
+        await cleaner.retention.enforce(cleaner.log.replica, config(), NOW)
         assert stored.entries() == 2, "trimmed later"
         assert await cleaner.run()
 
@@ -184,14 +185,14 @@ async def test_deleting_records_overtaken_by_a_pass(
         find = slow.retention._edge_before
         found = []
 
-        async def overtaken(log: PartitionLog, offset: int) -> LogPosition:
+        async def overtaken(log: LogReader, offset: int) -> LogPosition:
             found.append(await find(log, offset))
             if len(found) == 1:
                 assert await quick.run()
             return found[-1]
 
         monkeypatch.setattr(slow.retention, "_edge_before", overtaken)
-        assert await slow.retention.delete_records(slow.log, 9) == 9
+        assert await slow.retention.delete_before(slow.log.replica, 9) == 9
         assert len(found) > 1
         check_size(slow.log, store)
         await quick.log.load_start()
@@ -306,6 +307,6 @@ async def test_a_deleted_log_leaves_nothing_behind(
             setattr(cleaned, at, delete_first)
             with contextlib.suppress(KafkaError):
                 assert not await cleaner.run()
-        await log.save_snapshot()
+        await log.replica.save_snapshot()
         store.delete(keys.cleaner(log.key))
         assert not store.keys(log.key + b"*")

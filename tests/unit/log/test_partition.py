@@ -61,8 +61,8 @@ async def test_the_state_kept_while_appending_is_the_fold_of_the_log(server: Red
             await append(log, batch)
         for one in [begin(log, batch) for batch in batches[2:]]:
             await one.outcome
-        assert log.state.snapshot() == (await fold(host, log)).snapshot()
-        assert log.state.max_timestamp_base == 4
+        assert log.reader.state.snapshot() == (await fold(host, log)).snapshot()
+        assert log.reader.state.max_timestamp_base == 4
 
 
 async def test_a_log_that_is_not_there_is_not_created(server: RedisServer) -> None:
@@ -72,7 +72,7 @@ async def test_a_log_that_is_not_there_is_not_created(server: RedisServer) -> No
             await append(log, plain(b"x"))
         assert refusal.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await stored(host, log) == []
-        assert log.phase is Phase.GONE
+        assert log.replica.phase is Phase.GONE
 
 
 async def test_a_given_up_append_is_not_sent(server: RedisServer) -> None:
@@ -153,7 +153,7 @@ async def test_4_1_a_duplicate_is_not_acknowledged_before_its_original_is_in_the
         link = await proxy.link("a-bulk")
         link.replies.hold()
         begin(log, plain(b"y"))  # keeps the others waiting
-        await until(lambda: log.phase is Phase.APPENDING)
+        await until(lambda: log.replica.phase is Phase.APPENDING)
         original, retry = begin(log, sequenced(5, 0)), begin(log, sequenced(5, 0))
         await until(lambda: link.replies.waiting > 0)
         with redis_py.from_url(server.url) as client:

@@ -147,12 +147,12 @@ async def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: Redi
         out = begin(log, plain(b"first"))
         await until(lambda: link.requests.waiting > 0)
         link.cut()
-        await until(lambda: log.phase is Phase.RESOLVING)
+        await until(lambda: log.replica.phase is Phase.RESOLVING)
         for _ in range(20):
             waiting = [begin(log, plain(b"again")) for _ in range(10)]
             for one in waiting:
                 one.given_up = True
-            assert len(log._queue) == len(waiting)
+            assert len(log.appender._queue) == len(waiting)
         proxy.refusing = False
         assert await out.outcome == 1
         assert await values(host, log) == [b"x", b"first"]

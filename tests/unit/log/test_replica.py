@@ -54,11 +54,11 @@ async def test_a_reader_far_behind_catches_up(server: RedisServer) -> None:
         for number in range(300):
             await append(log, plain(b"%d" % number))
         woken: list[int] = []
-        other.waiters["test"] = lambda: woken.append(other.end)
+        other.waiters.add("test", lambda: woken.append(other.end))
         await other.current()
         assert other.end == 300
         assert woken
-        assert other.state.snapshot() == log.state.snapshot()
+        assert other.reader.state.snapshot() == log.reader.state.snapshot()
 
 
 async def test_a_reader_passed_by_retention_starts_from_the_snapshot(server: RedisServer) -> None:
@@ -69,14 +69,14 @@ async def test_a_reader_passed_by_retention_starts_from_the_snapshot(server: Red
         await other.current()
         for number in range(1, 200):
             await append(log, sequenced(5, number))
-        await log.save_snapshot()
+        await log.replica.save_snapshot()
         await one.streams.trim(log.key, 150)
         woken: list[int] = []
-        other.waiters["test"] = lambda: woken.append(other.end)
+        other.waiters.add("test", lambda: woken.append(other.end))
         await other.current()
         assert other.end == 200
         assert woken
-        assert other.state.producers == log.state.producers
+        assert other.reader.state.producers == log.reader.state.producers
         assert await append(other, sequenced(5, 199)) == 199
 
 
@@ -87,11 +87,11 @@ async def test_restart_replays_from_the_snapshot(server: RedisServer) -> None:
         for number in range(57):
             await append(log, sequenced(5, number))
         await until_snapshot(one, log, 50)
-        before = log.state.snapshot()
+        before = log.reader.state.snapshot()
     async with Host(server.url, "b") as two:
         again = two.log(name)
         await again.current()
-        assert again.state.snapshot() == before
+        assert again.reader.state.snapshot() == before
         assert await append(again, sequenced(5, 54)) == 54
         assert await append(again, sequenced(5, 57)) == 57
 
@@ -112,7 +112,7 @@ async def test_loading_fails_and_is_tried_again(server: RedisServer) -> None:
         await until(lambda: not host.reads.is_up)
         with pytest.raises(StoreFault):
             await append(log, plain(b"x"))
-        assert log.phase is Phase.UNLOADED
+        assert log.replica.phase is Phase.UNLOADED
         proxy.refusing = False
         await host.reads.wait_up()
         assert await append(log, plain(b"y")) == 0
@@ -131,7 +131,7 @@ async def test_deleted_while_loading_stays_deleted(server: RedisServer) -> None:
             await out.outcome
         await host.reads.wait_up()
         await asyncio.sleep(0.01)
-        assert log.phase is Phase.GONE
+        assert log.replica.phase is Phase.GONE
 
 
 async def test_what_is_not_a_batch_in_the_log_is_reported_and_nothing_hangs(
@@ -167,7 +167,9 @@ async def test_entries_the_watcher_brings_are_folded_in(server: RedisServer) -> 
         other.received(entries[4:])  # something missing before: it reads on by itself
         await until(lambda: other.end == 6)
         assert (
-            read_header(b"".join(other.read_tail(5, 1 << 20, at_least_one=True) or [])).base_offset
+            read_header(
+                b"".join(other.reader.read_tail(5, 1 << 20, at_least_one=True) or [])
+            ).base_offset
             == 5
         )
 
@@ -202,4 +204,4 @@ async def test_large_entries_are_read_by_the_piece(
         await other.current()
         assert other.end == 60
         assert max(asked) * 400_000 <= MAX_BYTES_PER_READ
-        assert other.state.snapshot() == log.state.snapshot()
+        assert other.reader.state.snapshot() == log.reader.state.snapshot()

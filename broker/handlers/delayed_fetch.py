@@ -1,0 +1,244 @@
+"""Reading several logs for one Fetch, and waiting until there is enough (Kafka's DelayedFetch).
+
+    start     every log is loaded and, where this worker is not notified of appends, up to date
+    collect   read each from the tail cache, else from the store; enough: done
+    park      wait for appends to any of the logs, then collect again; the timer only ends the wait
+
+A waiting fetch is woken by appends, never by a poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from broker.errors import ErrorCode, StoreFault, code_for
+from broker.handlers.context import Broker
+from broker.log.log import Log
+from broker.server.connection import Call
+from broker.wire.batch import Buffer
+
+
+class PartitionRead:
+    """One partition of a fetch: what is asked for, and what came of it."""
+
+    __slots__ = (
+        "error", "high_watermark", "last_stable_offset", "limit", "log", "log_start_offset",
+        "offset", "records",
+    )  # fmt: skip
+
+    def __init__(self, offset: int, limit: int) -> None:
+        self.offset = offset
+        self.limit = limit
+        self.log: Log | None = None  # None when there is nothing to read: see `error`
+        self.error: int = ErrorCode.NONE
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.records: list[Buffer] | bytes = b""
+
+    def note_bounds(self, log: Log) -> None:
+        self.high_watermark = log.high_watermark
+        self.last_stable_offset = log.last_stable_offset
+        self.log_start_offset = log.start
+
+    def fail(self, code: ErrorCode) -> None:
+        self.error = code
+        self.log = None
+
+
+class DelayedFetch:
+    """One Fetch request, from its arrival to its reply (a `FetchClient` for its logs)."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        call: Call,
+        reads: list[PartitionRead],
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_ms: int,
+        reply: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._call = call
+        self._reads = reads
+        self._limit = max(min(max_bytes, broker.fetch_max_bytes), 0)
+        self._min_bytes = min_bytes
+        self._max_wait_ms = max_wait_ms
+        self._reply = reply
+        self._size = 0
+        self._pending = 0
+        self._finished = False
+        self._known_before = 0  # bytes of its logs when reading began
+        self._seen_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def client_id(self) -> str:
+        return self._call.header.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        return self._call.peer
+
+    # --- reading ---
+
+    def start(self) -> None:
+        self._pending = 1
+        for read in self._reads:
+            log = read.log
+            if log is not None and not log.can_read(read.offset, self):
+                self._pending += 1
+                log.when_readable(read.offset, self, partial(self._readable, read, log))
+        self._one_readable()
+
+    def _readable(self, read: PartitionRead, log: Log, fault: BaseException | None) -> None:
+        if fault is not None:
+            read.fail(code_for(fault))
+        elif self._max_wait_ms > 0:
+            self._broker.logs.watch(log)
+        self._one_readable()
+
+    def _one_readable(self) -> None:
+        self._pending -= 1
+        if self._pending == 0:
+            self._collect()
+
+    def _collect(self) -> None:
+        """Read every partition: at once from the tail cache, else from the store."""
+        self._known_before = self._bytes_known()
+        self._size = 0
+        budget = self._call.connection.budget
+        left = min(self._limit, budget.reply_room)
+        first = True  # one batch is returned whatever its size
+        self._pending = 1
+        for read in self._reads:
+            log = read.log
+            if log is None:
+                continue
+            if not log.start <= read.offset <= log.end:
+                read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
+                read.note_bounds(log)
+                continue
+            reader = log.reader_for(self)
+            if reader.is_at_end(read.offset) or (left <= 0 and not first):
+                read.note_bounds(log)
+                continue
+            limit = min(read.limit, left)
+            found = reader.read_tail(read.offset, limit, at_least_one=first)
+            if found is None:
+                left -= limit
+                budget.hold(limit)
+                self._pending += 1
+                done = partial(self._read_from_store, read, log, limit)
+                reader.read_store(read.offset, limit, at_least_one=first, done=done)
+                first = False
+            elif found:
+                left -= self._take(read, log, found)
+                first = False
+            else:
+                read.note_bounds(log)
+        self._one_read()
+
+    def _take(self, read: PartitionRead, log: Log, found: list[Buffer]) -> int:
+        read.note_bounds(log)
+        read.records = found
+        size = sum(map(len, found))
+        self._size += size
+        return size
+
+    def _read_from_store(
+        self, read: PartitionRead, log: Log, held: int, got: list[Buffer] | StoreFault
+    ) -> None:
+        self._call.connection.budget.release(held)
+        if isinstance(got, StoreFault):
+            read.fail(code_for(got))
+        else:
+            self._take(read, log, got)
+        self._one_read()
+
+    def _one_read(self) -> None:
+        self._pending -= 1
+        if self._pending or self._finished:
+            return
+        if (
+            self._size >= self._min_bytes
+            or self._max_wait_ms <= 0
+            or self._call.connection.closing  # draining, or lost: no append would wake us
+            or any(read.log is None for read in self._reads)
+        ):
+            self.finish()
+        elif self._timer is None:
+            self._park()
+        else:
+            self._wait()
+
+    # --- waiting ---
+
+    def _park(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._max_wait_ms / 1000, self._waited_long_enough)
+        self._call.on_lost = self._abandon
+        self._broker.parked.add(self)
+        self._wait()
+
+    def _wait(self) -> None:
+        self._seen_bytes = self._known_before - self._size
+        self._wait_for_appends()
+        for read in self._reads:
+            if read.log is not None:
+                self._broker.logs.watch(read.log)  # tailing may have ended while we read
+        if self._bytes_known() != self._known_before:
+            self._woken()  # something was appended while we read
+
+    def _wait_for_appends(self) -> None:
+        for read in self._reads:
+            if read.log is not None:
+                read.log.waiters.add(self, self._woken)
+
+    def _bytes_known(self) -> int:
+        return sum(read.log.bytes_known for read in self._reads if read.log is not None)
+
+    def _woken(self) -> None:
+        if self._finished:
+            return
+        if any(read.log is not None and not read.log.is_loaded for read in self._reads):
+            self._stop_waiting()
+            self.start()  # which finds out what is gone, and replies at once
+        elif self._bytes_known() - self._seen_bytes >= self._min_bytes:
+            self._stop_waiting()
+            self._collect()
+        else:
+            self._wait_for_appends()
+
+    def _waited_long_enough(self) -> None:
+        if self._broker.settings.workers > 1:
+            # Should a notice ever have been lost, the client's next fetch sees the new end.
+            for read in self._reads:
+                if read.log is not None:
+                    read.log.look()
+        self.finish()
+
+    def _stop_waiting(self) -> None:
+        for read in self._reads:
+            if read.log is not None:
+                read.log.waiters.discard(self)
+
+    def _abandon(self) -> None:
+        self._finished = True
+        self._unpark()
+
+    def _unpark(self) -> None:
+        self._stop_waiting()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._broker.parked.discard(self)
+
+    def finish(self) -> None:
+        """Reply with what there is."""
+        if not self._finished:
+            self._finished = True
+            self._unpark()
+            self._reply()

@@ -1,0 +1,25 @@
+"""Finding the topic or the log that a request names."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, KafkaError
+from broker.handlers.context import Broker
+from broker.log.log import Log
+from broker.wire.schema import NO_UUID
+
+
+def unknown_topic(topic_id: bytes) -> KafkaError:
+    """What is wrong with a request for a topic that does not exist."""
+    if topic_id == NO_UUID:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+async def current_log(broker: Broker, topic_name: str, partition: int) -> Log:
+    """The log, with everything in it known of; raises KafkaError or a StoreFault."""
+    topic = await broker.topics.find(topic_name)
+    if topic is None or not 0 <= partition < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = broker.logs.log_for(topic, partition)
+    await log.current()
+    return log

@@ -1,0 +1,143 @@
+"""Produce for several partitions, or without a reply (acks=0): see produce.py.
+
+The batches of a request are appended independently; the reply goes out when all have an outcome.
+"""
+
+from __future__ import annotations
+
+import time
+
+from broker.errors import KafkaError, StoreTimeout
+from broker.handlers.context import Broker
+from broker.handlers.lookup import unknown_topic
+from broker.handlers.produce_route import fill_refusal, replicas_wanted
+from broker.log.admission import admit
+from broker.log.flight import Append
+from broker.log.log import Log
+from broker.log.topics import Topic
+from broker.server.connection import Call
+from broker.wire.batch import BatchHeader
+from broker.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+class ProduceCall:
+    """Any Produce request: replies when every partition has its answer."""
+
+    __slots__ = (
+        "appends", "broker", "call", "deadline", "failed", "missing", "request", "response",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker, call: Call, request: ProduceRequest) -> None:
+        self.broker = broker
+        self.call = call
+        self.request = request
+        self.response = ProduceResponse()
+        self.appends: list[PartitionAppend] = []
+        self.missing = 0
+        self.failed = False
+        self.deadline = broker.loop_time() + request.timeout_ms / 1000
+
+    def start(self, topics: list[Topic | None]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        version = self.call.header.api_version
+        for topic, data in zip(topics, self.request.topic_data, strict=True):
+            answers = []
+            for item in data.partition_data:
+                answer = PartitionProduceResponse(item.index)
+                answers.append(answer)
+                if topic is None or not 0 <= item.index < topic.partitions:
+                    self._refuse(answer, unknown_topic(data.topic_id))
+                    continue
+                try:
+                    batch, header = admit(item.records, topic.config, version, now_ms)
+                except KafkaError as refusal:
+                    self._refuse(answer, refusal)
+                    continue
+                log = self.broker.logs.log_for(topic, item.index)
+                self.appends.append(PartitionAppend(self, answer, log, topic, batch, header))
+            self.response.responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
+        if not self.appends:
+            self._finish()
+            return
+        self.missing = len(self.appends)
+        self.broker.deadlines.add(self)
+        for append in tuple(self.appends):
+            append.log.append(append)
+
+    def refuse_all(self, fault: BaseException) -> None:
+        for data in self.request.topic_data:
+            answers = [PartitionProduceResponse(item.index) for item in data.partition_data]
+            for answer in answers:
+                self._refuse(answer, fault)
+            self.response.responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
+        self._finish()
+
+    def _refuse(self, answer: PartitionProduceResponse, fault: BaseException) -> None:
+        fill_refusal(answer, fault)
+        self.failed = True
+
+    def answered(self, append: PartitionAppend, fault: BaseException | None) -> None:
+        if fault is not None:
+            self._refuse(append.answer, fault)
+        self.missing -= 1
+        if self.missing == 0:
+            self.broker.deadlines.remove(self)
+            self._finish()
+
+    def time_out(self) -> None:
+        """Fail what has no answer yet. What is in flight stays there until its outcome is known."""
+        late = StoreTimeout("the store did not answer in time")
+        for append in self.appends:
+            if not append.is_answered:
+                append.given_up = True
+                self._refuse(append.answer, late)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.appends.clear()  # they refer to us: a cycle would keep the batches alive
+        if self.request.acks != 0:
+            self.call.reply(self.response)
+        elif self.failed:
+            # The only way to report a fault to a producer that reads no reply, as in Kafka.
+            self.call.connection.abort()
+        else:
+            self.call.no_reply()
+
+
+class PartitionAppend(Append):
+    """One partition's batch of a request with several, or of one that wants no answer."""
+
+    __slots__ = ("answer", "append_time", "is_answered", "log", "owner")
+
+    def __init__(
+        self,
+        owner: ProduceCall,
+        answer: PartitionProduceResponse,
+        log: Log,
+        topic: Topic,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+    ) -> None:
+        replicas = replicas_wanted(owner.request.acks, topic)
+        super().__init__(batch, header, replicas, owner.request.timeout_ms)
+        self.owner = owner
+        self.answer = answer
+        self.log = log
+        self.append_time = topic.config.log_append_time
+        self.is_answered = False
+
+    def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
+        self.is_answered = True
+        if self.given_up:
+            return
+        answer = self.answer
+        answer.base_offset = base_offset
+        answer.log_start_offset = self.log.start
+        if self.append_time:
+            answer.log_append_time_ms = timestamp
+        self.owner.answered(self, error)

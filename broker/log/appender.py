@@ -1,0 +1,304 @@
+"""Compare-and-append: how batches get into a partition's stream.
+
+Appending is optimistic: `XADD <end>-1` succeeds only if no other worker appended since, because
+its entry would sit exactly at our end. Refused, we read on from our end, check again and retry.
+
+**One append in flight per partition and worker.** Two would break the proof: the first refused,
+the second accepted. What arrives meanwhile is queued and becomes the next entry (group commit).
+
+A log is in one of these phases; everything that touches the fold waits for IDLE:
+
+    UNLOADED   nothing known             -> LOADING when first used
+    LOADING    reading snapshot, tail    -> IDLE, or UNLOADED when the store failed
+    IDLE                                 -> GATHERING, CATCHING_UP
+    GATHERING  until this turn's end     -> APPENDING, CATCHING_UP
+    APPENDING  an XADD is in flight      -> IDLE; CATCHING_UP when refused; RESOLVING when lost
+    RESOLVING  was it appended?          -> IDLE, CATCHING_UP, or APPENDING: sent again
+    CATCHING_UP reading others' entries  -> IDLE; LOADING when they do not continue our fold
+    GONE       the topic was deleted
+
+The fold may be behind the log at any time. An append is safe all the same, because the store
+refuses it then; a duplicate once seen stays one. Only a refusal that others' entries might overturn
+(OUT_OF_ORDER_SEQUENCE_NUMBER) is not given before the replica has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from broker.errors import (
+    ErrorCode,
+    KafkaError,
+    StoreDown,
+    StoreFault,
+    StoreFull,
+    StoreRefused,
+)
+from broker.log.flight import Append, Flight
+from broker.log.log import topic_gone
+from broker.log.reader import LogReader
+from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
+from broker.log.replicas import acknowledge
+from broker.log.tail import CachedEntry
+from broker.log.waiters import Waiters
+from broker.store.resp import append_prefix
+from broker.wire.batch import NO_PRODUCER_ID
+
+logger = logging.getLogger("moldau.log")
+
+ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
+WORTH_SENDING = 1 << 18  # bytes: the store can begin with them while we go on receiving
+INDEX_EVERY = 1 << 20
+RESOLVE_AGAIN_S = 0.25  # the store is up and refuses to answer: it is loading its file, say
+
+
+class LogAppender:
+    """The queue of one log and its entry in flight; takes turns with the replica."""
+
+    def __init__(
+        self,
+        host: ReplicaHost,
+        reader: LogReader,
+        waiters: Waiters,
+        wake_leader: bytes | None,
+        on_gone: Callable[[], None],
+    ) -> None:
+        self.replica = LogReplica(host, reader, waiters, self)
+        self._host = host
+        self._reader = reader
+        self._waiters = waiters
+        self._wake_leader = wake_leader  # the command that notifies the leader; None: it is us
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._prefix = append_prefix(reader.key)
+        self._queue: deque[Append] = deque()
+        self._gathered_bytes = 0
+        self._flight: Flight | None = None
+        self._rechecked: Append | None = None  # seemed out of order before we caught up
+
+    def append(self, append: Append) -> None:
+        queue, phase = self._queue, self.replica.phase
+        queue.append(append)
+        if phase is Phase.APPENDING:
+            return
+        if phase is Phase.GATHERING or phase is Phase.IDLE:
+            self._gather(phase, len(append.batch))
+        elif phase is Phase.RESOLVING:
+            # This can last: drop what clients stopped waiting for, and are sending again.
+            while queue[0].given_up and len(queue) > 1:
+                queue.popleft()
+        elif phase is Phase.UNLOADED:
+            self.replica.load()
+        elif phase is Phase.GONE:
+            self.fail_queued(topic_gone())
+
+    def _gather(self, phase: Phase, size: int) -> None:
+        if phase is Phase.IDLE:
+            self.replica.phase = Phase.GATHERING
+            self._gathered_bytes = 0
+            self._loop.call_soon(self._gathered)
+        self._gathered_bytes += size
+        if self._gathered_bytes >= WORTH_SENDING:
+            self.go_on()
+
+    def _gathered(self) -> None:
+        """The event loop's turn is over: what arrived in it goes out as one entry."""
+        if self.replica.phase is Phase.GATHERING:
+            self.go_on()
+
+    def _send_next(self) -> None:
+        """Gather what is waiting into an entry and send it."""
+        # First of all, as refusing a batch can bring the next one in.
+        self.replica.phase = Phase.APPENDING
+        queue, state = self._queue, self._reader.state
+        streams = self._host.streams
+        flight = Flight(state.end, state.end)
+        while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
+            append = queue.popleft()
+            if append.given_up:
+                continue
+            header = append.header
+            producer = None
+            if header.producer_id != NO_PRODUCER_ID:
+                try:
+                    duplicate = state.check(header, flight.producers)
+                except KafkaError as refusal:
+                    if self._may_be_mistaken(append, refusal):
+                        queue.appendleft(append)
+                        self.replica.catch_up_again = True
+                        break
+                    append.done(refusal, -1, -1)
+                    continue
+                if duplicate is not None:
+                    if duplicate.base_offset >= flight.base:
+                        # Of a batch in this very entry: it succeeds or fails with it.
+                        queue.appendleft(append)
+                        break
+                    # Wait for replicas again: the first reply may have been "too few".
+                    acknowledge(streams, append, duplicate.base_offset, duplicate.timestamp)
+                    continue
+                producer = state.advance(header, flight.end, flight.producers)
+            flight.add(append, producer)
+        if not flight.parts:
+            self.go_on()
+            return
+        flight.seal()
+        self._flight = flight
+        self._send(flight)
+
+    def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:
+        """The batch it follows may have gone through another worker: catch up once, then check."""
+        if refusal.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._rechecked:
+            return False
+        self._rechecked = append
+        return True
+
+    def _send(self, flight: Flight) -> None:
+        self._host.streams.append(
+            self._prefix,
+            flight.base,
+            flight.parts,
+            flight.size,
+            flight.nonce,
+            self._wake_leader,
+            self._replied,
+        )
+
+    def _replied(self, reply: Any) -> None:
+        flight = self._flight
+        if flight is None:  # the topic was deleted while this was on its way
+            return
+        if type(reply) is bytes:
+            self._succeeded(flight)
+        elif reply is None:
+            self._on_gone()
+        elif isinstance(reply, StoreRefused):
+            self._refused(flight, reply)
+        else:
+            assert isinstance(reply, StoreFault)
+            self._find_out(flight)
+
+    def _succeeded(self, flight: Flight) -> None:
+        self._flight = None
+        streams, state = self._host.streams, self._reader.state
+        indexed = state.size // INDEX_EVERY
+        state.appended(
+            flight.end,
+            flight.size,
+            flight.max_timestamp,
+            flight.max_timestamp_base,
+            flight.producers,
+        )
+        cost = flight.size + ENTRY_OVERHEAD
+        self.replica.appended(CachedEntry(flight.base, flight.end, cost, tuple(flight.parts)))
+        if state.size // INDEX_EVERY != indexed:
+            streams.index(self._reader.key, state.max_timestamp, state.end, state.size)
+        for append in flight.appends:
+            if append.replicas:
+                acknowledge(streams, append, append.base_offset, append.header.max_timestamp)
+            else:
+                append.done(None, append.base_offset, append.header.max_timestamp)
+        self.go_on()
+        self._waiters.wake()
+        self.replica.save_snapshot_if_due()
+
+    def _refused(self, flight: Flight, fault: StoreRefused) -> None:
+        if "equal or smaller" in str(fault):
+            if flight.sent_again:
+                self._find_out(flight)  # it may be our own first try, arrived late
+            else:
+                self._taken(flight)
+            return
+        if flight.sent_again and isinstance(fault, StoreDown):
+            self._find_out(flight)
+            return
+        self._flight = None
+        if isinstance(fault, StoreFull):
+            self._host.store_full(fault)
+        elif not isinstance(fault, StoreDown):  # the connection reports that
+            logger.error("append to %r refused by the store: %s", self._reader, fault)
+        for append in flight.appends:
+            append.done(fault, -1, -1)
+        self.go_on()
+
+    def _taken(self, flight: Flight) -> None:
+        """Another worker appended first. Back into the queue, in order, behind its entry."""
+        self._flight = None
+        self._queue.extendleft(reversed(flight.appends))
+        self.replica.catch_up()
+
+    def _find_out(self, flight: Flight) -> None:
+        self.replica.phase = Phase.RESOLVING
+        self._host.spawn(self._resolve(flight))
+
+    async def _resolve(self, flight: Flight) -> None:
+        """The connection was lost with an append out: find out whether it is in the log.
+
+        If it is not there it is sent again, the same bytes with the same id: should the first
+        try still arrive, Redis takes only one of the two.
+        """
+        streams = self._host.streams
+        while self._flight is flight:
+            await streams.wait_up()
+            try:
+                entries = await streams.first_entries(self._reader.key, flight.base, 1)
+            except StoreFault as fault:
+                logger.warning("append to %r: outcome still unknown: %s", self._reader, fault)
+                await asyncio.sleep(RESOLVE_AGAIN_S)
+                continue
+            if self._flight is not flight:
+                return
+            if not entries:
+                flight.sent_again = True
+                self.replica.phase = Phase.APPENDING
+                self._send(flight)
+            elif flight.matches(entries[0]):
+                if self._wake_leader is not None:
+                    streams.wake(self._wake_leader)  # the first wake-up may be lost
+                self._succeeded(flight)
+            else:
+                self._taken(flight)
+            return
+
+    # --- taking turns with the replica ---
+
+    def go_on(self) -> None:
+        """Nothing is in flight: catch up if asked to meanwhile, append what is queued, or rest."""
+        if self.replica.catch_up_again:
+            self.replica.catch_up()
+        elif self._queue:
+            self._send_next()
+        else:
+            self.replica.phase = Phase.IDLE
+            self._rechecked = None
+
+    def caught_up(self) -> None:
+        if self._queue:
+            self._send_next()  # before catching up again, or readers would hold up appends
+        else:
+            self.go_on()
+
+    def expects(self, offset: int) -> bool:
+        return self._flight is not None and offset <= self._flight.base
+
+    def fail_queued(self, fault: BaseException) -> None:
+        queued, self._queue = self._queue, deque()
+        for append in queued:
+            append.done(fault, -1, -1)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._flight is not None or bool(self._queue)
+
+    def gone(self) -> None:
+        """The topic was deleted."""
+        flight, self._flight = self._flight, None
+        self.replica.phase = Phase.GONE
+        for append in flight.appends if flight is not None else ():
+            append.done(topic_gone(), -1, -1)
+        self.fail_queued(topic_gone())
+        self.replica.gone()

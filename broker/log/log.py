@@ -1,0 +1,221 @@
+"""What a partition's log offers, whatever keeps it: the interface handlers are written against.
+
+`PartitionLog` (partition.py) keeps Kafka's record batches; `NativeLog` (native/log.py) is a stream
+that Redis applications write and read as well. No caller asks which of them it has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from broker.errors import ErrorCode, KafkaError, StoreFault
+from broker.log.callbacks import Completion, await_callback
+from broker.log.flight import Append
+from broker.log.waiters import Waiters
+from broker.settings.kafka import TopicConfig
+from broker.store.watch import Watcher
+from broker.wire.batch import Buffer
+
+LEADER_EPOCH = 0  # logs live in the store: leadership is a preference, and never changes hands
+NO_TIMESTAMP = -1
+
+ReadDone = Callable[[list[Buffer] | StoreFault], None]
+
+
+class OffsetAndTimestamp(NamedTuple):
+    offset: int
+    timestamp: int
+
+
+class FetchClient(Protocol):
+    """Where a Fetch comes from: all that the protocol tells of its sender."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
+
+
+class FetchReader(Protocol):
+    """Reads a log for one client: whole batches from an offset on."""
+
+    def is_at_end(self, offset: int) -> bool:
+        """Is there nothing to read at `offset`, nor anything else to do for this client?"""
+
+    def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> list[Buffer] | None:
+        """Batches from memory, at most `limit` bytes; None when the store has to be asked.
+
+        With `at_least_one` the first batch is returned whatever its size.
+        """
+
+    def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
+        """The same from the store."""
+
+
+class Log(ABC):
+    """One partition."""
+
+    is_gone = False  # the topic was deleted
+    leader_epoch = LEADER_EPOCH
+
+    def __init__(self, topic: str, partition: int, key: bytes) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.key = key  # of the stream
+        self.waiters = Waiters()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # --- bounds ---
+
+    @property
+    @abstractmethod
+    def start(self) -> int:
+        """The log start offset."""
+
+    @property
+    @abstractmethod
+    def end(self) -> int:
+        """The log end offset, as far as this worker knows."""
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end  # what is in the store is committed
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.end  # no transactions
+
+    @property
+    @abstractmethod
+    def earliest(self) -> int:
+        """The offset a consumer starts at that wants everything there is."""
+
+    @property
+    @abstractmethod
+    def bytes_known(self) -> int:
+        """Grows with every entry this worker learns of: what a waiting Fetch counts."""
+
+    # --- keeping up with other writers ---
+
+    @property
+    @abstractmethod
+    def is_loaded(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def is_busy(self) -> bool:
+        """Are appends under way?"""
+
+    @property
+    @abstractmethod
+    def is_watched(self) -> bool:
+        """Is this worker notified of what others append?"""
+
+    @abstractmethod
+    def tail_with(self, watcher: Watcher) -> bool:
+        """Be notified from now on. False when the stream is tailed already, for another topic."""
+
+    def untailed(self) -> None:  # noqa: B027
+        """The watcher does not tail the stream any more."""
+
+    @abstractmethod
+    def received(self, entries: list[Any]) -> None:
+        """Entries from the watcher, in the form that `tail_with` asked for."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Others may have appended: find out."""
+
+    @abstractmethod
+    def when_loaded(self, done: Completion) -> None:
+        """Call `done` once the bounds are known at all; at once when they are."""
+
+    @abstractmethod
+    def when_current(self, done: Completion) -> None:
+        """Call `done` once everything that is in the log now is known of."""
+
+    async def current(self) -> None:
+        """`when_current` as a coroutine."""
+        await await_callback(self.when_current)
+
+    @abstractmethod
+    async def load_start(self) -> None:
+        """Read where the log starts."""
+
+    @abstractmethod
+    def gone(self) -> None:
+        """The topic was deleted: nothing more can be appended or read."""
+
+    # --- producing and fetching ---
+
+    @abstractmethod
+    def append(self, append: Append) -> None:
+        """Append a batch; `append.done` is called with its offset or the fault."""
+
+    def can_read(self, offset: int, client: FetchClient) -> bool:
+        """Can this client be served at `offset` right away, from what is known of the log?"""
+        return self.is_watched and self.is_loaded and offset <= self.end
+
+    def when_readable(self, offset: int, client: FetchClient, done: Completion) -> None:
+        """Call `done` once it can."""
+        if self.is_watched and not self.is_loaded:
+            self.when_loaded(done)
+        else:
+            # Also beyond the end of a watched log: the notice of an append may be on its way, and
+            # OFFSET_OUT_OF_RANGE would reset the consumer's position.
+            self.when_current(done)
+
+    @abstractmethod
+    def reader_for(self, client: FetchClient) -> FetchReader: ...
+
+    # --- looking up ---
+
+    @abstractmethod
+    async def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record whose timestamp is at least `timestamp`."""
+
+    @abstractmethod
+    async def offset_of_largest_timestamp(self) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp (KIP-734)."""
+
+    @abstractmethod
+    async def size_in_store(self) -> int:
+        """Bytes."""
+
+    # --- removing ---
+
+    async def delete_records(self, offset: int) -> int:
+        """Raise the log start to `offset` (-1: to the end); returns the new log start."""
+        if offset == -1:
+            offset = self.end
+        if not 0 <= offset <= self.end:
+            text = f"offset {offset} is not in 0..{self.end}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        return await self.delete_before(offset)
+
+    @abstractmethod
+    async def delete_before(self, offset: int) -> int:
+        """`delete_records` for an offset within the log."""
+
+    @abstractmethod
+    async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None: ...
+
+    # --- consumer groups, where Redis shows them ---
+
+    def offset_committed(self, group_id: str, offset: int) -> None:  # noqa: B027
+        """A group committed an offset."""
+
+    async def group_position(self, group_id: str) -> int | None:
+        """Where a group stands that has committed nothing, if the store knows."""
+        return None
+
+    def group_changed(self, group_id: str) -> None:  # noqa: B027
+        """The members of a group, or what they are assigned, have changed."""
+
+
+def topic_gone() -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")

@@ -1,0 +1,54 @@
+"""Offsets by timestamp in a native stream: entries carry their time in their ids."""
+
+from __future__ import annotations
+
+from broker.log.log import OffsetAndTimestamp
+from broker.log.native.batching import RawEntry, numbered
+from broker.log.native.ids import parse
+from broker.log.native.reader import NativeReader
+from broker.store.native import NativeStreams, RawEntries
+
+PAGE = 500
+NEWEST_LOOKED_AT = 1_000
+
+
+async def offset_for_timestamp(
+    native: NativeStreams, reader: NativeReader, timestamp: int
+) -> OffsetAndTimestamp | None:
+    """The first record whose timestamp is at least `timestamp`.
+
+    A record is older than its entry, so nothing is looked for in entries older than that.
+    """
+    replica = reader.replica
+    run = replica.numbering.start_at(timestamp << replica.numbering.bits)
+    at = run.first
+    while True:
+        entries = _parsed(await native.entries(replica.key, bytes(at), PAGE))
+        for record in numbered(entries, run, reader.value_field):
+            if record.timestamp >= timestamp:
+                await replica.note(run)
+                return OffsetAndTimestamp(record.offset, record.timestamp)
+        if len(entries) < PAGE:
+            return None
+        at = entries[-1][0].after
+
+
+async def offset_of_largest_timestamp(
+    native: NativeStreams, reader: NativeReader
+) -> OffsetAndTimestamp | None:
+    """The first record with the largest timestamp, among the newest entries."""
+    replica = reader.replica
+    entries = _parsed(await native.newest(replica.key, NEWEST_LOOKED_AT))[::-1]
+    if not entries:
+        return None
+    run = replica.numbering.start_at(replica.numbering.offset_from(entries[0][0]))
+    best: OffsetAndTimestamp | None = None
+    for record in numbered(entries, run, reader.value_field):
+        if best is None or record.timestamp > best.timestamp:
+            best = OffsetAndTimestamp(record.offset, record.timestamp)
+    await replica.note(run)
+    return best
+
+
+def _parsed(entries: RawEntries) -> list[RawEntry]:
+    return [(parse(raw), fields) for raw, fields in entries]
