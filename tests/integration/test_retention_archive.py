@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ops.client import TopicPartition
-from ops.pipeline.archive.trim_marks import publish
+from ops.pipeline.archive.commit_offsets import publish
 from ops.pipeline.source.fetch import FetchSettings, connect
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch

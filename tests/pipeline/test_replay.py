@@ -15,7 +15,7 @@ from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.replay.partitioning import murmur2, partition_of
 from ops.pipeline.replay.producer import OutOfStep, Producing, Sender
-from ops.pipeline.replay.replay import Replay, Wanted
+from ops.pipeline.replay.replayer import Replay, Wanted
 from ops.pipeline.source.fetch import FetchSettings
 from tests.support.lake_rows import Row, add_rows, row_of
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until

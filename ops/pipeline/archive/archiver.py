@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ops.client import ClientError, TopicPartition
+from ops.pipeline.archive.commit_offsets import publish
 from ops.pipeline.archive.task import Done, Task, Work, run_task
-from ops.pipeline.archive.trim_marks import publish
 from ops.pipeline.errors import PipelineError, offsets_trimmed
 from ops.pipeline.lake.tables import BATCHES, RECORDS, TABLES, Lake, application_of
 from ops.pipeline.progress import Meter

@@ -6,7 +6,7 @@ import argparse
 import signal
 
 from ops.command_line import Actions, add_bootstrap, bootstrap_of
-from ops.pipeline.lake.options import add_lake_action, add_master
+from ops.pipeline.common_options import add_lake_action, add_master
 
 ARCHIVE_EXAMPLES = """\
 The lake gets two Delta tables: `batches`, a row per record batch with its bytes as they are, and

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ops.client import ClientError, parse_address
 from ops.command_line import Actions, add_bootstrap, bootstrap_of, discard_output
-from ops.pipeline.lake.options import add_lake_action, add_master
+from ops.pipeline.common_options import add_lake_action, add_master
 
 COMPACT_EXAMPLES = """\
 The new files of each topic and day become files sorted by partition and offset. Readers see the old
@@ -207,7 +207,7 @@ def _add_replay(actions: Actions) -> None:
 def _replay(arguments: argparse.Namespace) -> int:
     from ops.pipeline.lake.tables import RECORDS, Lake
     from ops.pipeline.progress import Meter
-    from ops.pipeline.replay.replay import Replay, Wanted
+    from ops.pipeline.replay.replayer import Replay, Wanted
     from ops.pipeline.session import spark_session
     from ops.pipeline.source.fetch import FetchSettings, connect
 
