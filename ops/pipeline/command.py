@@ -1,4 +1,4 @@
-"""`moldau pipeline`: what is done with topics on Spark. Actions live in modules of their own."""
+"""`moldau pipeline`: topics on Spark. Each room has the command of its own actions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import importlib.util
 from ops.client import ClientError
 from ops.command_line import begin_actions, run_chosen
 from ops.pipeline.archive.command import add_archive_action
-from ops.pipeline.lake.commands import add_lake_actions
+from ops.pipeline.lake.command import add_compact_action, add_sql_action
+from ops.pipeline.replay.command import add_replay_action
+from ops.pipeline.report.command import add_report_action
 
 NEEDED = ("pyspark", "deltalake", "pyarrow", "numpy")
 INSTALL = "pip install 'moldau[pipeline]'"
 
 DESCRIPTION = """\
-Archive topics to a lake of Delta tables with Spark; keep the lake tidy, ask it, look at it, send it
-back to a topic. Needs Java 17 or newer and the extra packages of `pip install 'moldau[pipeline]'`.
+Archive topics to a lake of Delta tables with Spark; compact and query the lake, replay it to a
+topic, report on it. Needs Java 17 or newer and the packages of `pip install 'moldau[pipeline]'`.
 """
 EXAMPLES = """\
 examples:
@@ -24,7 +26,7 @@ examples:
   moldau pipeline sql --lake /data/lake "select topic, count(*) from records group by topic"
   moldau pipeline replay --lake /data/lake --topic orders --to orders-again
 
-the source by itself, in PySpark (options and columns of Spark's own Kafka source):
+the Spark source, in PySpark (options and columns of Spark's own Kafka source):
   from moldau import MoldauSource
   spark.dataSource.register(MoldauSource)
   spark.read.format("moldau").option("kafka.bootstrap.servers", "127.0.0.1:9092") \\
@@ -35,7 +37,10 @@ the source by itself, in PySpark (options and columns of Spark's own Kafka sourc
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = begin_actions(parser, DESCRIPTION, EXAMPLES)
     add_archive_action(actions)
-    add_lake_actions(actions)
+    add_compact_action(actions)
+    add_sql_action(actions)
+    add_replay_action(actions)
+    add_report_action(actions)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,41 +1,57 @@
-"""What can go wrong in the pipeline, in words an operator can act on."""
+"""Errors of the pipeline: the text names the cause and what to do about it."""
 
 from __future__ import annotations
+
+import re
 
 from ops.client import ClientError, TopicPartition
 
 
 class PipelineError(ClientError):
-    """The text names the cause and the remedy."""
+    """The base of all of them."""
 
 
 class DataLoss(PipelineError):
-    """Records that were to be read are gone, and failOnDataLoss is true."""
+    """Records to be read no longer exist, and failOnDataLoss is true."""
 
 
-_GO_ON = "set failOnDataLoss=false (the archiver: --allow-data-loss)"
+_TO_CONTINUE = "set failOnDataLoss=false (the archiver: --allow-data-loss)"
 
 
-def offsets_trimmed(place: TopicPartition, wanted: int, earliest: int) -> DataLoss:
+def offsets_trimmed(partition: TopicPartition, wanted: int, earliest: int) -> DataLoss:
     return DataLoss(
-        f"partition {place}: offsets {wanted} to {earliest - 1} were to be read, but the log "
-        f"begins at {earliest} now; records aged out (retention.ms, retention.bytes) or were "
-        f"deleted before they were read. To go on with what is left {_GO_ON}; to "
-        "keep it from happening again give the topic a longer retention, or "
-        "remote.storage.enable=true, with which nothing is trimmed before it is archived"
+        f"partition {partition}: offsets {wanted} to {earliest - 1} were to be read, but the log "
+        f"now begins at {earliest}; records aged out (retention.ms, retention.bytes) or were "
+        f"deleted before they were read. To continue with what is left {_TO_CONTINUE}; to prevent "
+        "it give the topic a longer retention, or remote.storage.enable=true, which keeps records "
+        "until they are archived"
     )
 
 
-def beyond_the_end(place: TopicPartition, wanted: int, latest: int) -> DataLoss:
+def beyond_the_end(partition: TopicPartition, wanted: int, latest: int) -> DataLoss:
     return DataLoss(
-        f"partition {place}: offset {wanted} was to be read up to, but the log ends at {latest}; "
-        f"was the topic deleted and created again? To go on {_GO_ON}, or begin anew with a new "
-        "checkpoint"
+        f"partition {partition}: offsets up to {wanted} were to be read, but the log ends at "
+        f"{latest}; was the topic deleted and created again? To continue {_TO_CONTINUE}, or start "
+        "over with a new checkpoint"
     )
 
 
-def partition_gone(place: TopicPartition) -> DataLoss:
+def partition_gone(partition: TopicPartition) -> DataLoss:
     return DataLoss(
-        f"partition {place} was read before and is gone; was its topic deleted? To go on with the "
-        f"rest {_GO_ON}, or begin anew with a new checkpoint"
+        f"partition {partition} was read before and no longer exists; was its topic deleted? To "
+        f"continue with the others {_TO_CONTINUE}, or start over with a new checkpoint"
     )
+
+
+# The last line of a Python traceback. Spark passes tracebacks on as text, wherever they come from:
+# a task, a reader of the source, the function of foreachBatch.
+_RAISED_HERE = re.compile(r"^ops\.(?:\w+\.)+\w+: (.+)", re.MULTILINE)
+
+
+def from_spark(error: Exception, resumes_at: str = "where it stopped") -> PipelineError:
+    """The pipeline's own error inside one of Spark's, or else Spark's in one line."""
+    raised = _RAISED_HERE.findall(str(error))
+    if raised:
+        return PipelineError(raised[-1].strip())  # those before it are its causes
+    first_line = next(iter(str(error).strip().splitlines()), "")
+    return PipelineError(f"Spark gave up: {first_line}; run it again, it resumes {resumes_at}")

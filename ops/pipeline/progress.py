@@ -1,4 +1,4 @@
-"""How far a long job is: a bar on a terminal, a log line now and then elsewhere."""
+"""Progress of a long job: a bar on a terminal, else a log line every few seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE_EVERY_S = 5.0
 
 
 class Meter:
-    """Records and bytes done, their speed, and what is left; written to standard error."""
+    """Records and bytes done, the rate, and what is left; written to standard error."""
 
     def __init__(self, what: str, console: Console | None = None) -> None:
         self._what = what
@@ -23,7 +23,7 @@ class Meter:
         self.records = 0
         self.bytes = 0
         self.lag = 0
-        self._untold = False
+        self._unprinted = False
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
@@ -33,24 +33,24 @@ class Meter:
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.fields[told]}"),
+                TextColumn("{task.fields[status]}"),
                 TimeElapsedColumn(),
                 console=self._console,
             )
-            self._task = self._bar.add_task(self._what, total=None, told="starting Spark")
+            self._task = self._bar.add_task(self._what, total=None, status="starting Spark")
             self._bar.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-        elif self._untold:
+        elif self._unprinted:
             self._line()
 
     def say(self, text: str) -> None:
-        """What is going on while there is nothing to count."""
+        """A status while there is nothing to count."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, told=text)
+            self._bar.update(self._task, status=text)
         else:
             self._print(text)
 
@@ -58,15 +58,15 @@ class Meter:
         self.records += records
         self.bytes += size
         self.lag = lag
-        self._untold = True
+        self._unprinted = True
         if self._bar is not None and self._task is not None:
             self._bar.update(
-                self._task, completed=self.records, total=self.records + lag, told=self.told()
+                self._task, completed=self.records, total=self.records + lag, status=self.summary()
             )
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._line()
 
-    def told(self) -> str:
+    def summary(self) -> str:
         elapsed = max(time.monotonic() - self._began, 1e-6)
         return (
             f"{self.records:,} records, {self.bytes / 1e6:,.1f} MB, "
@@ -76,8 +76,8 @@ class Meter:
 
     def _line(self) -> None:
         self._last_line = time.monotonic()
-        self._untold = False
-        self._print(self.told())
+        self._unprinted = False
+        self._print(self.summary())
 
     def _print(self, text: str) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ops.client import TopicPartition
-from ops.pipeline.archive.commit_offsets import publish
+from ops.pipeline.archive.commit_offsets import commit_archived_offsets
 from ops.pipeline.source.fetch import FetchSettings, connect
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
@@ -50,7 +50,9 @@ def archived(broker: Broker, topic: str, until: int, topic_id: bytes | None = No
     if topic_id is None:
         with connect(settings) as cluster:
             topic_id = cluster.topics([topic])[topic].topic_id
-    publish(settings, {TopicPartition(topic, 0): until}, {topic: topic_id}, "/a/lake")
+    commit_archived_offsets(
+        settings, {TopicPartition(topic, 0): until}, {topic: topic_id}, "/a/lake"
+    )
 
 
 def waits_for_the_archiver(broker: Broker, topic: str, below: int) -> bool:

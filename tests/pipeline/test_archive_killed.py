@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.pipeline.lake.tables import BATCHES, RECORDS, Lake
+from ops.pipeline.lake.schemas import BATCHES, RECORDS
+from ops.pipeline.lake.tables import Lake
 from tests.support.archiving import PATIENCE_S, Archiving
 from tests.support.lakes import check_lake
 from tests.support.running import Broker

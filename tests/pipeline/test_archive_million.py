@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ops.pipeline.archive.archiver import Archiver, Settings
-from ops.pipeline.lake.tables import RECORDS, Lake
+from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from ops.pipeline.lake.schemas import RECORDS
+from ops.pipeline.lake.tables import Lake
 from tests.support.archiving import Archiving
 from tests.support.lakes import check_lake
 from tests.support.running import Broker
@@ -68,7 +69,9 @@ def test_a_million_records(moldau: Broker, tmp_path: Path) -> None:
             lake = Lake(tmp_path / f"lake-{turn}")
             lake.create()
             began = time.perf_counter()
-            Archiver(spark, lake, Settings(moldau.bootstrap, ("million",))).run(continuous=False)
+            Archiver(spark, lake, ArchiveSettings(moldau.bootstrap, ("million",))).run(
+                continuous=False
+            )
             taken = time.perf_counter() - began
             print(
                 f"plain loop {RECORDS_IN_ALL / seconds:,.0f} records/s {size / seconds / 1e6:.1f}"

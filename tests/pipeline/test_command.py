@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from ops.pipeline import command, progress, session
-from ops.pipeline.archive.archiver import Archiver
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.progress import Meter
 from tests.support.moldau_cli import Cli
@@ -127,17 +126,3 @@ def test_progress_is_a_bar_on_a_terminal() -> None:
     shown = screen.getvalue()
     assert "1,000 records, 5.0 MB" in shown
     assert "3,000 left" in shown
-
-
-def test_errors_of_tasks_come_out_as_our_own() -> None:
-    class Explained(Archiver):
-        def __init__(self) -> None:
-            self._fault = None
-
-    inside = Exception(
-        "Job aborted ... Traceback:\n  File x\n"
-        "ops.pipeline.errors.DataLoss: partition a-0: offsets 1 to 2 were to be read\n\tat org..."
-    )
-    assert str(Explained()._explained(inside)) == "partition a-0: offsets 1 to 2 were to be read"
-    other = str(Explained()._explained(Exception("Connection refused\nmore")))
-    assert other.startswith("Spark gave up: Connection refused; run it again")

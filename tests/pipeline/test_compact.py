@@ -8,10 +8,11 @@ import pytest
 from deltalake import DeltaTable
 
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake import compact
 from ops.pipeline.lake.compact import Compactor
-from ops.pipeline.lake.lock import only_one
-from ops.pipeline.lake.tables import BATCHES, OWN, RECORDS, TABLES, Lake, application_of
+from ops.pipeline.lake.compact_task import RewriteTask
+from ops.pipeline.lake.lock import hold_lock
+from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
+from ops.pipeline.lake.tables import Lake, application_of
 from tests.support.lake_rows import add_rows, row_of
 from tests.support.lakes import check_lake, rows_of
 
@@ -170,8 +171,8 @@ def test_what_it_says(spark: "SparkSession", lake: Lake, tmp_path: Path) -> None
     with pytest.raises(PipelineError, match=r"no table batches.*moldau pipeline archive"):
         Compactor(spark, Lake(tmp_path / "none")).run()
     with (
-        only_one(lake.path / OWN / "compact.lock", "it"),
-        pytest.raises(PipelineError, match=r"done by process \d+ .*wait for it or stop it"),
+        hold_lock(lake.state_path / "compact.lock", "it"),
+        pytest.raises(PipelineError, match=r"done by process \d+ .*wait for it, or stop it"),
     ):
         Compactor(spark, lake).run()
 
@@ -180,12 +181,12 @@ def test_rows_that_are_missing_stop_it(
     spark: "SparkSession", lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(lake, 1, 0, 10)
-    cuts = Compactor._cuts
+    tasks = Compactor._tasks
 
-    def too_few(self: Compactor, groups: Any) -> list[compact.Cut]:
-        return [cut._replace(high=(0, 5)) for cut in cuts(self, groups)]
+    def too_few(self: Compactor, groups: Any) -> list[RewriteTask]:
+        return [task._replace(high=(0, 5)) for task in tasks(self, groups)]
 
-    monkeypatch.setattr(Compactor, "_cuts", too_few)
+    monkeypatch.setattr(Compactor, "_tasks", too_few)
     add(lake, 1, 10, 20)
     with pytest.raises(PipelineError, match=r"rows were to be merged and .* nothing was changed"):
         Compactor(spark, lake).run()

@@ -19,7 +19,7 @@ from broker.wire.records import (
     recompress,
 )
 from ops.pipeline.source import decode as module
-from ops.pipeline.source.decode import Fetched, decode
+from ops.pipeline.source.decode import FetchedBatch, decode
 
 EVERYTHING = (0, 1 << 62)
 CODECS = [codecs.NONE, codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
@@ -35,8 +35,8 @@ record_parts = st.tuples(
 )
 
 
-def fetched(data: bytes | bytearray, since: int = 0, until: int = 1 << 62) -> Fetched:
-    return Fetched(read_header(data), bytes(data), since, until)
+def fetched(data: bytes | bytearray, since: int = 0, until: int = 1 << 62) -> FetchedBatch:
+    return FetchedBatch(read_header(data), bytes(data), since, until)
 
 
 def batch_of(parts: Sequence[tuple[int, int, bytes | None, bytes | None, bytes]], base: int,
@@ -55,7 +55,7 @@ def batch_of(parts: Sequence[tuple[int, int, bytes | None, bytes | None, bytes]]
     )
 
 
-def rows(batches: Sequence[Fetched], *, check_crcs: bool = True) -> list[tuple[object, ...]]:
+def rows(batches: Sequence[FetchedBatch], *, check_crcs: bool = True) -> list[tuple[object, ...]]:
     """What `decode` makes of them, as tuples."""
     found: list[tuple[object, ...]] = []
     for columns in decode(batches, headers=True, check_crcs=check_crcs):

@@ -16,7 +16,7 @@ from ops.pipeline.source.decode import decode
 from ops.pipeline.source.fetch import (
     READ_COMMITTED,
     FetchSettings,
-    Range,
+    OffsetRange,
     RangeReader,
     _batches,
     connect,
@@ -29,7 +29,9 @@ def settings_for(broker: Broker, **options: object) -> FetchSettings:
     return FetchSettings((("127.0.0.1", broker.port),))._replace(**options)  # type: ignore[arg-type]
 
 
-def offsets_and_keys(settings: FetchSettings, wanted: Range) -> list[tuple[int, bytes | None]]:
+def offsets_and_keys(
+    settings: FetchSettings, wanted: OffsetRange
+) -> list[tuple[int, bytes | None]]:
     reader = RangeReader(settings)
     try:
         return [
@@ -48,7 +50,7 @@ def test_any_range_is_read_exactly(moldau: Broker) -> None:
     place = TopicPartition("fetch-ranges", 1)
     settings = settings_for(moldau, max_bytes=3000)  # many answers
     for start, end in ((0, 2000), (1, 2), (17, 1983), (1999, 2000), (5, 5)):
-        found = offsets_and_keys(settings, Range(place, start, end))
+        found = offsets_and_keys(settings, OffsetRange(place, start, end))
         assert found == [(i, key_of(1, i)) for i in range(start, end)]
 
 
@@ -58,7 +60,9 @@ def test_a_worker_that_is_killed_meanwhile_is_waited_for(start_moldau: object) -
     fill(broker.bootstrap, "killed", 1, 3000)
     reader = RangeReader(settings_for(broker, max_bytes=4000))
     found: list[tuple[int, object]] = []
-    for answer, batches in enumerate(reader.read(Range(TopicPartition("killed", 0), 0, 3000))):
+    for answer, batches in enumerate(
+        reader.read(OffsetRange(TopicPartition("killed", 0), 0, 3000))
+    ):
         if answer == 3:
             broker.remember_members()
             for pid in broker.pids("worker"):
@@ -75,7 +79,7 @@ def test_offsets_that_are_gone_are_an_error_or_skipped(moldau: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
     gone = ConfluentPartition("fetch-trimmed", 0, 123)
     admin.delete_records([gone])[gone].result(20)
-    wanted = Range(TopicPartition("fetch-trimmed", 0), 100, 200)
+    wanted = OffsetRange(TopicPartition("fetch-trimmed", 0), 100, 200)
     with pytest.raises(DataLoss, match=r"100 to 122 .* begins at 123 .*failOnDataLoss=false"):
         offsets_and_keys(settings_for(moldau), wanted)
     lenient = settings_for(moldau, fail_on_data_loss=False)
@@ -91,7 +95,7 @@ def test_nobody_listens_and_no_such_topic(moldau: Broker) -> None:
         connect(nowhere)
     hasty = settings_for(moldau, patience_s=0.3)
     with pytest.raises(PipelineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        offsets_and_keys(hasty, Range(TopicPartition("no-such-topic", 0), 0, 10))
+        offsets_and_keys(hasty, OffsetRange(TopicPartition("no-such-topic", 0), 0, 10))
 
 
 def test_the_second_bootstrap_server_will_do(moldau: Broker) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.pipeline.lake.commands import _moment
+from ops.pipeline.replay.command import timestamp_ms
 from tests.support.lake_rows import add_rows, make_lake, row_of
 from tests.support.running import MOLDAU, clean_environment
 
@@ -37,7 +37,7 @@ def test_a_lake_that_is_not_there(tmp_path: Path, words: tuple[str, ...]) -> Non
     done = moldau(words[0], "--lake", str(tmp_path / "none"), *words[1:])
     assert done.returncode == 1
     assert "there is no table" in done.stderr
-    assert "`moldau pipeline archive` makes it" in done.stderr
+    assert "`moldau pipeline archive` creates it" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -63,10 +63,10 @@ def test_wrong_usage() -> None:
 
 
 def test_moments() -> None:
-    assert _moment("1750000000123") == 1_750_000_000_123
-    assert _moment("2025-06-15T15:06:40Z") == 1_750_000_000_000
-    assert _moment("2025-06-15T15:06:40") == 1_750_000_000_000
-    assert _moment("2025-06-15T17:06:40.5+02:00") == 1_750_000_000_500
+    assert timestamp_ms("1750000000123") == 1_750_000_000_123
+    assert timestamp_ms("2025-06-15T15:06:40Z") == 1_750_000_000_000
+    assert timestamp_ms("2025-06-15T15:06:40") == 1_750_000_000_000
+    assert timestamp_ms("2025-06-15T17:06:40.5+02:00") == 1_750_000_000_500
 
 
 def test_a_query_from_the_command_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import READ_COMMITTED, Range
+from ops.pipeline.source.fetch import READ_COMMITTED, OffsetRange
 from ops.pipeline.source.offsets import (
     EARLIEST,
     LATEST,
@@ -18,7 +18,7 @@ from ops.pipeline.source.offsets import (
     split,
     to_nested,
 )
-from ops.pipeline.source.options import Options, Where, read_options
+from ops.pipeline.source.options import Boundary, Options, read_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -37,9 +37,9 @@ def refused(**given: str) -> str:
 def test_defaults_are_those_of_sparks_own_source() -> None:
     made = options(subscribe="a, b")
     assert made.subscribe == ("a", "b")
-    assert made.batch_starting == Where("startingOffsets", None, EARLIEST)
-    assert made.stream_starting == Where("startingOffsets", None, LATEST)
-    assert made.ending == Where("endingOffsets", None, LATEST)
+    assert made.batch_starting == Boundary("startingOffsets", None, EARLIEST)
+    assert made.stream_starting == Boundary("startingOffsets", None, LATEST)
+    assert made.ending == Boundary("endingOffsets", None, LATEST)
     assert made.fetch.fail_on_data_loss
     assert made.fetch.bootstrap == (("h", 1),)
     assert not made.headers
@@ -62,9 +62,9 @@ def test_names_without_case_and_what_is_misspelt_is_told() -> None:
 def test_timestamps_come_before_offsets() -> None:
     text = '{"a": {"0": 5}}'
     made = options(subscribe="a", startingOffsets="earliest", startingOffsetsByTimestamp=text)
-    assert made.stream_starting == Where("startingOffsetsByTimestamp", {A0: 5}, by_time=True)
+    assert made.stream_starting == Boundary("startingOffsetsByTimestamp", {A0: 5}, by_time=True)
     made = options(subscribe="a", startingTimestamp="17", startingOffsetsByTimestamp=text)
-    assert made.batch_starting == Where("startingTimestamp", None, 17, by_time=True)
+    assert made.batch_starting == Boundary("startingTimestamp", None, 17, by_time=True)
 
 
 def test_values_that_make_no_sense() -> None:
@@ -112,25 +112,25 @@ def test_a_limit_is_shared_by_lag_and_nobody_starves() -> None:
 
 
 def test_pieces_cover_ranges_exactly() -> None:
-    ranges = [Range(A0, 5, 1005), Range(A1, 0, 10), Range(B0, 3, 3)]
+    ranges = [OffsetRange(A0, 5, 1005), OffsetRange(A1, 0, 10), OffsetRange(B0, 3, 3)]
     for pieces in (split(ranges, 7), split(ranges, 0, 33), split(ranges, 50, 900), split(ranges)):
         for one in ranges[:2]:
-            edges = [piece[1:] for piece in pieces if piece.place == one.place]
+            edges = [piece[1:] for piece in pieces if piece.topic_partition == one.topic_partition]
             assert edges[0][0] == one.start
             assert edges[-1][1] == one.end
             assert all(left[1] == right[0] for left, right in pairwise(edges))
             assert all(start < end for start, end in edges)
-        assert not any(piece.place == B0 for piece in pieces)
+        assert not any(piece.topic_partition == B0 for piece in pieces)
     assert len(split(ranges, 7)) >= 7
     assert max(piece.size for piece in split(ranges, 0, 33)) <= 33
 
 
 def test_bundles_are_even_and_lose_nothing() -> None:
-    ranges = [Range(TopicPartition("t", index), 0, 100) for index in range(12)]
+    ranges = [OffsetRange(TopicPartition("t", index), 0, 100) for index in range(12)]
     made = bundles(ranges, 4)
     assert [one.size for one in made] == [300] * 4
     assert sorted(one for bundle in made for one in bundle.ranges) == ranges
     assert len(bundles(ranges, 100)) == 12
     assert bundles([], 3) == []
-    uneven = [Range(A0, 0, 1000), Range(A1, 0, 1), Range(B0, 0, 1)]
+    uneven = [OffsetRange(A0, 0, 1000), OffsetRange(A1, 0, 1), OffsetRange(B0, 0, 1)]
     assert sorted(one for bundle in bundles(uneven, 3) for one in bundle.ranges) == uneven

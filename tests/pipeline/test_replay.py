@@ -14,8 +14,8 @@ from ops.client import Cluster, TopicPartition, parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.replay.partitioning import murmur2, partition_of
-from ops.pipeline.replay.producer import OutOfStep, Producing, Sender
-from ops.pipeline.replay.replayer import Replay, Wanted
+from ops.pipeline.replay.producer import Producer, ProducerSettings, SequenceMismatch
+from ops.pipeline.replay.replayer import Replayer, ReplayRequest
 from ops.pipeline.source.fetch import FetchSettings
 from tests.support.lake_rows import Row, add_rows, row_of
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
@@ -32,7 +32,7 @@ def settings_of(broker: Broker, **more: Any) -> FetchSettings:
 def replay(
     spark: "SparkSession", broker: Broker, lake: Lake, topic: str, target: str, **more: Any
 ) -> Any:
-    return Replay(spark, lake, settings_of(broker), Wanted(topic, target, **more)).run()
+    return Replayer(spark, lake, settings_of(broker), ReplayRequest(topic, target, **more)).run()
 
 
 def rows_in(broker: Broker, topic: str) -> list[Row]:
@@ -133,14 +133,14 @@ def test_it_goes_on_where_it_was(
     add_rows(lake, "a", source_rows(2, 3000))
     create_topic(moldau.bootstrap, "replay-on", 3)
 
-    def send_some(self: Replay, job: Any, positions: Any, batch_bytes: int) -> int:
+    def send_some(self: Replayer, job: Any, positions: Any, batch_bytes: int) -> int:
         for partition, count in ((0, 2500), (1, 700)):
             source = job.sources[partition]
-            who = Producing(
+            who = ProducerSettings(
                 self._settings, job.target, source.producer_id, source.producer_epoch,
                 batch_bytes=9000,
             )  # fmt: skip
-            sender = Sender(who, {})
+            sender = Producer(who, {})
             for offset in range(count):
                 row = row_of(partition, offset)
                 sender.add(partition, row.timestamp_ms, row.key, row.value,
@@ -149,7 +149,7 @@ def test_it_goes_on_where_it_was(
             sender.close()
         raise PipelineError("killed")
 
-    monkeypatch.setattr(Replay, "_send", send_some)
+    monkeypatch.setattr(Replayer, "_send", send_some)
     with pytest.raises(PipelineError, match=r"^killed$"):
         replay(spark, moldau, lake, "a", "replay-on")
     monkeypatch.undo()
@@ -163,13 +163,13 @@ def test_it_goes_on_where_it_was(
 
 def test_a_stranger_with_the_same_producer_is_noticed(moldau: Broker) -> None:
     create_topic(moldau.bootstrap, "replay-step", 1)
-    who = Producing(settings_of(moldau), "replay-step", 987_654_321, 0)
-    first, second = Sender(who, {}), Sender(who, {})
+    who = ProducerSettings(settings_of(moldau), "replay-step", 987_654_321, 0)
+    first, second = Producer(who, {}), Producer(who, {})
     for sender, count in ((first, 10), (second, 7)):
         for at in range(count):
             sender.add(0, 1, None, b"%d" % at, b"\0")
     first.flush()
-    with pytest.raises(OutOfStep, match=r"same replay running elsewhere\? Run it again"):
+    with pytest.raises(SequenceMismatch, match=r"same replay running elsewhere\? Run it again"):
         second.flush()
     first.close()
     second.close()
@@ -180,7 +180,9 @@ def test_a_sender_outlives_the_workers(start_moldau: Any) -> None:
     """Each worker is killed while it sends: everything arrives, once and in order."""
     broker = start_moldau(workers=2)
     create_topic(broker.bootstrap, "replay-workers", 4)
-    sender = Sender(Producing(settings_of(broker), "replay-workers", 4711, 0, batch_bytes=2000), {})
+    sender = Producer(
+        ProducerSettings(settings_of(broker), "replay-workers", 4711, 0, batch_bytes=2000), {}
+    )
     for at in range(6000):
         if at in (1500, 3000):
             broker.kill("worker", at // 1500 - 1)
@@ -305,7 +307,7 @@ def test_a_target_that_is_created_again_is_another_one(
     def die(*_: Any) -> int:
         raise PipelineError("killed")
 
-    monkeypatch.setattr(Replay, "_send", die)
+    monkeypatch.setattr(Replayer, "_send", die)
     with pytest.raises(PipelineError, match="killed"):
         replay(spark, moldau, lake, "a", "replay-new")
     monkeypatch.undo()

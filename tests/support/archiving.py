@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from ops.pipeline.lake.tables import RECORDS, Lake
+from ops.pipeline.lake.schemas import RECORDS
+from ops.pipeline.lake.tables import Lake
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
 
 PATIENCE_S = 120.0

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from broker.wire.records import Record, build_batch, encode_headers
-from ops.pipeline.archive.task import Writer, file_schema
-from ops.pipeline.lake.tables import BATCHES, RECORDS, Lake, application_of
+from ops.pipeline.lake.data_files import DataFileWriter
+from ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
+from ops.pipeline.lake.tables import Lake, application_of
 from tests.support.spark import headers_of, key_of, timestamp_of, value_of
 
 DAY_MS = 86_400_000
@@ -45,7 +46,7 @@ def add_rows(lake: Lake, topic: str, rows: Iterable[Row]) -> None:
     days: dict[int, list[Row]] = {}
     for row in rows:
         days.setdefault(row.timestamp_ms // DAY_MS, []).append(row)
-    records, batches = Writer(lake.path, RECORDS), Writer(lake.path, BATCHES)
+    records, batches = DataFileWriter(lake.path, RECORDS), DataFileWriter(lake.path, BATCHES)
     ends: dict[int, int] = {}
     for day, mine in days.items():
         records.write(topic, day, _record_columns(mine))

@@ -1,72 +1,53 @@
 """Compaction of a lake: few large sorted files instead of many small ones, and no old versions.
 
-For each topic and day the files that are new since the last compaction, and the compacted ones that
-are still small, become files sorted by partition and offset, each about as large as wanted. Old and
-new files change places in one Delta commit: a reader sees the old ones or the new ones, whole. What
-old versions alone still need is deleted when it is past its retention, so that a query which began
-before goes on undisturbed.
+For each topic and day, the files written since the last compaction and the compacted files that are
+still small are merged into files sorted by partition and offset, of about the target size. One
+Delta commit replaces the old files with the new ones, so a reader sees either. Files that only old
+versions need are deleted after their retention: a query that began earlier is not disturbed.
 
-An archiver may add files meanwhile; they are left for the next time. Another compaction may not:
-each commit carries the next version of one Delta application, and delta-rs refuses the second of
-two. It would not refuse the removal of a file that is removed already.
+An archiver may add files at the same time; the next compaction merges those. Another compaction may
+not: each commit carries the next version of one Delta application, and delta-rs refuses the second
+of two. It would not refuse to remove a file that has been removed already.
 """
 
 from __future__ import annotations
 
 import datetime
-import itertools
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from broker.process import prepare_process
-from ops.pipeline.archive.task import Writer, file_schema
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.lock import only_one
-from ops.pipeline.lake.tables import (
-    BATCHES,
-    OWN,
-    PARTITIONED_BY,
-    RECORDS,
-    TABLES,
-    Lake,
-    NewFile,
-    sync_directory,
-)
+from ops.pipeline.lake.compact_task import PREFIX, RewriteTask, divide, rewrite
+from ops.pipeline.lake.data_files import NewFile, sync_directory
+from ops.pipeline.lake.lock import hold_lock
+from ops.pipeline.lake.schemas import PARTITIONED_BY, TABLES
+from ops.pipeline.lake.tables import Lake
 from ops.pipeline.progress import Meter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("moldau.pipeline")
+logger = logging.getLogger("moldau.pipeline")
 
-SORTED_BY = {BATCHES: ("partition", "base_offset"), RECORDS: ("partition", "offset")}
-# Tells files that are sorted already from those that archivers wrote.
-PREFIX = "sorted-"
 APPLICATION = "moldau-compact"
 TARGET_BYTES = 128 << 20
 RETENTION_HOURS = 168
-# Files that no version knows may be an archiver's that it is about to commit.
-LEAST_HOURS_OF_STRAYS = 24
+# Files that no version knows may be those an archiver is about to commit.
+MIN_STRAY_HOURS = 24
 _ROUND_BYTES = 4 << 30
 _TRIES = 5
 _EPOCH = datetime.date(1970, 1, 1)
 
-Key = tuple[int, int]  # partition and offset
 
-
-class File(NamedTuple):
+class DataFile(NamedTuple):
     path: str
     size: int
     rows: int
@@ -77,32 +58,20 @@ class File(NamedTuple):
         return self.path.rpartition("/")[2].startswith(PREFIX)
 
 
-class Group(NamedTuple):
-    """Files of one topic and day that are to become one sequence of sorted files."""
+class FileGroup(NamedTuple):
+    """Files of one topic and day, to be merged into sorted files that do not overlap."""
 
     table: str
     topic: str
     date: datetime.date
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
 
     @property
     def unpacked(self) -> int:
         return sum(file.unpacked for file in self.files)
 
 
-class Cut(NamedTuple):
-    """One file to be made: the rows of a group from `low` up to and without `high`."""
-
-    lake: str
-    table: str
-    topic: str
-    day: int
-    paths: tuple[str, ...]
-    low: Key | None = None
-    high: Key | None = None
-
-
-class Outcome(NamedTuple):
+class CompactionOutcome(NamedTuple):
     table: str
     before: int
     after: int
@@ -128,15 +97,15 @@ class Compactor:
         self._keep_versions = keep_versions
         self._meter = meter or Meter("compact")
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[CompactionOutcome]:
         """Both tables. Raises PipelineError."""
-        with only_one(self._lake.path / OWN / "compact.lock", f"compaction of {self._lake.path}"):
+        with hold_lock(self._lake.state_path / "compact.lock", f"compaction of {self._lake.path}"):
             return [self._table(table) for table in TABLES]
 
-    def _table(self, table: str) -> Outcome:
+    def _table(self, table: str) -> CompactionOutcome:
         before = after = rows = 0
         failed = 0
-        # What an archiver adds from now on is left for the next time, or there would be no end.
+        # Files added from now on are left for the next compaction, or this one might never end.
         waiting = _rounds(self.plan(table))
         while groups := next(waiting, None):
             try:
@@ -145,49 +114,49 @@ class Compactor:
                 failed += 1
                 if failed == _TRIES:
                     raise PipelineError(
-                        f"{self._lake.table_path(table)}: another program changes this table all "
-                        f"the time ({error}); run it again when that has ended"
+                        f"{self._lake.table_path(table)}: another program keeps changing this "
+                        f"table ({error}); run it again when that has ended"
                     ) from error
-                log.info("compaction of %s: %s; trying again", table, error)
+                logger.info("compaction of %s: %s; trying again", table, error)
                 waiting = _rounds(self.plan(table))
                 continue
             before += sum(len(group.files) for group in groups)
             after += len(made)
             rows += sum(file.rows for file in made)
-        return Outcome(table, before, after, rows, self._vacuum(table))
+        return CompactionOutcome(table, before, after, rows, self._vacuum(table))
 
-    # --- what is to be done ---
+    # --- planning ---
 
-    def plan(self, table: str) -> list[Group]:
+    def plan(self, table: str) -> list[FileGroup]:
         opened = self._lake.open(table)
-        found: dict[tuple[str, datetime.date], list[File]] = {}
+        found: dict[tuple[str, datetime.date], list[DataFile]] = {}
         actions = pa.table(opened.get_add_actions(flatten=True))
         columns = ("path", "size_bytes", "num_records", "partition.topic", "partition.date")
         for path, size, rows, topic, date in zip(
             *(actions.column(name).to_pylist() for name in columns), strict=True
         ):
-            found.setdefault((topic, date), []).append(File(path, size, rows, size))
+            found.setdefault((topic, date), []).append(DataFile(path, size, rows, size))
         groups = []
         for (topic, date), files in sorted(found.items()):
             new = [file for file in files if not file.is_sorted]
             small = [file for file in files if file.is_sorted and self._is_small(table, file)]
             if new or len(small) > 1:
                 measured = [self._measured(table, file) for file in sorted(new + small)]
-                groups.append(Group(table, topic, date, tuple(measured)))
+                groups.append(FileGroup(table, topic, date, tuple(measured)))
         return groups
 
-    def _is_small(self, table: str, file: File) -> bool:
+    def _is_small(self, table: str, file: DataFile) -> bool:
         return self._measured(table, file).unpacked < self._target // 2
 
-    def _measured(self, table: str, file: File) -> File:
-        """With its size in memory; compressed files say little about that."""
+    def _measured(self, table: str, file: DataFile) -> DataFile:
+        """With its uncompressed size, from the footer of the file."""
         footer = pq.read_metadata(self._lake.table_path(table) / file.path)
         groups = range(footer.num_row_groups)
         return file._replace(unpacked=sum(footer.row_group(at).total_byte_size for at in groups))
 
-    def _cuts(self, groups: Sequence[Group]) -> list[Cut]:
-        whole = [
-            Cut(
+    def _tasks(self, groups: Sequence[FileGroup]) -> list[RewriteTask]:
+        whole_groups = [
+            RewriteTask(
                 str(self._lake.path),
                 group.table,
                 group.topic,
@@ -197,27 +166,28 @@ class Compactor:
             for group in groups
         ]
         counts = [-(-group.unpacked // self._target) for group in groups]
-        large = [(cut, count) for cut, count in zip(whole, counts, strict=True) if count > 1]
-        cuts = [cut for cut, count in zip(whole, counts, strict=True) if count <= 1]
+        counted = list(zip(whole_groups, counts, strict=True))
+        large = [(task, count) for task, count in counted if count > 1]
+        tasks = [task for task, count in counted if count <= 1]
         if large:
             context = self._spark.sparkContext
             divided = context.parallelize(large, len(large)).map(lambda one: divide(*one))
-            cuts += [cut for pieces in divided.collect() for cut in pieces]
-        return cuts
+            tasks += [task for pieces in divided.collect() for task in pieces]
+        return tasks
 
-    # --- doing it ---
+    # --- merging ---
 
-    def _rewrite(self, table: str, groups: Sequence[Group]) -> list[NewFile]:
+    def _rewrite(self, table: str, groups: Sequence[FileGroup]) -> list[NewFile]:
         opened = self._lake.open(table)
         old = {file.path: (group, file) for group in groups for file in group.files}
         active = set(pa.table(opened.get_add_actions()).column("path").to_pylist())
         if not old.keys() <= active:
             raise CommitFailedError("files that were to be merged are gone")
-        cuts = self._cuts(groups)
+        tasks = self._tasks(groups)
         unpacked = sum(group.unpacked for group in groups)
-        self._meter.say(f"{table}: {len(old):,} files, {unpacked / 1e6:,.1f} MB, are being merged")
-        tasks = self._spark.sparkContext.parallelize(cuts, len(cuts)).map(rewrite_cut)
-        made = [file for files in tasks.collect() for file in files]
+        self._meter.say(f"{table}: merging {len(old):,} files, {unpacked / 1e6:,.1f} MB")
+        written_by_task = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(rewrite)
+        made = [file for files in written_by_task.collect() for file in files]
         wanted = sum(file.rows for _, file in old.values())
         written = sum(file.rows for file in made)
         if wanted != written:
@@ -238,11 +208,11 @@ class Compactor:
         self,
         table: str,
         opened: DeltaTable,
-        old: dict[str, tuple[Group, File]],
+        old: dict[str, tuple[FileGroup, DataFile]],
         made: Sequence[NewFile],
     ) -> None:
         now_ms = int(time.time() * 1000)
-        # The rows are the same as before: streams that follow the table need not read them again.
+        # dataChange=False: the rows are the same, streams of the table need not read them again.
         actions: list[Any] = [
             AddAction(one.path, one.size, one.partition_values, now_ms, False, one.stats)
             for one in made
@@ -271,7 +241,7 @@ class Compactor:
                 f"{self._lake.table_path(table)}: the commit failed, nothing was changed: {error}; "
                 "is the disk full?"
             ) from error
-        # Before any of the old files goes, this has to be on the disk.
+        # On the disk before any of the old files is deleted.
         sync_directory(
             self._lake.table_path(table) / "_delta_log",
             with_file=f"{self._lake.open(table).version():020}.json",
@@ -288,7 +258,7 @@ class Compactor:
         hours = self._retention_hours
         deleted: set[str] = set()
         try:
-            for full, age in ((False, hours), (True, max(hours, LEAST_HOURS_OF_STRAYS))):
+            for full, age in ((False, hours), (True, max(hours, MIN_STRAY_HOURS))):
                 if opened.vacuum(age, True, False, full=full, keep_versions=kept):
                     deleted.update(opened.vacuum(age, False, False, full=full, keep_versions=kept))
             if deleted:
@@ -296,14 +266,14 @@ class Compactor:
         except (OSError, DeltaError) as error:
             raise PipelineError(
                 f"{self._lake.table_path(table)}: files are merged, but old ones could not be "
-                f"deleted: {error}; may this user delete there? Run it again"
+                f"deleted: {error}; may this user delete them? Run it again"
             ) from error
         return len(deleted)
 
 
-def _rounds(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    """As many groups as are committed at once."""
-    chosen: list[Group] = []
+def _rounds(groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
+    """Groups in portions, one for each commit."""
+    chosen: list[FileGroup] = []
     size = 0
     for group in groups:
         if chosen and size + group.unpacked > _ROUND_BYTES:
@@ -313,52 +283,3 @@ def _rounds(groups: Sequence[Group]) -> Iterator[list[Group]]:
         size += group.unpacked
     if chosen:
         yield chosen
-
-
-# --- on executors ---
-
-
-def divide(cut: Cut, count: int) -> list[Cut]:
-    """The same in about so many pieces of equally many rows; equal keys stay together."""
-    partition, offset = SORTED_BY[cut.table]
-    keys = _dataset(cut).to_table(columns=[partition, offset])
-    partitions, offsets = (keys.column(name).to_numpy() for name in (partition, offset))
-    order = np.lexsort((offsets, partitions))
-    edges = [len(order) * at // count for at in range(1, count)]
-    found = {(int(partitions[order[at]]), int(offsets[order[at]])) for at in edges}
-    bounds: list[Key | None] = [None, *sorted(found), None]
-    return [cut._replace(low=low, high=high) for low, high in itertools.pairwise(bounds)]
-
-
-def rewrite_cut(cut: Cut) -> list[NewFile]:
-    prepare_process()
-    partition, offset = SORTED_BY[cut.table]
-    wanted = None
-    if cut.low is not None:
-        wanted = ~_is_below(partition, offset, cut.low)
-    if cut.high is not None:
-        below = _is_below(partition, offset, cut.high)
-        wanted = below if wanted is None else wanted & below
-    rows = _dataset(cut).to_table(filter=wanted)
-    rows = rows.sort_by([(partition, "ascending"), (offset, "ascending")])
-    writer = Writer(Path(cut.lake), cut.table, PREFIX)
-    try:
-        # In pieces, so that row groups are as large as elsewhere and readers can skip some.
-        pieces = max(rows.nbytes // (8 << 20), 1)
-        size = max(rows.num_rows // pieces, 1)
-        for batch in rows.to_batches(max_chunksize=size):
-            writer.write_batch(cut.topic, cut.day, batch)
-        return writer.close()
-    finally:
-        writer.abandon()
-
-
-def _dataset(cut: Cut) -> Any:
-    table = Path(cut.lake) / cut.table
-    paths = [str(table / path) for path in cut.paths]
-    return ds.dataset(paths, schema=file_schema(cut.table), format="parquet")
-
-
-def _is_below(partition: str, offset: str, key: Key) -> Any:
-    at = pc.field(partition)
-    return (at < key[0]) | ((at == key[0]) & (pc.field(offset) < key[1]))

@@ -1,4 +1,4 @@
-"""One of a kind at a time: a lock of the operating system, gone with whoever holds it."""
+"""Locks of a lake: a file lock of the operating system, released when its process ends."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from ops.pipeline.errors import PipelineError
 
 
 @contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Raises PipelineError when another process does `what` already."""
+def hold_lock(
+    path: Path, what: str, remedy: str = "wait for it, or stop it first"
+) -> Iterator[None]:
+    """Hold the lock file `path`. Raises PipelineError when another process is doing `what`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+")
@@ -30,9 +32,7 @@ def only_one(path: Path, what: str) -> Iterator[None]:
         except OSError:
             file.seek(0)
             owner = file.read().strip() or "another process"
-            raise PipelineError(
-                f"{what} is being done by {owner} already; wait for it or stop it first"
-            ) from None
+            raise PipelineError(f"{what} is already being done by {owner}; {remedy}") from None
         file.seek(0)
         file.truncate()
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())

@@ -1,8 +1,7 @@
-"""Rows of one partition of a lake's topic in the order of their offsets, window by window.
+"""Records of one partition in a lake in the order of their offsets, for executors.
 
-For executors. Files overlap until they are compacted, so each window of offsets is read from every
-file that may have some of it and sorted; statistics of files and row groups leave out the rest.
-Windows are as many offsets as are about so many bytes.
+Files overlap until they are compacted. So offsets are read in windows: each from every file whose
+statistics allow for some of it, then sorted. A window is as many offsets as make about 32 MB.
 """
 
 from __future__ import annotations
@@ -16,41 +15,41 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ops.client import TopicPartition
-from ops.pipeline.archive.task import file_schema
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.tables import RECORDS, Lake
+from ops.pipeline.lake.schemas import RECORDS, file_schema
+from ops.pipeline.lake.tables import Lake
 
 WINDOW_BYTES = 32 << 20
-_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 20_000, 500, 2_000_000
+_FIRST_STEP, _MIN_STEP, _MAX_STEP = 20_000, 500, 2_000_000
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
-class File(NamedTuple):
-    """A file of `records`, and which partitions and offsets it may have."""
+class RecordsFile(NamedTuple):
+    """A file of `records`: the lowest and highest partition and offset in it."""
 
     path: str
     partitions: tuple[int, int]
     offsets: tuple[int, int]
 
 
-class Rows(NamedTuple):
-    """What is wanted of a partition: offsets from `first` to `last`, of this time or later."""
+class RecordRange(NamedTuple):
+    """Records of a partition: offsets `first` to `last`, timestamps from `from_time_ms` on."""
 
-    place: TopicPartition
-    files: tuple[File, ...]
+    topic_partition: TopicPartition
+    files: tuple[RecordsFile, ...]
     first: int
     last: int
     from_time_ms: int | None = None
 
 
-def files_of(lake: Lake, topic: str) -> list[File]:
+def files_of(lake: Lake, topic: str) -> list[RecordsFile]:
     opened = lake.open(RECORDS)
     actions = pa.table(opened.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
     names = ("min.partition", "max.partition", "min.offset", "max.offset")
     return [
-        File(str(lake.table_path(RECORDS) / path), (low, high), (first, last))
+        RecordsFile(str(lake.table_path(RECORDS) / path), (low, high), (first, last))
         for path, its_topic, low, high, first, last in zip(
             *(actions.column(name).to_pylist() for name in ("path", "partition.topic", *names)),
             strict=True,
@@ -59,11 +58,11 @@ def files_of(lake: Lake, topic: str) -> list[File]:
     ]
 
 
-def of_partition(files: Sequence[File], partition: int) -> tuple[File, ...]:
+def of_partition(files: Sequence[RecordsFile], partition: int) -> tuple[RecordsFile, ...]:
     return tuple(one for one in files if one.partitions[0] <= partition <= one.partitions[1])
 
 
-def read_in_order(rows: Rows, window_bytes: int = WINDOW_BYTES) -> Iterator[Any]:
+def read_in_order(rows: RecordRange, window_bytes: int = WINDOW_BYTES) -> Iterator[Any]:
     """Arrow tables without the columns topic and date. Raises PipelineError."""
     at, step = rows.first, _FIRST_STEP
     while at <= rows.last:
@@ -76,14 +75,16 @@ def read_in_order(rows: Rows, window_bytes: int = WINDOW_BYTES) -> Iterator[Any]
         found = _window(rows, [one.path for one in files], at, end)
         at = end
         size = max(found.nbytes, 1)
-        step = min(max(int(step * min(window_bytes / size, 4)), _LEAST_STEP), _MOST_STEP)
+        step = min(max(int(step * min(window_bytes / size, 4)), _MIN_STEP), _MAX_STEP)
         if found.num_rows:
             yield found.sort_by("offset")
 
 
-def _window(rows: Rows, paths: list[str], at: int, end: int) -> Any:
+def _window(rows: RecordRange, paths: list[str], at: int, end: int) -> Any:
     offset = pc.field("offset")
-    wanted = (pc.field("partition") == rows.place.partition) & (offset >= at) & (offset < end)
+    wanted = (
+        (pc.field("partition") == rows.topic_partition.partition) & (offset >= at) & (offset < end)
+    )
     if rows.from_time_ms is not None:
         since = pa.scalar(rows.from_time_ms * 1000, pa.int64()).cast(_INSTANT)
         wanted &= pc.field("timestamp") >= since
@@ -92,6 +93,7 @@ def _window(rows: Rows, paths: list[str], at: int, end: int) -> Any:
         return dataset.to_table(filter=wanted)
     except FileNotFoundError as error:
         raise PipelineError(
-            f"partition {rows.place}: a file of the lake is gone: {Path(str(error)).name}; was the "
-            "lake compacted with a short --retention-hours? Run it again, it goes on where it was"
+            f"partition {rows.topic_partition}: a file of the lake no longer exists: "
+            f"{Path(str(error)).name}; was the lake compacted with a short --retention-hours? Run "
+            "it again, it resumes where it stopped"
         ) from None

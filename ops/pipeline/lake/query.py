@@ -1,11 +1,10 @@
 """SQL over a lake: its tables as Spark views, and results as a table, JSON lines or CSV.
 
-The files are those that delta-rs says are active, so no jar is needed and nothing that is being
-written or was replaced is seen. A query goes on with the files it began with.
+The files are the active ones according to delta-rs: no jar is needed, and files that are being
+written or were replaced are not seen. A query reads the files it started with to its end.
 
-Rows are written as they come, however many there are. Bytes are shown as text where they are
-UTF-8, and in base64 after `base64:` elsewhere; `cast(value as string)` and `hex(key)` say what is
-wanted in the query itself.
+Rows are written as they come, however many there are. Bytes are printed as text if they are UTF-8,
+else in base64 after `base64:`; `cast(value as string)` and `hex(key)` choose in the query itself.
 """
 
 from __future__ import annotations
@@ -23,27 +22,16 @@ from urllib.parse import unquote, urlparse
 
 from ops.command_line import printable
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.tables import TABLES, Lake
+from ops.pipeline.lake.schemas import SPARK_SCHEMAS, TABLES
+from ops.pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("table", "json", "csv")
-SPARK_SCHEMAS = {
-    "batches": (
-        "topic string, date date, partition int, base_offset bigint, last_offset bigint, "
-        "base_timestamp timestamp, max_timestamp timestamp, codec string, record_count int, "
-        "control boolean, aborted boolean, data binary"
-    ),
-    "records": (
-        "topic string, date date, partition int, offset bigint, timestamp timestamp, "
-        "timestampType int, key binary, value binary, "
-        "headers array<struct<key: string, value: binary>>"
-    ),
-}
-# Columns of a table on paper are as wide as the widest of so many rows.
+# Columns of a printed table are as wide as the widest of the first rows.
 _MEASURED_ROWS = 1000
-_WIDEST = 80
+_MAX_WIDTH = 80
 _ERROR_CLASS = re.compile(r"^\[[A-Z_.]+\] ")
 
 
@@ -62,22 +50,22 @@ def register_views(spark: SparkSession, lake: Lake) -> None:
         table_frame(spark, lake, table).createOrReplaceTempView(table)
 
 
-def run_query(spark: SparkSession, lake: Lake, text: str, form: str, out: IO[str]) -> int:
-    """Writes what the query gives, and gives the number of rows. Raises PipelineError."""
+def run_query(spark: SparkSession, lake: Lake, text: str, output: str, out: IO[str]) -> int:
+    """Write the result of a query; returns the number of rows. Raises PipelineError."""
     from pyspark.errors import PySparkException
 
     register_views(spark, lake)
     try:
         frame = spark.sql(text)
-        rows = _counted(frame.toLocalIterator(prefetchPartitions=True))
-        WRITERS[form](frame.columns, rows, out)
+        rows = _Counted(frame.toLocalIterator(prefetchPartitions=True))
+        WRITERS[output](frame.columns, rows, out)
     except PySparkException as error:
         raise _refused(error) from error
     return rows.count
 
 
-class _counted:
-    """An iterator that knows how many there were."""
+class _Counted:
+    """An iterator that counts."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         self._rows = iter(rows)
@@ -93,12 +81,12 @@ class _counted:
 
 
 def _refused(error: Exception) -> PipelineError:
-    """Spark's messages are long; the first line says it."""
-    told = _ERROR_CLASS.sub("", next(iter(str(error).strip().splitlines()), "").strip())
+    """Spark's messages are long; the first line is enough."""
+    reason = _ERROR_CLASS.sub("", next(iter(str(error).strip().splitlines()), "").strip())
     tables = "; ".join(
         f"{table}({', '.join(part.split()[0] for part in _columns(table))})" for table in TABLES
     )
-    return PipelineError(f"Spark refuses the query: {told.rstrip('.')}. The tables are {tables}")
+    return PipelineError(f"Spark refuses the query: {reason.rstrip('.')}. The tables are {tables}")
 
 
 def _columns(table: str) -> list[str]:
@@ -109,13 +97,13 @@ def _columns(table: str) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can say."""
+    """The value as JSON can express it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, bytes | bytearray):
-        return text_of(bytes(value))
+        return text_or_base64(bytes(value))
     if isinstance(value, datetime.datetime):
         return value.isoformat(timespec="milliseconds")
     if isinstance(value, datetime.date | datetime.time):
@@ -131,7 +119,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def text_of(value: bytes) -> str:
+def text_or_base64(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -139,15 +127,15 @@ def text_of(value: bytes) -> str:
 
 
 def _cell(value: Any) -> str:
-    told = plain(value)
-    if told is None:
+    printed = plain(value)
+    if printed is None:
         return ""
-    if isinstance(told, dict | list):
-        return json.dumps(told, ensure_ascii=False)
-    return str(told)
+    if isinstance(printed, dict | list):
+        return json.dumps(printed, ensure_ascii=False)
+    return str(printed)
 
 
-# --- forms ---
+# --- formats ---
 
 
 def _write_json(columns: Sequence[str], rows: Iterable[Any], out: IO[str]) -> None:
@@ -163,10 +151,10 @@ def _write_csv(columns: Sequence[str], rows: Iterable[Any], out: IO[str]) -> Non
 
 
 def _write_table(columns: Sequence[str], rows: Iterable[Any], out: IO[str]) -> None:
-    """Widths by the first rows; later ones that are wider only push their line out of shape."""
+    """Widths are those of the first rows; a wider one later only breaks its own line."""
     lines = ([printable(_cell(value)) for value in row] for row in rows)
     first = list(islice(lines, _MEASURED_ROWS))
-    widths = [min(max(map(len, cells)), _WIDEST) for cells in zip(columns, *first, strict=True)]
+    widths = [min(max(map(len, cells)), _MAX_WIDTH) for cells in zip(columns, *first, strict=True)]
     for line in chain([list(columns), ["-" * width for width in widths]], first, lines):
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         out.write("  ".join(padded).rstrip() + "\n")

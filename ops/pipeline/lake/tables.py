@@ -1,86 +1,33 @@
-"""The lake: two Delta tables in a directory, what they hold, and how it is committed.
+"""A lake: two Delta tables in a directory, how far they hold each topic, and commits to them.
 
-    LAKE/batches    a row per RecordBatch, its bytes as the broker had them
+    LAKE/batches    a row per RecordBatch, its bytes as the broker stored them
     LAKE/records    a row per record, decoded
-    LAKE/_moldau    the archiver's own: its lock and its checkpoint
+    LAKE/_moldau    locks, the archiver's checkpoint, replay jobs
 
-Both are partitioned by topic and date (UTC, of the records' timestamps; of a batch its newest).
+Both tables are partitioned by topic and date (UTC, of the record's timestamp; of a batch, its
+newest).
 
-Exactly once: each commit carries, for every partition it concerns, a Delta transaction whose
-application is the partition (by the id of its topic, so a topic that was deleted and created again
-is another one) and whose version is the offset up to which this table holds it. Whoever archives
-asks for these versions first and leaves out what is there. delta-rs refuses two writers that commit
-versions of the same application at once, but accepts a version again: so the check is ours.
+Exactly once: each commit carries, for every topic partition in it, a Delta transaction whose
+application is the partition (by the topic's id, so a topic that was deleted and created again is
+another one) and whose version is the offset up to which the table holds it. The archiver reads
+these versions first and skips what is there. delta-rs refuses two concurrent commits for one
+application, but accepts the same version again, so skipping is the archiver's job.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.decode import HEADERS_TYPE
-
-BATCHES, RECORDS = "batches", "records"
-TABLES = (BATCHES, RECORDS)
-PARTITIONED_BY = ["topic", "date"]
-OWN = "_moldau"
-
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-SCHEMAS: Mapping[str, Any] = {
-    BATCHES: pa.schema(
-        [
-            ("topic", pa.string()),
-            ("date", pa.date32()),
-            ("partition", pa.int32()),
-            ("base_offset", pa.int64()),
-            ("last_offset", pa.int64()),
-            ("base_timestamp", _TIMESTAMP),
-            ("max_timestamp", _TIMESTAMP),
-            ("codec", pa.string()),
-            ("record_count", pa.int32()),
-            ("control", pa.bool_()),  # a transaction's end, not records
-            ("aborted", pa.bool_()),  # its transaction was; its records are not in `records`
-            ("data", pa.binary()),
-        ]
-    ),
-    RECORDS: pa.schema(
-        [
-            ("topic", pa.string()),
-            ("date", pa.date32()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", _TIMESTAMP),
-            ("timestampType", pa.int32()),
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("headers", HEADERS_TYPE),
-        ]
-    ),
-}
-
-
-class NewFile(NamedTuple):
-    """A data file that a task wrote and that no table knows yet."""
-
-    table: str
-    path: str
-    size: int
-    partition_values: dict[str, str]
-    stats: str
-    rows: int
+from ops.pipeline.lake.data_files import NewFile, sync_directory
+from ops.pipeline.lake.schemas import PARTITIONED_BY, SCHEMAS, TABLES
 
 
 class Lake:
@@ -93,13 +40,18 @@ class Lake:
         return self.path / table
 
     @property
+    def state_path(self) -> Path:
+        """What the pipeline itself keeps in a lake: locks, checkpoints, replay jobs."""
+        return self.path / "_moldau"
+
+    @property
     def checkpoint(self) -> Path:
-        return self.path / OWN / "checkpoint"
+        return self.state_path / "checkpoint"
 
     def create(self) -> None:
-        """Make what is missing."""
+        """Create what does not exist yet."""
         try:
-            (self.path / OWN).mkdir(parents=True, exist_ok=True)
+            self.state_path.mkdir(parents=True, exist_ok=True)
             for table in TABLES:
                 DeltaTable.create(self.table_path(table), SCHEMAS[table], "ignore", PARTITIONED_BY)
                 sync_directory(self.table_path(table))
@@ -111,7 +63,7 @@ class Lake:
             ) from None
 
     def check(self) -> None:
-        """For those who only read: are both tables there?"""
+        """Check that both tables exist, for commands that only read."""
         for table in TABLES:
             self.open(table)
 
@@ -120,19 +72,19 @@ class Lake:
             return DeltaTable(self.table_path(table))
         except TableNotFoundError:
             raise PipelineError(
-                f"there is no table {table} in {self.path}; `moldau pipeline archive` makes it"
+                f"there is no table {table} in {self.path}; `moldau pipeline archive` creates it"
             ) from None
 
     def committed(
         self, table: str, applications: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, int]:
-        """The offset up to which a table holds each partition; those it has none of left out."""
+        """The offset up to which a table holds each partition; only of those it holds."""
         opened = self.open(table)
         found = {}
-        for place, application in applications.items():
+        for partition, application in applications.items():
             version = opened.transaction_version(application)
             if version is not None:
-                found[place] = version
+                found[partition] = version
         return found
 
     def commit(
@@ -142,7 +94,7 @@ class Lake:
         versions: Mapping[str, int],
         metadata: Mapping[str, str],
     ) -> int:
-        """Add files and raise versions at once, durably. Gives the table's version."""
+        """Add files and set versions in one durable commit. Returns the table's version."""
         opened = self.open(table)
         now_ms = int(time.time() * 1000)
         actions = [
@@ -165,70 +117,13 @@ class Lake:
         except (OSError, DeltaError) as error:
             raise PipelineError(
                 f"{self.table_path(table)}: the commit failed, nothing was added: {error}; is the "
-                "disk full, or does another program write this table? Run it again afterwards"
+                "disk full, or does another program write to this table? Run it again afterwards"
             ) from error
         version = self.open(table).version()
-        # The broker may trim what we say is here: it has to be on the disk.
+        # The broker may trim what is committed here, so it has to be on the disk.
         sync_directory(self.table_path(table) / "_delta_log", with_file=f"{version:020}.json")
         return version
 
 
 def application_of(topic_id: bytes, partition: int) -> str:
     return f"moldau-archive/{topic_id.hex()}/{partition}"
-
-
-def sync_directory(path: Path, with_file: str | None = None) -> None:
-    for name in ([path / with_file] if with_file else []) + [path]:
-        # A log file may be in a checkpoint by now, and gone.
-        if name.exists():
-            descriptor = os.open(name, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-class Lock:
-    """One archiver per lake: a lock of the operating system, gone with whoever holds it."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._path = lake.path / OWN / "lock"
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> Self:
-        file = self._path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            owner = file.read().strip() or "another process"
-            file.close()
-            raise PipelineError(
-                f"the lake {self._lake.path} is being written by {owner}; there is one archiver "
-                "per lake: stop that one first, or give this one a lake of its own"
-            ) from None
-        file.seek(0)
-        file.truncate()
-        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {when}\n")
-        file.flush()
-        self._file = file
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-def stats_json(rows: int, lowest: Mapping[str, Any], highest: Mapping[str, Any]) -> str:
-    """What Delta readers skip files by."""
-    return json.dumps(
-        {
-            "numRecords": rows,
-            "minValues": dict(lowest),
-            "maxValues": dict(highest),
-            "nullCount": dict.fromkeys(lowest, 0),
-        }
-    )

@@ -19,15 +19,16 @@ import msgspec
 
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.tables import OWN, Lake, sync_directory
-from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
+from ops.pipeline.lake.data_files import sync_directory
+from ops.pipeline.lake.tables import Lake
+from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 
 KEEP, HASH = "keep", "hash"
 MODES = (KEEP, HASH)
 _WORD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourcePartition(msgspec.Struct, frozen=True):
     """A partition of the lake's topic: the records from `first` to `last`, and who sends them."""
 
     producer_id: int
@@ -49,7 +50,7 @@ class Job(msgspec.Struct):
     """Partitions of the target when the job began: keys go where they went then."""
     begins: dict[int, int]
     """The end offsets of the target when the job began."""
-    sources: dict[int, Source]
+    sources: dict[int, SourcePartition]
     done_at: str | None = None
 
     @property
@@ -79,7 +80,7 @@ def job_name(
 
 
 def job_path(lake: Lake, name: str) -> Path:
-    return lake.path / OWN / "replay" / f"{name}.json"
+    return lake.state_path / "replay" / f"{name}.json"
 
 
 def load_job(path: Path) -> Job | None:
@@ -125,8 +126,10 @@ def find_positions(
         for target, begin in job.begins.items():
             if job.mode == KEEP and only is not None and target != only:
                 continue
-            place = TopicPartition(job.target, target)
-            for batches in reader.read(Range(place, begin, ends.get(target, begin))):
+            topic_partition = TopicPartition(job.target, target)
+            for batches in reader.read(
+                OffsetRange(topic_partition, begin, ends.get(target, begin))
+            ):
                 for header in (one.header for one in batches):
                     partition = by_producer.get(header.producer_id)
                     if partition is not None and header.base_sequence >= 0:

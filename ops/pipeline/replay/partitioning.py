@@ -1,4 +1,4 @@
-"""Where a record goes by its key, as Kafka's own producers do it."""
+"""The partition of a key, as Kafka's own producers choose it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes | None, offset: int, partitions: int) -> int:
-    """By the key; records without one by their offset, so that it is the same every time."""
+    """By the key; without one by the offset, so that it is the same in every attempt."""
     if key is None:
         return offset % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions

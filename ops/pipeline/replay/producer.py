@@ -1,12 +1,12 @@
-"""An idempotent producer for executors, whose sequence numbers are a matter of the caller.
+"""An idempotent producer for executors, with sequence numbers that survive a crash.
 
-The sequence of a record is how many of the same producer went to the partition before it. So who
-comes back after a crash with the same producer id, and sends the same records in the same order,
-sends them under the same sequences: the broker appends each once, in order, or says why not.
+The sequence of a record is the number of records the same producer sent to the partition before it.
+A task that starts again with the same producer id, and sends the same records in the same order,
+sends them with the same sequences: the broker appends each once and in order, or refuses it.
 
-Two requests' worth of batches are on their way at most: while the broker works on some, the next
-are built. The first batch to a partition goes alone: of a producer it does not know a broker takes
-any sequence, so a second batch must not be there before the first is known to be in the log.
+While up to MAX_IN_FLIGHT batches are in flight, the next ones are built. The first batch to a
+partition goes alone: a broker accepts any sequence from a producer it does not know, so a second
+batch must not arrive before the first is in the log.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from ops.client import (
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings, connect
 
-log = logging.getLogger("moldau.pipeline")
+logger = logging.getLogger("moldau.pipeline")
 
 ALL_REPLICAS = -1
-# As many as a broker remembers of each producer, to recognise those that are sent again.
-MOST_IN_FLIGHT = 5
+# As many as a broker remembers of each producer, to recognise retries.
+MAX_IN_FLIGHT = 5
 BATCH_BYTES = 256 << 10
-LARGEST_SEQUENCE = (1 << 31) - 1
+MAX_SEQUENCE = (1 << 31) - 1
 _RECORD_OVERHEAD = 32
 
 _REMEDIES = {
     ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than max.message.bytes of the topic; raise it",
     ErrorCode.INVALID_TIMESTAMP: (
-        "timestamps are kept, and these are outside of what message.timestamp.before.max.ms and "
-        "message.timestamp.after.max.ms of the topic allow; change those"
+        "timestamps are kept, and message.timestamp.before.max.ms or message.timestamp.after.max.ms "
+        "of the topic does not allow these; change it"
     ),
     ErrorCode.INVALID_RECORD: (
-        "the topic does not take such records; one with cleanup.policy=compact needs keys"
+        "the topic does not accept such records; cleanup.policy=compact needs keys"
     ),
 }
 
 
-class OutOfStep(PipelineError):
-    """The broker expects another sequence: somebody else sent with the same producer id."""
+class SequenceMismatch(PipelineError):
+    """The broker expects another sequence: another process sent with the same producer id."""
 
 
-class Producing(NamedTuple):
-    """Who sends where, and how."""
+class ProducerSettings(NamedTuple):
+    """The producer's identity, its topic, and how to send."""
 
-    settings: FetchSettings
+    fetch: FetchSettings
     topic: str
     producer_id: int
     producer_epoch: int
@@ -74,26 +74,26 @@ class Producing(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    partition: int
+    topic_partition: TopicPartition
     data: bytes
 
 
-class Sender:
+class Producer:
     """Sends records to the partitions of one topic. Raises PipelineError."""
 
-    def __init__(self, producing: Producing, sequences: Mapping[int, int]) -> None:
-        self._producing = producing
+    def __init__(self, settings: ProducerSettings, sequences: Mapping[int, int]) -> None:
+        self._settings = settings
         self._sequences = dict(sequences)
         self._pending: dict[int, list[Record]] = {}
         self._sizes: dict[int, int] = {}
         self._ready: list[_Batch] = []
-        self._under_way: list[tuple[_Batch, Connection | None]] = []
+        self._in_flight: list[tuple[_Batch, Connection | None]] = []
         self._begun: set[int] = set()
         self._cluster: Cluster | None = None
         self.bytes = 0
 
     def close(self) -> None:
-        """What was not flushed is not sent."""
+        """Records that were not flushed are not sent."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -104,7 +104,7 @@ class Sender:
     ) -> None:  # fmt: skip
         size = len(key or b"") + len(value or b"") + len(headers) + _RECORD_OVERHEAD
         held = self._sizes.get(partition, 0)
-        if held and held + size > self._producing.batch_bytes:
+        if held and held + size > self._settings.batch_bytes:
             self._build(partition)
             held = 0
         records = self._pending.setdefault(partition, [])
@@ -115,71 +115,71 @@ class Sender:
         """Returns when everything is in the log."""
         for partition in list(self._pending):
             self._build(partition)
-        self._launch()
-        self._collect()
+        self._send_ready()
+        self._receive_replies()
 
     def _build(self, partition: int) -> None:
         records = self._pending.pop(partition)
         del self._sizes[partition]
         sequence = self._sequences.get(partition, 0)
         last = sequence + len(records) - 1
-        if last > LARGEST_SEQUENCE:
+        if last > MAX_SEQUENCE:
             raise PipelineError(
-                f"more than {LARGEST_SEQUENCE:,} records of one partition go to {partition} of "
-                f"{self._producing.topic}; replay them in parts, with --from-offset"
+                f"more than {MAX_SEQUENCE:,} records of one partition go to {partition} of "
+                f"{self._settings.topic}; replay them in parts, with --from-offset"
             )
         data = build_batch(
             records,
             base_offset=0,
             last_offset=len(records) - 1,
-            codec=self._producing.codec,
-            producer_id=self._producing.producer_id,
-            producer_epoch=self._producing.producer_epoch,
+            codec=self._settings.codec,
+            producer_id=self._settings.producer_id,
+            producer_epoch=self._settings.producer_epoch,
             base_sequence=sequence,
         )
         self._sequences[partition] = last + 1
         self.bytes += len(data)
-        batch = _Batch(partition, bytes(data))
+        batch = _Batch(TopicPartition(self._settings.topic, partition), bytes(data))
         if partition not in self._begun:
-            self._launch()
-            self._collect()
+            self._send_ready()
+            self._receive_replies()
             self._deliver(batch)
             self._begun.add(partition)
             return
         self._ready.append(batch)
-        if len(self._ready) == MOST_IN_FLIGHT:
-            self._launch()
+        if len(self._ready) == MAX_IN_FLIGHT:
+            self._send_ready()
 
-    # --- on the wire ---
+    # --- sending ---
 
-    def _launch(self) -> None:
-        """Send what is ready, once what was sent before is in the log."""
-        self._collect()
+    def _send_ready(self) -> None:
+        """Send the batches that are ready, once those sent before are in the log."""
+        self._receive_replies()
         ready, self._ready = self._ready, []
         for batch in ready:
             connection: Connection | None = None
             try:
-                connection = self._leader(batch.partition)
+                connection = self._leader(batch.topic_partition)
                 connection.send(self._request(batch))
             except (OSError, MalformedMessage, ClientError) as fault:
-                log.info("sending to %s: %s; trying again", self._place(batch), fault)
-                # Whatever else went this way has to go again as well, and in order.
-                self._under_way.append((batch, None))
+                logger.info("sending to %s: %s; retrying", batch.topic_partition, fault)
+                # What else was sent on these connections is sent again as well, in order.
+                self._in_flight.append((batch, None))
                 self.close()
                 continue
-            self._under_way.append((batch, connection))
+            self._in_flight.append((batch, connection))
 
-    def _collect(self) -> None:
-        under_way, self._under_way = self._under_way, []
+    def _receive_replies(self) -> None:
+        in_flight, self._in_flight = self._in_flight, []
         again: list[_Batch] = []
         broken: set[int] = set()
-        for batch, connection in under_way:
+        for batch, connection in in_flight:
             code = int(ErrorCode.LEADER_NOT_AVAILABLE)
             if connection is not None and id(connection) not in broken:
                 try:
                     answer = _reply(connection)
                 except (OSError, MalformedMessage) as fault:
-                    log.info("sending to %s: %s; trying again", self._place(batch), fault)
+                    logger.info("sending to %s: %s; retrying", batch.topic_partition, fault)
                     broken.add(id(connection))
                 else:
                     code = answer.error_code
@@ -191,11 +191,11 @@ class Sender:
                 self._deliver(batch)
 
     def _deliver(self, batch: _Batch) -> None:
-        """One batch by itself, as often as it takes."""
-        backoff = Backoff(self._producing.settings.patience_s)
+        """Send one batch alone, until it is in the log."""
+        backoff = Backoff(self._settings.fetch.patience_s)
         while True:
             try:
-                connection = self._leader(batch.partition)
+                connection = self._leader(batch.topic_partition)
                 connection.send(self._request(batch))
                 answer = _reply(connection)
             except (OSError, MalformedMessage, ClientError) as fault:
@@ -207,40 +207,36 @@ class Sender:
                     raise self._refused(batch, answer)
                 cause = error_name(answer.error_code)
             self.close()
-            log.info("sending to %s: %s; trying again", self._place(batch), cause)
+            logger.info("sending to %s: %s; retrying", batch.topic_partition, cause)
             if not backoff.wait():
                 raise PipelineError(
-                    f"partition {self._place(batch)}: nothing could be written for "
-                    f"{self._producing.settings.patience_s:g} s: {cause}; `moldau status` shows "
-                    "whether the broker is well. Run it again, it goes on where it was"
+                    f"partition {batch.topic_partition}: nothing could be written for "
+                    f"{self._settings.fetch.patience_s:g} s: {cause}; `moldau status` shows the "
+                    "state of the broker. Run it again, it resumes where it stopped"
                 )
 
     def _refused(self, batch: _Batch, answer: PartitionProduceResponse) -> ClientError:
-        place = self._place(batch)
+        partition = batch.topic_partition
         if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return OutOfStep(
-                f"partition {place}: {answer.error_message or 'another sequence is expected'}; is "
-                "the same replay running elsewhere? Run it again, it finds out where it was"
+            return SequenceMismatch(
+                f"partition {partition}: {answer.error_message or 'another sequence is expected'}; "
+                "is the same replay running elsewhere? Run it again, it resumes where it stopped"
             )
         remedy = _REMEDIES.get(ErrorCode(answer.error_code))
         if remedy is not None:
-            return PipelineError(f"partition {place}: {remedy} ({answer.error_message})")
-        return refusal(f"partition {place}", answer.error_code, answer.error_message)
-
-    def _place(self, batch: _Batch) -> TopicPartition:
-        return TopicPartition(self._producing.topic, batch.partition)
+            return PipelineError(f"partition {partition}: {remedy} ({answer.error_message})")
+        return refusal(f"partition {partition}", answer.error_code, answer.error_message)
 
     def _request(self, batch: _Batch) -> ProduceRequest:
-        data = PartitionProduceData(batch.partition, batch.data)
-        topic = TopicProduceData(self._producing.topic, partition_data=[data])
-        timeout_ms = int(self._producing.settings.timeout_s * 1000)
+        data = PartitionProduceData(batch.topic_partition.partition, batch.data)
+        topic = TopicProduceData(self._settings.topic, partition_data=[data])
+        timeout_ms = int(self._settings.fetch.timeout_s * 1000)
         return ProduceRequest(None, ALL_REPLICAS, timeout_ms, [topic])
 
-    def _leader(self, partition: int) -> Connection:
+    def _leader(self, partition: TopicPartition) -> Connection:
         if self._cluster is None:
-            self._cluster = connect(self._producing.settings)
-        place = TopicPartition(self._producing.topic, partition)
-        return self._cluster.connection(self._cluster.leader(place))
+            self._cluster = connect(self._settings.fetch)
+        return self._cluster.connection(self._cluster.leader(partition))
 
 
 def _reply(connection: Connection) -> PartitionProduceResponse:

@@ -25,18 +25,18 @@ from broker.wire import codecs
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from ops.admin.topics_describe import topic_configs
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.faults import explained
-from ops.pipeline.lake.lock import only_one
-from ops.pipeline.lake.ordered_rows import Rows, files_of, of_partition
+from ops.pipeline.errors import PipelineError, from_spark
+from ops.pipeline.lake.lock import hold_lock
+from ops.pipeline.lake.ordered_rows import RecordRange, files_of, of_partition
 from ops.pipeline.lake.query import table_frame
-from ops.pipeline.lake.tables import RECORDS, Lake
+from ops.pipeline.lake.schemas import RECORDS
+from ops.pipeline.lake.tables import Lake
 from ops.pipeline.progress import Meter
 from ops.pipeline.replay.job import (
     KEEP,
     Job,
     Positions,
-    Source,
+    SourcePartition,
     check_trimmed,
     find_positions,
     finish_job,
@@ -46,13 +46,13 @@ from ops.pipeline.replay.job import (
     save_job,
 )
 from ops.pipeline.replay.producer import BATCH_BYTES
-from ops.pipeline.replay.task import Order, Sent, send_partition, target_offsets
+from ops.pipeline.replay.task import SendResult, SendTask, send_partition, target_offsets
 from ops.pipeline.source.fetch import FetchSettings, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger("moldau.pipeline")
+logger = logging.getLogger("moldau.pipeline")
 
 CODECS = {
     "none": codecs.NONE,
@@ -64,7 +64,7 @@ CODECS = {
 _LOOK_EVERY_S = 1.0
 
 
-class Wanted(NamedTuple):
+class ReplayRequest(NamedTuple):
     """What is replayed where."""
 
     topic: str
@@ -76,19 +76,19 @@ class Wanted(NamedTuple):
     again: bool = False
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     rows: int
     sent: int
     done_before: str | None = None
 
 
-class Replay:
+class Replayer:
     def __init__(
         self,
         spark: SparkSession,
         lake: Lake,
         settings: FetchSettings,
-        wanted: Wanted,
+        wanted: ReplayRequest,
         meter: Meter | None = None,
     ) -> None:
         self._spark = spark
@@ -98,7 +98,7 @@ class Replay:
         self._meter = meter or Meter("replay")
         self._bytes = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplayOutcome:
         """Raises PipelineError."""
         wanted = self._wanted
         with connect(self._settings) as cluster:
@@ -108,10 +108,10 @@ class Replay:
                 wanted.from_time_ms,
             )  # fmt: skip
             path = job_path(self._lake, name)
-            with only_one(path.with_suffix(".lock"), f"this replay of {wanted.topic}"):
+            with hold_lock(path.with_suffix(".lock"), f"this replay of {wanted.topic}"):
                 job = None if wanted.again else load_job(path)
                 if job is not None and job.done_at is not None:
-                    return Outcome(job.rows, 0, job.done_at)
+                    return ReplayOutcome(job.rows, 0, job.done_at)
                 target = self._target(cluster)
                 if job is None:
                     job = self._begin(cluster, cluster_id, target)
@@ -121,7 +121,7 @@ class Replay:
                     positions = self._resume(cluster, job, target)
                 sent = self._send(job, positions, target.batch_bytes)
                 finish_job(path, job)
-                return Outcome(job.rows, sent)
+                return ReplayOutcome(job.rows, sent)
 
     # --- what is to be done ---
 
@@ -173,8 +173,8 @@ class Replay:
         self._warn_of_retention(target, found)
         sources = {}
         for partition, one in found.items():
-            producer_id, epoch = _take_producer(cluster)
-            sources[partition] = Source(producer_id, epoch, one.first, one.last, one.rows)
+            producer_id, epoch = _new_producer_id(cluster)
+            sources[partition] = SourcePartition(producer_id, epoch, one.first, one.last, one.rows)
         return Job(
             wanted.topic,
             wanted.target,
@@ -231,7 +231,7 @@ class Replay:
             frame = frame.where(inside)
         return frame
 
-    def _found(self, frame: DataFrame) -> dict[int, Found]:
+    def _found(self, frame: DataFrame) -> dict[int, LakePartition]:
         from pyspark.sql import functions as f
 
         summary = frame.groupBy("partition").agg(
@@ -250,11 +250,11 @@ class Replay:
                     f"{rows:,} records under {distinct:,} offsets; the topic was deleted and "
                     "created again. Say with --from-time since when it is the one you mean"
                 )
-            found[partition] = Found(first, last, rows, oldest_ms, size)
+            found[partition] = LakePartition(first, last, rows, oldest_ms, size)
         self._bytes = sum(one.bytes for one in found.values())
         return dict(sorted(found.items()))
 
-    def _warn_of_retention(self, target: Target, found: Mapping[int, Found]) -> None:
+    def _warn_of_retention(self, target: Target, found: Mapping[int, LakePartition]) -> None:
         oldest_ms = min(one.oldest_ms for one in found.values())
         if target.retention_ms >= 0 and oldest_ms < time.time() * 1000 - target.retention_ms:
             self._meter.say(
@@ -270,10 +270,10 @@ class Replay:
 
         files = files_of(self._lake, job.topic)
         orders = [
-            Order(
+            SendTask(
                 self._settings,
                 job,
-                Rows(
+                RecordRange(
                     TopicPartition(job.topic, partition),
                     of_partition(files, partition),
                     source.first,
@@ -289,9 +289,9 @@ class Replay:
         tasks = self._spark.sparkContext.parallelize(orders, len(orders))
         try:
             with _Watch(self._settings, job, self._meter, self._bytes / job.rows) as watch:
-                told: list[Sent] = tasks.map(send_partition).collect()
+                told: list[SendResult] = tasks.map(send_partition).collect()
         except PySparkException as error:
-            raise explained(error) from error
+            raise from_spark(error) from error
         passed = {one.partition: one.sent + one.skipped for one in told}
         wanted = {partition: source.rows for partition, source in job.sources.items()}
         if passed != wanted:
@@ -303,7 +303,7 @@ class Replay:
         return sum(one.sent for one in told)
 
 
-class Found(NamedTuple):
+class LakePartition(NamedTuple):
     """What the lake has of a partition."""
 
     first: int
@@ -320,7 +320,7 @@ class Target(NamedTuple):
     batch_bytes: int
 
 
-def _take_producer(cluster: Cluster) -> tuple[int, int]:
+def _new_producer_id(cluster: Cluster) -> tuple[int, int]:
     answer = cluster.call(InitProducerIdRequest(None, 60_000))
     if answer.error_code:
         raise refusal("a producer id", answer.error_code)
@@ -352,7 +352,7 @@ class _Watch:
             try:
                 self._look()
             except ClientError as fault:
-                log.info("how far it is cannot be told just now: %s", fault)
+                logger.info("how far it is cannot be told just now: %s", fault)
 
     def _look(self) -> None:
         with connect(self._settings) as cluster:

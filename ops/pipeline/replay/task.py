@@ -11,10 +11,10 @@ import pyarrow as pa
 from broker.process import prepare_process
 from broker.wire.records import NO_HEADERS, encode_headers
 from ops.client import LATEST, Cluster, TopicPartition
-from ops.pipeline.lake.ordered_rows import Rows, read_in_order
+from ops.pipeline.lake.ordered_rows import RecordRange, read_in_order
 from ops.pipeline.replay.job import KEEP, Job, find_positions
 from ops.pipeline.replay.partitioning import partition_of
-from ops.pipeline.replay.producer import Producing, Sender
+from ops.pipeline.replay.producer import Producer, ProducerSettings
 from ops.pipeline.source.fetch import FetchSettings, connect
 
 
@@ -22,33 +22,33 @@ def target_offsets(
     cluster: Cluster, topic: str, partitions: Iterable[int], at: int
 ) -> dict[int, int]:
     found = cluster.list_offsets({TopicPartition(topic, partition): at for partition in partitions})
-    return {place.partition: offset for place, offset in found.items()}
+    return {partition.partition: offset for partition, offset in found.items()}
 
 
-class Order(NamedTuple):
+class SendTask(NamedTuple):
     """What a task sends: the records of one partition of the lake."""
 
     settings: FetchSettings
     job: Job
-    rows: Rows
+    rows: RecordRange
     position: dict[int, int]
     codec: int
     batch_bytes: int
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     partition: int
     sent: int
     skipped: int
     size: int
 
 
-def send_partition(order: Order) -> Sent:
+def send_partition(order: SendTask) -> SendResult:
     """Sends what is not there yet, in order."""
     from pyspark import TaskContext
 
     prepare_process()
-    job, partition = order.job, order.rows.place.partition
+    job, partition = order.job, order.rows.topic_partition.partition
     position = order.position
     context = TaskContext.get()
     if context is not None and context.attemptNumber():
@@ -57,7 +57,7 @@ def send_partition(order: Order) -> Sent:
             ends = target_offsets(cluster, job.target, job.begins, LATEST)
         position = find_positions(order.settings, job, ends, partition)[partition]
     source = job.sources[partition]
-    producing = Producing(
+    producing = ProducerSettings(
         order.settings,
         job.target,
         source.producer_id,
@@ -65,7 +65,7 @@ def send_partition(order: Order) -> Sent:
         order.codec,
         order.batch_bytes,
     )
-    sender = Sender(producing, position)
+    sender = Producer(producing, position)
     left_out = dict(position)
     sent = skipped = 0
     try:
@@ -80,7 +80,7 @@ def send_partition(order: Order) -> Sent:
         sender.flush()
     finally:
         sender.close()
-    return Sent(partition, sent, skipped, sender.bytes)
+    return SendResult(partition, sent, skipped, sender.bytes)
 
 
 def _records(rows: Any, job: Job, partition: int) -> Iterator[Any]:

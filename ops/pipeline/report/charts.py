@@ -101,7 +101,7 @@ def line_over_time(points: Sequence[Point], unit: str, label: str, *, stems: boo
     top = _nice_top(max(point.value for point in points))
     inner_width, inner = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     body = _axes(top, first, last, unit)
-    places = [
+    partitions = [
         (
             _LEFT + inner_width * (point.at_ms - first) / (last - first),
             _TOP + inner * (1 - point.value / top),
@@ -109,12 +109,12 @@ def line_over_time(points: Sequence[Point], unit: str, label: str, *, stems: boo
         for point in points
     ]
     if not stems:
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in partitions)
         base = _TOP + inner
-        area = f"{places[0][0]:.1f},{base} {path} {places[-1][0]:.1f},{base}"
+        area = f"{partitions[0][0]:.1f},{base} {path} {partitions[-1][0]:.1f},{base}"
         body.append(f'<polygon class="area" points="{area}"/>')
         body.append(f'<polyline class="line" points="{path}"/>')
-    for (x, y), point in zip(places, points, strict=True):
+    for (x, y), point in zip(partitions, points, strict=True):
         if stems:
             body.append(
                 f'<line class="stem" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP + inner}" y2="{y:.1f}"/>'

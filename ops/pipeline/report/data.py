@@ -10,17 +10,18 @@ import bisect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.log.topics import GROUP_EVENTS
-from ops.pipeline.lake.query import table_frame, text_of
-from ops.pipeline.lake.tables import BATCHES, RECORDS, Lake
+from ops.pipeline.lake.query import table_frame, text_or_base64
+from ops.pipeline.lake.schemas import BATCHES, RECORDS
+from ops.pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BUCKETS = 100
-MOST_TOPICS = 50
-MOST_GROUPS = 50
-MOST_GAPS = 20
-MOST_KEYS = 10
+MAX_TOPICS = 50
+MAX_GROUPS = 50
+MAX_GAPS = 20
+MAX_KEYS = 10
 _WIDTHS_S = (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 _EVENT = (
     "event string, `group` string, time_ms bigint, reason string, generation bigint, "
@@ -135,11 +136,11 @@ def compute(spark: SparkSession, lake: Lake) -> Report:
     gaps = _gaps(batches)
     topics = [
         _topic(records.where(f.col("topic") == name), name, partitions[name], gaps.get(name, []))
-        for name in names[:MOST_TOPICS]
+        for name in names[:MAX_TOPICS]
     ]
     events = records.where(f.col("topic") == GROUP_EVENTS)
     groups, dropped = _groups(events, {topic.name: topic for topic in topics})
-    left_out = max(len(names) - MOST_TOPICS, 0)
+    left_out = max(len(names) - MAX_TOPICS, 0)
     return Report(str(lake.path), topics, groups, left_out, dropped)
 
 
@@ -182,7 +183,7 @@ def _gaps(batches: DataFrame) -> dict[str, list[Gap]]:
         .orderBy("topic", "partition", "end")
     )
     found: dict[str, list[Gap]] = {}
-    for topic, *gap in rows.limit(MOST_TOPICS * MOST_GAPS).collect():
+    for topic, *gap in rows.limit(MAX_TOPICS * MAX_GAPS).collect():
         found.setdefault(topic, []).append(Gap(*gap))
     return found
 
@@ -216,7 +217,7 @@ def _topic(records: DataFrame, name: str, partitions: list[Partition], gaps: lis
         known.append((at_ms + width_ms, max(last + 1, known[-1][1] if known else 0)))
     return Topic(
         name, partitions, width_ms, list(volume.values()), ends, _sizes(records), _keys(records),
-        gaps[:MOST_GAPS],
+        gaps[:MAX_GAPS],
     )  # fmt: skip
 
 
@@ -242,9 +243,11 @@ def _keys(records: DataFrame) -> Keys:
         .groupBy("key")
         .count()
         .orderBy(f.desc("count"), "key")
-        .limit(MOST_KEYS)
+        .limit(MAX_KEYS)
     )
-    return Keys(distinct, without, [(text_of(bytes(key)), count) for key, count in top.collect()])
+    return Keys(
+        distinct, without, [(text_or_base64(bytes(key)), count) for key, count in top.collect()]
+    )
 
 
 # --- groups ---
@@ -265,7 +268,7 @@ def _groups(events: DataFrame, topics: dict[str, Topic]) -> tuple[list[GroupActi
             group = activity[row.group] = GroupActivity(row.group, [], 0, 0, 0, 0, [], [])
         activity[row.group] = _with_event(group, row, topics)
     ordered = sorted(activity.values(), key=lambda one: (-len(one.pauses), one.name))
-    return ordered[:MOST_GROUPS], dropped or 0
+    return ordered[:MAX_GROUPS], dropped or 0
 
 
 def _with_event(group: GroupActivity, row: Any, topics: dict[str, Topic]) -> GroupActivity:
@@ -293,9 +296,9 @@ def _with_event(group: GroupActivity, row: Any, topics: dict[str, Topic]) -> Gro
 def lag_at(at_ms: int, offsets: dict[str, list[list[int]]], topics: dict[str, Topic]) -> int | None:
     """Records of archived topics that were there by then and not committed; None: unknown."""
     lag: int | None = None
-    for name, places in offsets.items():
+    for name, partitions in offsets.items():
         topic = topics.get(name)
-        for partition, committed in places if topic is not None else ():
+        for partition, committed in partitions if topic is not None else ():
             known = topic.ends.get(partition, []) if topic is not None else []
             at = bisect.bisect_right(known, (at_ms, 1 << 62)) - 1
             if at >= 0:

@@ -13,7 +13,7 @@ from ops.pipeline.report.charts import Point, bars_over_time, columns, line_over
 from ops.pipeline.report.data import GroupActivity, Partition, Report, Topic
 
 _STYLE = Path(__file__).with_name("report.css")
-_MOST_PARTITIONS = 200
+_MAX_PARTITIONS = 200
 
 
 def render(report: Report, now: float) -> str:
@@ -149,7 +149,7 @@ def _key_skew(topic: Topic) -> str:
 
 
 def _partitions(topic: Topic) -> str:
-    shown = topic.partitions[:_MOST_PARTITIONS]
+    shown = topic.partitions[:_MAX_PARTITIONS]
     fair = topic.rows / len(topic.partitions)
     fullest = max(topic.partitions, key=lambda one: one.rows)
     bars = [

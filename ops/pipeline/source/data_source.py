@@ -35,7 +35,7 @@ from broker.process import prepare_process
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.decode import HEADERS_TYPE, Columns, decode
-from ops.pipeline.source.fetch import FetchSettings, Range, RangeReader
+from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 from ops.pipeline.source.offsets import (
     LATEST,
     Nested,
@@ -92,19 +92,19 @@ class MoldauSource(DataSource):
         return StreamReader(self._read)
 
 
-class Piece(InputPartition):
+class TaskRanges(InputPartition):
     """What one task reads."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
 
 
-def _plan(options: Options, ranges: Sequence[Range]) -> list[InputPartition]:
+def _plan(options: Options, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
     if options.rows == RANGES:
-        return [Piece(ranges)] if ranges else []
+        return [TaskRanges(ranges)] if ranges else []
     pieces = split(ranges, options.min_partitions, options.max_records)
-    return [Piece([one]) for one in pieces]
+    return [TaskRanges([one]) for one in pieces]
 
 
 class BatchReader(DataSourceReader):
@@ -121,16 +121,16 @@ class BatchReader(DataSourceReader):
         options = self._options
         planner = Planner(options)
         try:
-            places = planner.existing()
-            starts = planner.resolve(options.batch_starting, places, is_start=True)
-            ends = planner.resolve(options.ending, places, is_start=False)
+            partitions = planner.existing()
+            starts = planner.resolve(options.batch_starting, partitions, is_start=True)
+            ends = planner.resolve(options.ending, partitions, is_start=False)
             # Spark takes an empty list for "one partition, whatever it is".
-            return _plan(options, planner.ranges(starts, ends)) or [Piece([])]
+            return _plan(options, planner.ranges(starts, ends)) or [TaskRanges([])]
         finally:
             planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_piece(self._options, partition)
+        return read_ranges(self._options, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -145,9 +145,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options}
 
     def initialOffset(self) -> Nested:
-        places = self._planner.existing()
+        partitions = self._planner.existing()
         starting = self._options.stream_starting
-        return to_nested(self._planner.resolve(starting, places, is_start=True))
+        return to_nested(self._planner.resolve(starting, partitions, is_start=True))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_offsets
@@ -163,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = from_nested(start)
         ends = self._available(starts)
         begins = self._begins(starts, ends)
-        lag = sum(max(end - begins.get(place, end), 0) for place, end in ends.items())
+        lag = sum(max(end - begins.get(partition, end), 0) for partition, end in ends.items())
         if self._is_too_little(lag):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -175,19 +175,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _available(self, starts: Offsets) -> Offsets:
         if self._final is not None:
             return self._final
-        places = self._planner.partitions()
+        partitions = self._planner.partitions()
         if self._options.rows != RANGES:
-            self._planner.check_lost(starts, places)
-        found = self._planner.latest(places)
+            self._planner.check_lost(starts, partitions)
+        found = self._planner.latest(partitions)
         # One that is being created just now: next time.
-        return {place: found[place] for place in places if place in found}
+        return {partition: found[partition] for partition in partitions if partition in found}
 
     def _countable(self, ends: Offsets) -> Offsets:
-        """Where an offset is a record. A limit would take a native topic a second at a time."""
+        """Those whose offsets count records. Those of native topics are times: a limit of records
+        would advance by a second at a time."""
         if self._options.rows != RANGES:
             return ends
-        native = self._planner.native({place.topic for place in ends})
-        return {place: end for place, end in ends.items() if place.topic not in native}
+        native = self._planner.native({partition.topic for partition in ends})
+        return {partition: end for partition, end in ends.items() if partition.topic not in native}
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
         """New partitions begin at their earliest offset."""
@@ -199,12 +200,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.rows != RANGES:
             return _plan(self._options, self._planner.ranges(starts, ends))
         # Whoever takes ranges knows better what was read: nothing is lost, it is only begun anew.
-        starts = {place: at for place, at in starts.items() if at <= ends.get(place, -1)}
+        starts = {
+            partition: at for partition, at in starts.items() if at <= ends.get(partition, -1)
+        }
         begins = self._begins(starts, ends)
         return _plan(
             self._options,
             [
-                Range(one, begins.get(one, 0), end)
+                OffsetRange(one, begins.get(one, 0), end)
                 for one, end in sorted(ends.items())
                 if begins.get(one, 0) < end
             ],
@@ -217,15 +220,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return time.monotonic() - self._last_trigger < self._options.max_delay_s
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_piece(self._options, partition)
+        return read_ranges(self._options, partition)
 
     def stop(self) -> None:
         self._planner.close()
 
 
-def read_piece(options: Options, partition: InputPartition) -> Iterator[Any]:
+def read_ranges(options: Options, partition: InputPartition) -> Iterator[Any]:
     """The rows of one task: Arrow record batches."""
-    assert isinstance(partition, Piece)
+    assert isinstance(partition, TaskRanges)
     if options.rows == RANGES:
         if partition.ranges:
             yield _range_rows(partition.ranges)
@@ -234,8 +237,8 @@ def read_piece(options: Options, partition: InputPartition) -> Iterator[Any]:
     yield from _record_rows(options.fetch, partition.ranges, headers=options.headers)
 
 
-def _range_rows(ranges: Sequence[Range]) -> Any:
-    rows = [(*one.place, one.start, one.end) for one in ranges]
+def _range_rows(ranges: Sequence[OffsetRange]) -> Any:
+    rows = [(*one.topic_partition, one.start, one.end) for one in ranges]
     columns = [list(column) for column in zip(*rows, strict=True)]
     return pa.RecordBatch.from_arrays(
         [
@@ -247,7 +250,7 @@ def _range_rows(ranges: Sequence[Range]) -> Any:
 
 
 def _record_rows(
-    settings: FetchSettings, ranges: Sequence[Range], *, headers: bool
+    settings: FetchSettings, ranges: Sequence[OffsetRange], *, headers: bool
 ) -> Iterator[Any]:
     schema = pa.schema([*_ARROW, ("headers", HEADERS_TYPE)] if headers else _ARROW)
     reader = RangeReader(settings)
@@ -256,18 +259,18 @@ def _record_rows(
             for batches in reader.read(one):
                 for columns in decode(batches, headers=headers, check_crcs=settings.check_crcs):
                     if len(columns):
-                        yield _record_batch(schema, one.place, columns)
+                        yield _record_batch(schema, one.topic_partition, columns)
     finally:
         reader.close()
 
 
-def _record_batch(schema: Any, place: TopicPartition, columns: Columns) -> Any:
+def _record_batch(schema: Any, partition: TopicPartition, columns: Columns) -> Any:
     count = len(columns)
     arrays = [
         columns.key,
         columns.value,
-        pa.repeat(pa.scalar(place.topic, pa.string()), count),
-        pa.array(np.full(count, place.partition, np.int32)),
+        pa.repeat(pa.scalar(partition.topic, pa.string()), count),
+        pa.array(np.full(count, partition.partition, np.int32)),
         pa.array(columns.offset),
         timestamps(columns),
         pa.array(columns.timestamp_type),

@@ -48,7 +48,7 @@ _FEW = 8  # records with headers left: from here on one by one is cheaper than a
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-class Fetched(NamedTuple):
+class FetchedBatch(NamedTuple):
     """A batch as it came, and which of its records count: offsets from `since` up to `until`."""
 
     header: BatchHeader
@@ -77,13 +77,13 @@ class Columns(NamedTuple):
 
 
 def decode(
-    batches: Iterable[Fetched], *, headers: bool, check_crcs: bool = True
+    batches: Iterable[FetchedBatch], *, headers: bool, check_crcs: bool = True
 ) -> Iterator[Columns]:
     """The records that count, in the order of the batches; none of control or aborted batches.
 
     They come in portions of some megabytes, at least a batch each: more would leave the caches.
     """
-    wanted: list[Fetched] = []
+    wanted: list[FetchedBatch] = []
     payloads: list[bytes] = []
     size = 0
     for one in batches:
@@ -100,13 +100,13 @@ def decode(
         yield _decode(wanted, payloads, headers=headers)
 
 
-def _decode(wanted: Sequence[Fetched], payloads: Sequence[bytes], *, headers: bool) -> Columns:
+def _decode(wanted: Sequence[FetchedBatch], payloads: Sequence[bytes], *, headers: bool) -> Columns:
     joined = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     starts, ends = _walk(wanted, payloads, joined)
     return _columns(wanted, joined, starts, ends, headers=headers)
 
 
-def _payload(one: Fetched, *, check_crcs: bool) -> bytes:
+def _payload(one: FetchedBatch, *, check_crcs: bool) -> bytes:
     header = one.header
     if header.magic != MAGIC:
         raise CorruptBatch(f"a batch of format {header.magic}, not {MAGIC}")
@@ -120,8 +120,10 @@ def _payload(one: Fetched, *, check_crcs: bool) -> bytes:
     return bytes(data) if codec == codecs.NONE else codecs.decompress(codec, data, DECODED_LIMIT)
 
 
-def _walk(wanted: Sequence[Fetched], payloads: Sequence[bytes], joined: bytes) -> tuple[Ints, Ints]:
-    """Where each record begins, with its length, and where it ends."""
+def _walk(
+    wanted: Sequence[FetchedBatch], payloads: Sequence[bytes], joined: bytes
+) -> tuple[Ints, Ints]:
+    """The positions where records begin (with their length) and end."""
     edges: list[int] = [0]
     add = edges.append
     at = 0
@@ -163,7 +165,7 @@ def _after_long(buf: bytes, at: int) -> int:
 
 
 def _columns(
-    wanted: Sequence[Fetched], joined: bytes, starts: Ints, ends: Ints, *, headers: bool
+    wanted: Sequence[FetchedBatch], joined: bytes, starts: Ints, ends: Ints, *, headers: bool
 ) -> Columns:
     data = np.frombuffer(joined, np.uint8)
     length, at = _varints(data, starts, ends)
@@ -219,7 +221,7 @@ def _columns(
     )
 
 
-def _check_offsets(wanted: Sequence[Fetched], counts: list[int], deltas: Ints) -> None:
+def _check_offsets(wanted: Sequence[FetchedBatch], counts: list[int], deltas: Ints) -> None:
     """Strictly ascending inside each batch, from 0 to what its header says."""
     if not len(deltas):
         return
@@ -340,7 +342,7 @@ def _headers_column(buffer: Any, count: int, counts: Ints, spans: _Spans | None)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     if spans is None:
-        # As Spark's own source: a record without headers has null in their place.
+        # As in Spark's own source: null for a record without headers.
         return pa.nulls(count, HEADERS_TYPE)
     present = np.ones(len(spans.key_at), np.bool_)
     keys = gather(buffer, spans.key_at, spans.key_end, present, None)

@@ -1,11 +1,11 @@
-"""Reads a range of a partition over the Kafka protocol: whole batches, one request ahead.
+"""Reads offset ranges of partitions, for executors: whole batches, one request ahead.
 
-A blocking client for executors, on the project's own codec. While the batches of one answer are
-decoded, the broker already works on the next request. Leaders that move, workers that restart and
-connections that break are waited for, as long as there is progress now and then.
+While the batches of one reply are decoded, the broker already works on the next request. Moving
+leaders, restarting workers and broken connections are retried until there was no progress for
+`patience_s`.
 
-Whoever reads with isolation level read_committed is told of each batch whether its transaction was
-aborted, as the Java client does it: by the list in the answer and the markers in the log.
+With isolation level read_committed each batch comes with whether its transaction was aborted. As in
+the Java client, that follows from the list in the reply and the markers in the log.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from ops.client import (
     refusal,
 )
 from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
-from ops.pipeline.source.decode import Fetched
+from ops.pipeline.source.decode import FetchedBatch
 
-log = logging.getLogger("moldau.pipeline")
+logger = logging.getLogger("moldau.pipeline")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ABORT_MARKER = b"\0\0\0\0"  # version 0 and type 0: the key of the record in a control batch
 
 
 class FetchSettings(NamedTuple):
-    """How to read; what `kafka.*` options say."""
+    """How to reach the brokers and how to fetch: the `kafka.*` options."""
 
     bootstrap: tuple[tuple[str, int], ...]
     isolation: int = READ_UNCOMMITTED
@@ -61,16 +61,16 @@ class FetchSettings(NamedTuple):
     max_wait_ms: int = 500
     min_bytes: int = 1
     timeout_s: float = 30.0
-    patience_s: float = 120.0  # without any progress
+    patience_s: float = 120.0  # how long to retry without progress
     check_crcs: bool = True
     client_id: str = "moldau-pipeline"
     fail_on_data_loss: bool = True
 
 
-class Range(NamedTuple):
-    """Offsets of a partition, from `start` up to and without `end`."""
+class OffsetRange(NamedTuple):
+    """Offsets of a partition, from `start` up to but not including `end`."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     start: int
     end: int
 
@@ -89,13 +89,13 @@ def connect(settings: FetchSettings) -> Cluster:
         names = ", ".join(f"{host}:{port}" for host, port in settings.bootstrap)
         raise PipelineError(
             f"no broker answers at kafka.bootstrap.servers={names}: {fault}. "
-            "On a cluster every Spark worker has to reach the broker under this address"
+            "On a cluster every Spark worker has to reach the broker at this address"
         ) from None
     return cluster
 
 
 class RangeReader:
-    """Reads one range after the other; connections to brokers are kept between them."""
+    """Reads one range after another; connections to brokers are kept between them."""
 
     def __init__(self, settings: FetchSettings) -> None:
         self._settings = settings
@@ -106,85 +106,97 @@ class RangeReader:
             self._cluster.close()
             self._cluster = None
 
-    def read(self, wanted: Range) -> Iterator[list[Fetched]]:
-        """The batches of a range, as many at a time as came in one answer.
+    def read(self, wanted: OffsetRange) -> Iterator[list[FetchedBatch]]:
+        """The batches of a range, a list for each reply that has any.
 
-        The first and the last may hold records before and after the range: those do not count.
+        The first and the last batch may hold records outside of the range.
         """
         finished = False
         try:
             yield from self._read(wanted)
             finished = True
         finally:
-            if not finished:  # a request may be under way, whose reply is not the next one's
+            if not finished:  # a request may be in flight: its reply would be taken for another's
                 self.close()
 
-    def _read(self, wanted: Range) -> Iterator[list[Fetched]]:
-        place, position, end = wanted
+    def _read(self, wanted: OffsetRange) -> Iterator[list[FetchedBatch]]:
+        partition, position, end = wanted
         since = position
         backoff = Backoff(self._settings.patience_s)
         connection: Connection | None = None
         while position < end:
             try:
                 if connection is None:
-                    connection = self._leader(place)
-                    connection.send(self._request(place, position))
+                    connection = self._leader(partition)
+                    connection.send(self._request(partition, position))
                 answer = self._receive(connection)
             except (OSError, MalformedMessage, ClientError) as fault:
                 self.close()
                 connection = None
-                self._wait(place, str(fault), backoff)
+                self._wait(partition, str(fault), backoff)
                 continue
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 position = since = self._out_of_range(wanted, position, answer)
-                connection.send(self._request(place, position))
+                connection = self._send_next(connection, wanted, position)
                 continue
             if answer.error_code:
                 if answer.error_code not in RETRIABLE:
-                    raise refusal(f"partition {place}", answer.error_code)
+                    raise refusal(f"partition {partition}", answer.error_code)
                 self.close()
                 connection = None
-                self._wait(place, error_name(answer.error_code), backoff)
+                self._wait(partition, error_name(answer.error_code), backoff)
                 continue
             found = list(_batches(answer, self._settings.isolation))
             if found:
                 position = found[-1][0].next_offset
                 backoff.progress()
             elif answer.high_watermark < end:
-                error = beyond_the_end(place, end, answer.high_watermark)
+                error = beyond_the_end(partition, end, answer.high_watermark)
                 if self._settings.fail_on_data_loss:
                     raise error
-                log.warning("%s", error)
+                logger.warning("%s", error)
                 return
             elif backoff.is_exhausted:
-                raise self._nothing_read(place, "the broker answers, and gives nothing")
-            if position < end:
-                connection.send(self._request(place, position))
+                raise self._nothing_read(partition, "the broker replies, but without records")
+            connection = self._send_next(connection, wanted, position)
             batches = [
-                Fetched(header, data, since, end, aborted)
+                FetchedBatch(header, data, since, end, aborted)
                 for header, data, aborted in found
                 if header.base_offset < end and header.next_offset > since
             ]
             if batches:
                 yield batches
 
-    def _request(self, place: TopicPartition, position: int) -> FetchRequest:
+    def _request(self, partition: TopicPartition, position: int) -> FetchRequest:
         settings = self._settings
-        partition = FetchPartition(
-            place.partition, fetch_offset=position, partition_max_bytes=settings.max_bytes
+        wanted = FetchPartition(
+            partition.partition, fetch_offset=position, partition_max_bytes=settings.max_bytes
         )
         return FetchRequest(
             max_wait_ms=settings.max_wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.max_bytes,
             isolation_level=settings.isolation,
-            topics=[FetchTopic(place.topic, partitions=[partition])],
+            topics=[FetchTopic(partition.topic, partitions=[wanted])],
         )
 
-    def _leader(self, place: TopicPartition) -> Connection:
+    def _send_next(
+        self, connection: Connection, wanted: OffsetRange, position: int
+    ) -> Connection | None:
+        """The request after a reply, unless that was the last; None if the connection is broken."""
+        if position < wanted.end:
+            try:
+                connection.send(self._request(wanted.topic_partition, position))
+            except OSError as fault:
+                logger.info("partition %s: %s; retrying", wanted.topic_partition, fault)
+                self.close()
+                return None
+        return connection
+
+    def _leader(self, partition: TopicPartition) -> Connection:
         if self._cluster is None:
             self._cluster = connect(self._settings)
-        return self._cluster.connection(self._cluster.leader(place))
+        return self._cluster.connection(self._cluster.leader(partition))
 
     def _receive(self, connection: Connection) -> PartitionData:
         answer = connection.receive()
@@ -193,37 +205,37 @@ class RangeReader:
         data: PartitionData = answer.responses[0].partitions[0]
         return data
 
-    def _wait(self, place: TopicPartition, cause: str, backoff: Backoff) -> None:
-        log.info("partition %s: %s; trying again", place, cause)
+    def _wait(self, partition: TopicPartition, cause: str, backoff: Backoff) -> None:
+        logger.info("partition %s: %s; retrying", partition, cause)
         if not backoff.wait():
-            raise self._nothing_read(place, cause)
+            raise self._nothing_read(partition, cause)
 
-    def _nothing_read(self, place: TopicPartition, cause: str) -> PipelineError:
+    def _nothing_read(self, partition: TopicPartition, cause: str) -> PipelineError:
         return PipelineError(
-            f"partition {place}: nothing could be read for {self._settings.patience_s:g} s: "
-            f"{cause}; `moldau status` shows whether the broker is well, "
-            "kafkaConsumer.pollTimeoutMs is how long to wait"
+            f"partition {partition}: nothing could be read for {self._settings.patience_s:g} s: "
+            f"{cause}; `moldau status` shows the state of the broker, kafkaConsumer.pollTimeoutMs "
+            "sets how long to retry"
         )
 
-    def _out_of_range(self, wanted: Range, position: int, answer: PartitionData) -> int:
-        """Where to go on when that is allowed."""
-        place, _, end = wanted
+    def _out_of_range(self, wanted: OffsetRange, position: int, answer: PartitionData) -> int:
+        """The offset to continue at, if data loss is allowed."""
+        partition, _, end = wanted
         if position < answer.log_start_offset:
-            error = offsets_trimmed(place, position, min(answer.log_start_offset, end))
+            error = offsets_trimmed(partition, position, min(answer.log_start_offset, end))
             following = min(answer.log_start_offset, end)
         else:
-            error = beyond_the_end(place, position, answer.high_watermark)
+            error = beyond_the_end(partition, position, answer.high_watermark)
             following = end
         if self._settings.fail_on_data_loss:
             raise error
-        log.warning("%s", error)
+        logger.warning("%s", error)
         return following
 
 
 def _batches(
     answer: PartitionData, isolation: int
 ) -> Iterator[tuple[BatchHeader, memoryview, bool]]:
-    """Whole batches of an answer, each with whether its transaction was aborted."""
+    """Whole batches of a reply, each with whether its transaction was aborted."""
     records = answer.records
     if not records or isinstance(records, list):
         return
@@ -235,7 +247,7 @@ def _batches(
         if length < HEADER_SIZE - LENGTH_OVERHEAD:
             raise CorruptBatch(f"batch length {length}")
         if at + LENGTH_OVERHEAD + length > end:
-            return  # cut off: brokers may end an answer inside a batch
+            return  # brokers may cut a reply off inside a batch
         header = read_header(view, at)
         data = view[at : at + header.size]
         at += header.size
@@ -243,7 +255,7 @@ def _batches(
 
 
 class _Aborted:
-    """Which transactions of an answer were aborted, batch by batch."""
+    """Which batches of a reply belong to aborted transactions."""
 
     def __init__(self, aborted: list[AbortedTransaction]) -> None:
         self._coming = [(one.first_offset, one.producer_id) for one in aborted]
@@ -251,7 +263,7 @@ class _Aborted:
         self._open: set[int] = set()
 
     def see(self, header: BatchHeader, data: memoryview) -> bool:
-        """True for a batch whose transaction was aborted."""
+        """Takes the next batch; True if its transaction was aborted."""
         last = header.base_offset + header.last_offset_delta
         while self._coming and self._coming[0][0] <= last:
             self._open.add(heappop(self._coming)[1])
@@ -265,7 +277,7 @@ class _Aborted:
 
 
 def _is_abort_marker(data: memoryview) -> bool:
-    """A control batch is one uncompressed record; its key of four bytes says which marker it is."""
+    """A control batch is one uncompressed record whose key, of four bytes, is the kind of marker."""
     # length, attributes, timestamp delta, offset delta and key length take one byte each.
     key = bytes(data[HEADER_SIZE + 5 : HEADER_SIZE + 9])
     return key == ABORT_MARKER

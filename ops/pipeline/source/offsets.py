@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import Range
+from ops.pipeline.source.fetch import OffsetRange
 
 LATEST, EARLIEST = -1, -2
 
@@ -56,8 +56,8 @@ def from_nested(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 def to_nested(offsets: Mapping[TopicPartition, int]) -> Nested:
     nested: Nested = {}
-    for place in sorted(offsets):
-        nested.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    for partition in sorted(offsets):
+        nested.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
     return nested
 
 
@@ -65,23 +65,23 @@ def rate_limited(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
 ) -> Offsets:
     """Ends such that about `limit` offsets are read, each partition by its share of the lag."""
-    lags = {place: max(end - starts.get(place, end), 0) for place, end in ends.items()}
+    lags = {partition: max(end - starts.get(partition, end), 0) for partition, end in ends.items()}
     total = sum(lags.values())
     if total <= limit:
         return dict(ends)
     limited = {}
-    for place, end in ends.items():
-        share = limit * lags[place] / total
+    for partition, end in ends.items():
+        share = limit * lags[partition] / total
         # Never nothing of a partition that has something: it would starve.
         count = math.ceil(share) if share < 1 else math.floor(share)
-        begin = starts.get(place, end)
-        limited[place] = min(begin + count, end) if lags[place] else end
+        begin = starts.get(partition, end)
+        limited[partition] = min(begin + count, end) if lags[partition] else end
     return limited
 
 
 def split(
-    ranges: Sequence[Range], min_partitions: int = 0, max_records: int | None = None
-) -> list[Range]:
+    ranges: Sequence[OffsetRange], min_partitions: int = 0, max_records: int | None = None
+) -> list[OffsetRange]:
     """Large ranges in pieces: at least so many pieces together, none of more than `max_records`."""
     wanted = [one for one in ranges if one.size]
     if max_records is not None:
@@ -96,29 +96,29 @@ def split(
     ]
 
 
-def _pieces(one: Range, count: int) -> Iterable[Range]:
+def _pieces(one: OffsetRange, count: int) -> Iterable[OffsetRange]:
     count = min(count, one.size)
     edges = [one.start + one.size * index // count for index in range(count + 1)]
-    return [Range(one.place, start, end) for start, end in pairwise(edges)]
+    return [OffsetRange(one.topic_partition, start, end) for start, end in pairwise(edges)]
 
 
 class Bundle(NamedTuple):
     """Ranges that one task reads, one after the other."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
 
     @property
     def size(self) -> int:
         return sum(one.size for one in self.ranges)
 
 
-def bundles(ranges: Sequence[Range], count: int) -> list[Bundle]:
+def bundles(ranges: Sequence[OffsetRange], count: int) -> list[Bundle]:
     """Ranges to at most `count` tasks of about the same size; ranges of a topic together."""
     if not ranges:
         return []
     count = max(min(count, len(ranges)), 1)
     share = sum(one.size for one in ranges) / count
-    made: list[list[Range]] = [[]]
+    made: list[list[OffsetRange]] = [[]]
     filled = 0.0
     for one in sorted(ranges):
         # At its middle a range belongs to this task or the next one.

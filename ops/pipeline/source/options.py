@@ -43,8 +43,8 @@ _DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _DELAY_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Where(NamedTuple):
-    """Where to begin or to end: by offset or by timestamp, per partition or `all` alike."""
+class Boundary(NamedTuple):
+    """Where to start or to end: offsets or timestamps, for each partition or for `all` of them."""
 
     option: str
     each: Offsets | None = None
@@ -57,9 +57,9 @@ class Options(NamedTuple):
     assign: tuple[TopicPartition, ...] | None
     subscribe: tuple[str, ...] | None
     pattern: str | None
-    batch_starting: Where
-    stream_starting: Where
-    ending: Where
+    batch_starting: Boundary
+    stream_starting: Boundary
+    ending: Boundary
     latest_when_no_match: bool
     max_offsets: int | None
     min_offsets: int | None
@@ -157,7 +157,7 @@ def _fetch_settings(options: Mapping[str, str]) -> FetchSettings:
     )
 
 
-def _ending(options: Mapping[str, str]) -> Where:
+def _ending(options: Mapping[str, str]) -> Boundary:
     found = _where(options, "ending", LATEST)
     values = [found.all] if found.each is None else list(found.each.values())
     if not found.by_time and EARLIEST in values:
@@ -165,22 +165,22 @@ def _ending(options: Mapping[str, str]) -> Where:
     return found
 
 
-def _where(options: Mapping[str, str], edge: str, default: int) -> Where:
+def _where(options: Mapping[str, str], edge: str, default: int) -> Boundary:
     """Spark's order of preference: a timestamp for all, timestamps, offsets."""
     option = f"{edge}Timestamp"
     if option.lower() in options:
-        return Where(option, None, _number(options, option, 0), by_time=True)
+        return Boundary(option, None, _number(options, option, 0), by_time=True)
     option = f"{edge}OffsetsByTimestamp"
     if option.lower() in options:
-        return Where(option, parse(option, options[option.lower()]), by_time=True)
+        return Boundary(option, parse(option, options[option.lower()]), by_time=True)
     option = f"{edge}Offsets"
     text = options.get(option.lower())
     if text is None:
-        return Where(option, None, default)
+        return Boundary(option, None, default)
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.strip().lower() in words:
-        return Where(option, None, words[text.strip().lower()])
-    return Where(option, parse(option, text))
+        return Boundary(option, None, words[text.strip().lower()])
+    return Boundary(option, parse(option, text))
 
 
 def _strategy(options: Mapping[str, str]) -> str:

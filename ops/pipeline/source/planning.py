@@ -21,11 +21,11 @@ from ops.pipeline.errors import (
     offsets_trimmed,
     partition_gone,
 )
-from ops.pipeline.source.fetch import Range, connect
+from ops.pipeline.source.fetch import OffsetRange, connect
 from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets
-from ops.pipeline.source.options import Options, Where
+from ops.pipeline.source.options import Boundary, Options
 
-log = logging.getLogger("moldau.pipeline")
+logger = logging.getLogger("moldau.pipeline")
 
 T = TypeVar("T")
 _PAUSE_S = 0.5
@@ -56,7 +56,7 @@ class Planner:
                 self.close()
                 if not self._has_reached or time.monotonic() > deadline:
                     raise
-                log.warning("%s; trying again", fault)
+                logger.warning("%s; trying again", fault)
                 time.sleep(_PAUSE_S)
             else:
                 self._has_reached = True
@@ -69,7 +69,7 @@ class Planner:
         options = self._options
         names: Collection[str] | None
         if options.assign is not None:
-            names = {place.topic for place in options.assign}
+            names = {partition.topic for partition in options.assign}
         else:
             names = options.subscribe
         pattern = None if options.pattern is None else re.compile(options.pattern)
@@ -110,9 +110,9 @@ class Planner:
         options = self._options
         missing: list[str] = []
         if options.assign is not None:
-            missing = [str(place) for place in options.assign if place not in found]
+            missing = [str(partition) for partition in options.assign if partition not in found]
         elif options.subscribe is not None:
-            missing = sorted(set(options.subscribe) - {place.topic for place in found})
+            missing = sorted(set(options.subscribe) - {partition.topic for partition in found})
         if missing:
             raise PipelineError(
                 f"there is no {', '.join(missing)}; `moldau topics list` shows what exists, "
@@ -122,39 +122,41 @@ class Planner:
 
     # --- offsets ---
 
-    def latest(self, places: Collection[TopicPartition]) -> Offsets:
-        """Where reading can end: with read_committed, before transactions that have not ended."""
+    def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """End offsets; with read_committed, the start of the first open transaction."""
         isolation = self._options.fetch.isolation
-        wanted = dict.fromkeys(places, LATEST)
+        wanted = dict.fromkeys(partitions, LATEST)
         return self._ask(lambda cluster: cluster.list_offsets(wanted, isolation))
 
-    def earliest(self, places: Collection[TopicPartition]) -> Offsets:
-        wanted = dict.fromkeys(places, EARLIEST)
+    def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        wanted = dict.fromkeys(partitions, EARLIEST)
         return self._ask(lambda cluster: cluster.list_offsets(wanted))
 
     def resolve(
-        self, where: Where, places: Collection[TopicPartition], *, is_start: bool
+        self, where: Boundary, partitions: Collection[TopicPartition], *, is_start: bool
     ) -> Offsets:
         """The offsets an option means."""
-        if where.each is not None and set(where.each) != set(places):
-            differing = sorted(set(where.each) ^ set(places))
+        if where.each is not None and set(where.each) != set(partitions):
+            differing = sorted(set(where.each) ^ set(partitions))
             raise PipelineError(
                 f"{where.option} has to name every partition that is read and no other; "
                 f"these differ: {', '.join(map(str, differing))}. Use -2 for the earliest offset"
                 " of a partition, -1 for the latest"
             )
-        each = dict.fromkeys(places, where.all) if where.each is None else where.each
+        each = dict.fromkeys(partitions, where.all) if where.each is None else where.each
         if where.by_time:
             return self._by_time(where, each, is_start=is_start)
-        latest = self.latest([place for place, offset in each.items() if offset == LATEST])
-        earliest = self.earliest([place for place, offset in each.items() if offset == EARLIEST])
+        latest = self.latest([partition for partition, offset in each.items() if offset == LATEST])
+        earliest = self.earliest(
+            [partition for partition, offset in each.items() if offset == EARLIEST]
+        )
         return {**each, **latest, **earliest}
 
     def _by_time(
-        self, where: Where, each: Mapping[TopicPartition, int], *, is_start: bool
+        self, where: Boundary, each: Mapping[TopicPartition, int], *, is_start: bool
     ) -> Offsets:
         found = self._ask(lambda cluster: cluster.list_offsets(each))
-        unmatched = [place for place, offset in found.items() if offset < 0]
+        unmatched = [partition for partition, offset in found.items() if offset < 0]
         if unmatched and is_start and not self._options.latest_when_no_match:
             raise PipelineError(
                 f"{where.option}: {', '.join(map(str, sorted(unmatched)))} has no record as late as"
@@ -164,40 +166,40 @@ class Planner:
         latest = self.latest(list(each))
         # A timestamp can be found beyond what may be read yet with read_committed.
         return {
-            place: latest[place] if offset < 0 else min(offset, latest[place])
-            for place, offset in found.items()
+            partition: latest[partition] if offset < 0 else min(offset, latest[partition])
+            for partition, offset in found.items()
         }
 
     # --- ranges ---
 
     def ranges(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> list[Range]:
+    ) -> list[OffsetRange]:
         """From start to end for each partition; new ones begin at their earliest offset."""
         new = ends.keys() - starts.keys()
         first = self.earliest(new)
-        for place in sorted(new):
-            if place not in first:
-                self._lost(partition_gone(place))
-            elif first[place] > 0:
-                self._lost(offsets_trimmed(place, 0, first[place]))
+        for partition in sorted(new):
+            if partition not in first:
+                self._lost(partition_gone(partition))
+            elif first[partition] > 0:
+                self._lost(offsets_trimmed(partition, 0, first[partition]))
         self.check_lost(starts, ends)
         made = []
-        for place, end in sorted(ends.items()):
-            start = starts.get(place, first.get(place, end))
+        for partition, end in sorted(ends.items()):
+            start = starts.get(partition, first.get(partition, end))
             if start > end:
-                self._lost(beyond_the_end(place, start, end))
+                self._lost(beyond_the_end(partition, start, end))
             elif start < end:
-                made.append(Range(place, start, end))
+                made.append(OffsetRange(partition, start, end))
         return made
 
     def check_lost(
         self, starts: Mapping[TopicPartition, int], present: Collection[TopicPartition]
     ) -> None:
-        for place in sorted(starts.keys() - set(present)):
-            self._lost(partition_gone(place))
+        for partition in sorted(starts.keys() - set(present)):
+            self._lost(partition_gone(partition))
 
     def _lost(self, error: DataLoss) -> None:
         if self._options.fetch.fail_on_data_loss:
             raise error
-        log.warning("%s", error)
+        logger.warning("%s", error)
