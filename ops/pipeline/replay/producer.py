@@ -49,8 +49,8 @@ _RECORD_OVERHEAD = 32
 _REMEDIES = {
     ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than max.message.bytes of the topic; raise it",
     ErrorCode.INVALID_TIMESTAMP: (
-        "timestamps are kept, and message.timestamp.before.max.ms or message.timestamp.after.max.ms "
-        "of the topic does not allow these; change it"
+        "timestamps are kept, and message.timestamp.before.max.ms or "
+        "message.timestamp.after.max.ms of the topic does not allow these; change it"
     ),
     ErrorCode.INVALID_RECORD: (
         "the topic does not accept such records; cleanup.policy=compact needs keys"

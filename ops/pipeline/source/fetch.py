@@ -277,7 +277,7 @@ class _Aborted:
 
 
 def _is_abort_marker(data: memoryview) -> bool:
-    """A control batch is one uncompressed record whose key, of four bytes, is the kind of marker."""
+    """A control batch is one uncompressed record; its key of four bytes is the kind of marker."""
     # length, attributes, timestamp delta, offset delta and key length take one byte each.
     key = bytes(data[HEADER_SIZE + 5 : HEADER_SIZE + 9])
     return key == ABORT_MARKER
