@@ -1,4 +1,9 @@
-"""What every process of ours does before it serves: limits, memory, its word about a bad start."""
+"""What a worker and a router process have in common: start, limits, listening sockets, life-line.
+
+The protocol with the supervisor: settings come as one JSON line on standard input, which then
+stays open; its end means that the supervisor is gone. The process prints `ready` when it serves.
+Exit code BOOT_FAILED: it could not start, and the last line of standard error is the reason.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +15,99 @@ import os
 import resource
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol, TypeVar
+
+import msgspec
+import uvloop
+
+from broker.errors import MoldauError
+from broker.logging_setup import set_up_logging
+from broker.settings.processes import RouterSettings, WorkerSettings
 
 BOOT_FAILED = 3
 BACKLOG = 4096
+# mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD. Memory that is freed is kept: frames of
+# 128 KB and more would be mapped and unmapped one by one (332 us against 57 us).
+MALLOC_OPTIONS = ((-3, 32 << 20), (-1, 256 << 20), (-2, 16 << 20))
 
-Protocol = Callable[[], asyncio.BaseProtocol]
+S = TypeVar("S", WorkerSettings, RouterSettings)
 
 
 class BootFailure(Exception):
     """The process cannot start; the text names cause and remedy."""
 
 
+class Service(Protocol):
+    """What a process runs, from start to end."""
+
+    async def startup(self) -> None: ...
+
+    async def main_loop(self) -> None: ...
+
+    async def shutdown(self) -> None: ...
+
+
+# --- start and end ---
+
+
+def run(role: str, settings_type: type[S], service: Callable[[S], Service]) -> None:
+    """Read the settings, run the service; exits with BOOT_FAILED when it cannot start."""
+    line = sys.stdin.buffer.readline()
+    try:
+        settings = msgspec.json.decode(line, type=settings_type)
+    except msgspec.MsgspecError as fault:
+        _fail(role, f"no settings on standard input: {fault}")
+    set_up_logging(f"{role}-{settings.index}", settings.log_level, json=settings.log_json)
+    prepare_process()
+    try:
+        uvloop.run(_serve(service, settings))
+    except (BootFailure, MoldauError) as fault:
+        _fail(role, str(fault))
+
+
+async def _serve(service: Callable[[S], Service], settings: S) -> None:
+    served = service(settings)
+    await served.startup()
+    await served.main_loop()
+    await served.shutdown()
+
+
 def prepare_process() -> None:
-    """As many descriptors as allowed; keep freed memory instead of giving it back each time."""
+    """Raise the limit of descriptors as far as allowed, and tune the allocator."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # Frames of 128 KB and more would be mapped and unmapped one by one (332 us against 57 us).
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        for parameter, value in ((-3, 32 << 20), (-1, 256 << 20), (-2, 16 << 20)):
+        for parameter, value in MALLOC_OPTIONS:
             libc.mallopt(parameter, value)
 
 
+def collect_seldom() -> None:
+    """Exempt what start-up allocated from garbage collection; requests leave no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 20)
+
+
+def _fail(role: str, reason: str) -> NoReturn:
+    sys.stderr.write(f"moldau {role}: {reason}\n")
+    sys.stderr.flush()
+    sys.exit(BOOT_FAILED)
+
+
+# --- listening ---
+
+
 async def listen(
-    protocol: Protocol, host: str, port: int, unix_socket: str, *, shared: bool
+    protocol: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    unix_socket: str,
+    *,
+    shared: bool,
 ) -> list[asyncio.Server]:
-    """On a port, shared with others of our kind or not, and on a socket for those on this host."""
+    """Listen on a port, which may be shared by several processes, and on a unix socket."""
     loop = asyncio.get_running_loop()
     try:
         # None leaves it to the loop: False is not the same on every platform.
@@ -46,7 +116,7 @@ async def listen(
     except OSError as fault:
         text = f"cannot listen on {host}:{port}: {fault.strerror or fault}"
         raise BootFailure(f"{text}; choose another --host or --port") from None
-    # What a predecessor left behind is in the way.
+    # Left behind by an earlier process.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(unix_socket)
     try:
@@ -56,11 +126,7 @@ async def listen(
     return [server, local]
 
 
-def collect_seldom() -> None:
-    """What lives now lives on, and requests leave no cycles behind."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 20)
+# --- the supervisor ---
 
 
 def watch_parent(gone: Callable[[], None]) -> None:
@@ -78,10 +144,3 @@ def watch_parent(gone: Callable[[], None]) -> None:
 def say_ready() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-
-
-def fail(role: str, reason: str) -> NoReturn:
-    """End a process that cannot start; the last line of standard error says why."""
-    sys.stderr.write(f"moldau {role}: {reason}\n")
-    sys.stderr.flush()
-    sys.exit(BOOT_FAILED)

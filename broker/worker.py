@@ -11,27 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
-
-import msgspec
-import uvloop
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
-from broker.errors import MoldauError, StoreFault
+from broker.errors import StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.log.compaction import Compaction
 from broker.log.logs import Logs
 from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
-from broker.logging_setup import set_up_logging
 from broker.process import (
     BootFailure,
     collect_seldom,
-    fail,
     listen,
-    prepare_process,
+    run,
     say_ready,
     watch_parent,
 )
@@ -312,26 +306,5 @@ class Worker:
             connection.abort()
 
 
-async def serve(settings: WorkerSettings) -> None:
-    worker = Worker(settings)
-    await worker.startup()
-    await worker.main_loop()
-    await worker.shutdown()
-
-
-def main() -> None:
-    line = sys.stdin.buffer.readline()
-    try:
-        settings = msgspec.json.decode(line, type=WorkerSettings)
-    except msgspec.MsgspecError as fault:
-        fail("worker", f"no settings on standard input: {fault}")
-    set_up_logging(f"worker-{settings.index}", settings.log_level, json=settings.log_json)
-    prepare_process()
-    try:
-        uvloop.run(serve(settings))
-    except (BootFailure, MoldauError) as fault:
-        fail("worker", str(fault))
-
-
 if __name__ == "__main__":
-    main()
+    run("worker", WorkerSettings, Worker)

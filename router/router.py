@@ -13,18 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 
-import msgspec
-import uvloop
-
-from broker.logging_setup import set_up_logging
 from broker.process import (
-    BootFailure,
     collect_seldom,
-    fail,
     listen,
-    prepare_process,
+    run,
     say_ready,
     watch_parent,
 )
@@ -126,26 +119,5 @@ class Router:
         await asyncio.gather(*self._background, return_exceptions=True)
 
 
-async def serve(settings: RouterSettings) -> None:
-    router = Router(settings)
-    await router.startup()
-    await router.main_loop()
-    await router.shutdown()
-
-
-def main() -> None:
-    line = sys.stdin.buffer.readline()
-    try:
-        settings = msgspec.json.decode(line, type=RouterSettings)
-    except msgspec.MsgspecError as fault:
-        fail("router", f"no settings on standard input: {fault}")
-    set_up_logging(f"router-{settings.index}", settings.log_level, json=settings.log_json)
-    prepare_process()
-    try:
-        uvloop.run(serve(settings))
-    except BootFailure as fault:
-        fail("router", str(fault))
-
-
 if __name__ == "__main__":
-    main()
+    run("router", RouterSettings, Router)
