@@ -23,9 +23,9 @@ def check_commit(
 ) -> ErrorCode:
     """Whether this member may commit offsets now. If so, its session is renewed.
 
-    A simple consumer has no member id and a negative generation: only an Empty group takes its
-    commits. A transaction fences by itself, so it may commit in CompletingRebalance, and old
-    clients send no member with it.
+    A simple consumer has no member id and a negative generation: only an Empty group accepts its
+    commits. Transactions have their own fencing, so they may commit in CompletingRebalance, and old
+    clients send no member with them.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -40,14 +40,14 @@ def check_commit(
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.NONE if transactional else ErrorCode.REBALANCE_IN_PROGRESS
-    # In Stable and PreparingRebalance a commit is as good as a heartbeat, and as free of effects.
+    # In Stable and PreparingRebalance a commit counts as a heartbeat.
     member = group.roster.by_id[member_id]
     member.session_deadline_ms = now_ms + member.session_timeout_ms
     return ErrorCode.NONE
 
 
 def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -> ErrorCode:
-    """A commit to a group that does not exist: a simple consumer's creates it.
+    """A commit to a group that does not exist. That of a simple consumer creates the group.
 
     `knows_group_id_not_found`: OffsetCommit from v9 on. TxnOffsetCommit: never.
     """
@@ -59,14 +59,14 @@ def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -
 
 
 def check_metadata(metadata: str | None, max_size: int) -> ErrorCode:
-    """For one partition of a commit; the others are not affected."""
+    """For one partition of a commit; it does not affect the others."""
     if metadata is not None and len(metadata) > max_size:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
 def check_offset_delete(group: Group) -> ErrorCode:
-    """OffsetDelete as a whole. Consumers may lose offsets of topics they do not subscribe to."""
+    """OffsetDelete as a whole. Consumer groups allow it for topics they do not subscribe to."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
@@ -75,16 +75,16 @@ def check_offset_delete(group: Group) -> ErrorCode:
 
 
 def check_topic_delete(subscribed: frozenset[str] | None, topic: str) -> ErrorCode:
-    """OffsetDelete for the partitions of one topic, with what `subscribed_topics` says."""
+    """OffsetDelete for one topic; `subscribed` is the result of `subscribed_topics`."""
     if subscribed is None or topic in subscribed:
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics of all members. None: unknown, so any topic may be among them.
+    """The topics all members subscribe to. None: unknown, any topic may be among them.
 
-    A group that is not of consumers subscribes to nothing.
+    Groups of another protocol type than `consumer` subscribe to nothing.
     """
     if group.protocol_type != CONSUMER:
         return frozenset()
@@ -98,10 +98,10 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def _subscriptions(group: Group) -> set[bytes]:
-    """Distinct metadata: in most groups all members say the same.
+    """Distinct metadata: in most groups it is the same for all members.
 
-    A member that joined again may not support the protocol of the last generation: then what it
-    says for its others counts.
+    A member that joined again may not support the protocol of the last generation: then the
+    metadata of its other protocols counts.
     """
     subscriptions: set[bytes] = set()
     for member in group.roster.by_id.values():
@@ -111,11 +111,11 @@ def _subscriptions(group: Group) -> set[bytes]:
 
 
 def expired_offsets(group: Group, offsets: CommittedOffsets, now_ms: int) -> list[TopicPartition]:
-    """Which offsets are to be removed now.
+    """The offsets whose retention is over.
 
-    An Empty group's count from when it became Empty, a simple group's from the commit, a Stable
-    group's too, but only for topics it no longer subscribes to. Never while it rebalances, and
-    never one that a transaction is about to replace.
+    It counts from when a group became Empty; for simple consumers from the commit; for a Stable
+    group from the commit too, but only for topics it no longer subscribes to. Nothing expires
+    during a rebalance, or while an open transaction has an offset of the partition.
     """
     is_simple = group.protocol_type is None
     is_empty = group.state is GroupState.EMPTY
@@ -139,5 +139,5 @@ def expired_offsets(group: Group, offsets: CommittedOffsets, now_ms: int) -> lis
 
 
 def is_forgettable(group: Group, offsets: CommittedOffsets) -> bool:
-    """Nothing is left of the group: end it with a `Delete` event."""
+    """Nothing is left of the group: it can be ended with a `Delete` event."""
     return group.state is GroupState.EMPTY and not group.roster.pending and offsets.is_empty

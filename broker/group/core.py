@@ -1,7 +1,6 @@
-"""What every transition of a group works with: its data, its effects, its timers, its writes.
+"""What every transition of a classic group uses: its data, effects, timers and writes.
 
-The transitions themselves are functions over this, in modules of their own; none of them is called
-from here.
+The transitions are functions over `Core` in modules of their own; none is called from here.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ class Core:
         self.assignments: dict[str, bytes] | None = None
         """The leader's, while they are being stored."""
         self.initial_since_ms: int | None = None
-        """PreparingRebalance that began in Empty: since when; otherwise None."""
+        """When a PreparingRebalance that started from Empty began; otherwise None."""
         self.joined_in_window = False
-        """A member was added since the initial delay was last armed."""
+        """A member has been added since the initial delay was last armed."""
         self.now_ms = now_ms
         self.effects: list[Effect] = []
         self._writes = Writes()
         self._armed: dict[TimerKey, int] = {}
-        self._granted: set[TimerKey] = set()
-        """Timers that were late and are armed once more because of it."""
+        self._extended: set[TimerKey] = set()
+        """Timers that fired late and were armed once more."""
 
-    # Answers
+    # --- answers ---
 
     def reply(self, call: object, answer: Answer) -> None:
         self.effects.append(Reply(call, answer))
@@ -75,7 +74,7 @@ class Core:
             member.sync_call = None
             self.reply(call, SyncAnswer(error))
 
-    # State
+    # --- state and members ---
 
     def move(self, state: GroupState, reason: str) -> None:
         previous = self.state
@@ -90,7 +89,7 @@ class Core:
         )
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this is a member, by the id it has now if it is a static one."""
+        """NONE if this is a member. A static member must use its current member id."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:
@@ -103,7 +102,7 @@ class Core:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
-    def tell(self, change: MemberChange, member: Member) -> None:
+    def report(self, change: MemberChange, member: Member) -> None:
         self.effects.append(
             MemberChanged(
                 self.group_id,
@@ -117,54 +116,54 @@ class Core:
         )
 
     def remove(self, member: Member, change: MemberChange) -> None:
-        """Out of the group: what it has parked is refused with [25], so that it starts anew.
+        """Remove a member. Its parked requests get UNKNOWN_MEMBER_ID: it has to join from scratch.
 
-        Whoever removes members begins a rebalance afterwards.
+        The caller starts a rebalance afterwards.
         """
         self.answer_parked_join(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.answer_parked_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.roster.remove(member)
         self.cancel_member_timers(member)
-        self.tell(change, member)
+        self.report(change, member)
 
-    # Timers
+    # --- timers ---
 
     def arm(self, kind: TimerKind, at_ms: int, member_id: str = "") -> None:
         key = TimerKey(self.group_id, kind, member_id)
-        self._granted.discard(key)
+        self._extended.discard(key)
         self._armed[key] = at_ms
         self.effects.append(ArmTimer(key, at_ms))
 
     def cancel(self, kind: TimerKind, member_id: str = "") -> None:
         key = TimerKey(self.group_id, kind, member_id)
         if self._armed.pop(key, None) is not None:
-            self._granted.discard(key)
+            self._extended.discard(key)
             self.effects.append(CancelTimer(key))
 
     def cancel_all_timers(self) -> None:
         self.effects.extend(CancelTimer(key) for key in self._armed)
         self._armed.clear()
-        self._granted.clear()
+        self._extended.clear()
 
     def is_due(self, key: TimerKey) -> bool:
-        """Whether a timer that fired is to be acted on; if so, it is no longer armed."""
+        """True if a timer that fired is to be acted on; it is then no longer armed."""
         at_ms = self._armed.get(key)
         if at_ms is None:
             return False
-        if self.now_ms < at_ms:  # the worker's clock is coarser than ours
+        if self.now_ms < at_ms:  # the event loop's clock is coarser than ours
             self.effects.append(ArmTimer(key, at_ms))
             return False
         late_ms = self.now_ms - at_ms
-        if late_ms > self.config.late_timer_ms and key not in self._granted:
+        if late_ms > self.config.late_timer_ms and key not in self._extended:
             self.arm(key.kind, self.now_ms + self.config.late_timer_grace_ms, key.member_id)
-            self._granted.add(key)
+            self._extended.add(key)
             return False
         del self._armed[key]
-        self._granted.discard(key)
+        self._extended.discard(key)
         return True
 
     def renew_session(self, member: Member) -> None:
-        """The member was heard of, or answered after it waited: its session starts again."""
+        """Restart the session: the member sent something, or its parked request is answered."""
         deadline_ms = self.now_ms + member.session_timeout_ms
         member.session_deadline_ms = deadline_ms
         if member.session_timer_ms is None or member.session_timer_ms > deadline_ms:
@@ -181,22 +180,22 @@ class Core:
         if member.is_new:
             self.cancel(TimerKind.NEW_MEMBER, member.member_id)
 
-    # Writes
+    # --- writes ---
 
     def store(self, purpose: Purpose) -> None:
-        """Have the group stored as it is now, or as it is when the write in flight has ended."""
+        """Store the group as it is now, or as it is when the write in flight has ended."""
         self._writes.waiting.append(purpose)
         self.begin_write()
 
     def store_later(self) -> None:
-        """A write failed, and nothing else is going to be written for its sake."""
+        """After a failed write that no other write follows."""
         self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
 
     def begin_write(self) -> None:
-        """Write what is wanted, unless a write is in flight.
+        """Start a write if one is wanted and none is in flight.
 
-        Between two durable points there is nothing to write: what was wanted has been overtaken,
-        and the next durable point comes with a write of its own.
+        In mid-rebalance there is nothing to write: what was wanted is out of date, and the end of
+        the rebalance brings a write of its own.
         """
         writes = self._writes
         if writes.in_flight or not writes.waiting:
@@ -216,7 +215,7 @@ class Core:
 
     @property
     def is_at_rest(self) -> bool:
-        """No write in flight, no timer armed: nothing happens by itself."""
+        """No write in flight and no timer armed: nothing will happen by itself."""
         return not self.is_writing and not self._armed
 
     def end_write(self, token: int) -> list[Purpose]:
@@ -234,9 +233,9 @@ class Core:
         return self.state is GroupState.STABLE or self.state is GroupState.EMPTY
 
     def _record(self, revision: int) -> GroupRecord:
-        """The group as it is to be found after a restart.
+        """The group as it is restored after a restart.
 
-        With assignments at hand that is the Stable group it becomes once they are stored.
+        While assignments are being stored, that is the Stable group that they make it.
         """
         becoming = self.assignments
         return GroupRecord(

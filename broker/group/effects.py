@@ -1,7 +1,7 @@
-"""What a group wants done, and the answers it gives. The worker runs effects in their order.
+"""What a group wants done, and its answers. The coordinator runs effects in their order.
 
-A `Reply` that promises something durable is only given after the `Persisted` event for it, so the
-worker never has to hold one back.
+A `Reply` that promises something durable comes only after the `Persisted` event for it, so the
+coordinator never has to hold one back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MemberChange(StrEnum):
 
 
 class JoinedMember(Struct, frozen=True):
-    """A member as the leader sees it, with its metadata for the protocol that was voted for."""
+    """A member as the leader sees it, with its metadata for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -42,7 +42,7 @@ class JoinAnswer(Struct, frozen=True):
     protocol_name: str | None = None
     leader: str = ""
     members: tuple[JoinedMember, ...] = ()
-    """Everybody, for the leader; empty for the others."""
+    """All members, for the leader; empty for the others."""
     skip_assignment: bool = False
 
 
@@ -55,7 +55,7 @@ class SyncAnswer(Struct, frozen=True):
 
 class LeftMember(Struct, frozen=True):
     member_id: str
-    """As it was asked for: empty when an administrator named only the instance."""
+    """As in the request: empty when an administrator named only the instance."""
     instance_id: str | None
     error: ErrorCode
 
@@ -73,19 +73,19 @@ Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer
 
 
 class Reply(Struct, frozen=True):
-    """Answer the request with this token. It comes exactly once for each."""
+    """Answer the request with this token; exactly one for each request."""
 
     call: object
     answer: Answer
 
 
 class Persist(Struct, frozen=True):
-    """Store the group, then report `Persisted(token, …)` to it, whatever the outcome.
+    """Store the group, then send it `Persisted(token, …)`, whatever the outcome.
 
-    `record` None: remove the group, its offsets and its place in the slot's index, together.
+    `record` None: remove the group, its offsets and its entry in the slot's index.
     A group has at most one write in flight. Tokens grow with every write, across restarts too
-    (`GroupRecord.revision`), and `identity` is never used again after a deletion: so a store which
-    may run a write late can refuse an old one.
+    (`GroupRecord.revision`), and `identity` is never reused after a deletion: so the store can
+    refuse a write that arrives late.
     """
 
     group_id: str
@@ -95,20 +95,20 @@ class Persist(Struct, frozen=True):
 
 
 class ArmTimer(Struct, frozen=True):
-    """Send `TimerFired(key)` at that time; if the key is armed already, the time changes."""
+    """Send `TimerFired(key)` at that time. Arming an armed key moves it."""
 
     key: TimerKey
     at_ms: int
 
 
 class CancelTimer(Struct, frozen=True):
-    """Only ever for a key that is armed."""
+    """Only sent for a key that is armed."""
 
     key: TimerKey
 
 
 class StateChanged(Struct, frozen=True):
-    """For the log and the metrics: nothing needs to be done."""
+    """For the log and group events; nothing needs to be done."""
 
     group_id: str
     previous: GroupState
@@ -119,7 +119,7 @@ class StateChanged(Struct, frozen=True):
 
 
 class MemberChanged(Struct, frozen=True):
-    """Somebody joined or is gone, for those who keep book: nothing needs to be done."""
+    """A member joined or is gone. For group events; nothing needs to be done."""
 
     group_id: str
     change: MemberChange

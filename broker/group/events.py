@@ -1,10 +1,10 @@
-"""What can happen to a group. Frozen values; a handler makes them from requests.
+"""What can happen to a classic group. Frozen values; handlers make them from requests.
 
-`call` is the handler's token for the request, opaque here. Each one is answered by exactly one
-`Reply` effect, at once or later; the worker drops a reply whose connection is gone. It is never
-None. Metadata and assignments are kept for long: `bytes` of their own, not views of a frame.
+`call` is the handler's token for the request, opaque here and never None. Each one gets exactly one
+`Reply` effect, at once or later; the reply to a closed connection is dropped by the coordinator.
+Metadata and assignments are kept for long: they are `bytes` of their own, not views of a frame.
 
-How versions of the protocol map to fields (decided by the handler, a group knows no versions):
+How API versions map to fields (decided by the handlers; a group knows no versions):
 
     JoinGroup   v0    rebalance_timeout_ms = session_timeout_ms
                 v4+   requires_known_member_id
@@ -13,12 +13,12 @@ How versions of the protocol map to fields (decided by the handler, a group know
                 v9+   supports_skip_assignment
                 below v7 a protocol_name of None is sent as ""
     SyncGroup   v3+   instance_id; v5+ protocol_type, protocol_name (None below: not compared)
-    Heartbeat   v3+   instance_id
-    LeaveGroup  v0-2  one member; its error (`answer.members[0].error`, if `answer.error` is 0)
-                      is sent at the top
-                v3+   a list, with an error each; v5+ reason
+    LeaveGroup  v0-2  one member; its error (`answer.members[0].error`, if `answer.error` is NONE)
+                      is sent at the top level
+                v3+   a list with an error each; v5+ reason
 
-Describing and listing are reads: `views.py`. Offset requests: `commits.py`, `offsets.py`.
+Heartbeats have no event (`Groups.heartbeat`). Describing and listing: `views.py`. Offset requests:
+`commits.py`, `offsets.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker.errors import ErrorCode
 from broker.group.timers import TimerKey
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""The protocols a member supports, the preferred first: name and metadata as they came."""
+"""The protocols a member supports, the preferred one first: name and metadata."""
 
 
 class Join(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Join(Struct, frozen=True):
 
     call: object
     member_id: str
-    """Empty: a new member, or the new process of a static one."""
+    """Empty: a new member, or a new process of a static one."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -62,7 +62,7 @@ class Sync(Struct, frozen=True):
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
-    """Member id and assignment; only the leader's are looked at."""
+    """Member id and assignment; ignored unless the member is the leader."""
 
 
 class LeavingMember(Struct, frozen=True):
@@ -73,7 +73,7 @@ class LeavingMember(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """LeaveGroup. Answered by a `LeaveAnswer`, at once; one rebalance for all of them."""
+    """LeaveGroup. Answered by a `LeaveAnswer`, at once; one rebalance for all members."""
 
     call: object
     members: tuple[LeavingMember, ...]
@@ -82,15 +82,15 @@ class Leave(Struct, frozen=True):
 class Delete(Struct, frozen=True):
     """DeleteGroups for this group, or its end once nothing is left (`commits.is_forgettable`).
 
-    Answered by a `DeleteAnswer` once the store has forgotten the group and its offsets, or has
-    failed to: then it is tried again until it succeeds, and the group is Dead meanwhile.
+    Answered by a `DeleteAnswer` once the group and its offsets are removed from the store, or the
+    removal has failed: it is then tried again until it succeeds, and the group stays Dead.
     """
 
     call: object
 
 
 class TimerFired(Struct, frozen=True):
-    """An armed timer is due. One that was cancelled or moved meanwhile does no harm."""
+    """An armed timer is due. One that was cancelled or moved in the meantime is ignored."""
 
     key: TimerKey
 

@@ -1,4 +1,4 @@
-"""`Group`: one consumer group. Events in, effects out; created, restored, given up."""
+"""`Group`: one classic consumer group. Events in, effects out; created, restored, unloaded."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from broker.group.writes import DeleteGroup, SaveAssignments, SaveGroup, SaveRep
 
 
 class Group(Core):
-    """A classic consumer group. `states.GroupState` says what it does when.
+    """A classic consumer group; `states.GroupState` documents what it does in each state.
 
-    `now_ms` is epoch milliseconds and must never go back: the worker takes the wall clock once, at
-    its start, and adds what the monotonic clock says. A group never keeps an event or an effect.
+    `now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
+    once, at its start, and adds the monotonic clock. A group never keeps an event or an effect.
     """
 
     @classmethod
     def create(
         cls, group_id: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> tuple[Group, list[Effect]]:
-        """A new group, Empty, generation 0, with an identity that is stored at once."""
+        """A new group: Empty, generation 0. Its identity is stored at once."""
         group = cls(group_id, ids.identity(now_ms), config, ids, now_ms)
         group.store(SaveGroup())
         return group, group._take_effects()
@@ -45,7 +45,7 @@ class Group(Core):
     def restore(
         cls, record: GroupRecord, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> tuple[Group, list[Effect]]:
-        """The group as it was stored. Sessions start again; nothing else happens."""
+        """The group as it was stored. Sessions start again, nothing else changes."""
         group = cls(record.group_id, record.identity, config, ids, now_ms)
         group.state = record.state
         group.state_since_ms = record.state_since_ms
@@ -75,9 +75,9 @@ class Group(Core):
         return self._take_effects()
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """Give the group up: whatever is parked is answered with [16], no timer stays armed.
+        """Unload the group: parked requests get NOT_COORDINATOR, all timers are cancelled.
 
-        What is stored of it stays. The outcome of a write in flight need not be reported.
+        What is stored stays. The outcome of a write in flight need not be reported.
         """
         self.now_ms = now_ms
         leave.unload(self)
@@ -85,7 +85,7 @@ class Group(Core):
 
     @property
     def is_gone(self) -> bool:
-        """Dead, and the store knows: drop it."""
+        """Dead, and nothing is left to be done: drop it."""
         return self.state is GroupState.DEAD and self.is_at_rest
 
     def _take_effects(self) -> list[Effect]:

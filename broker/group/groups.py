@@ -1,6 +1,6 @@
-"""The groups of one worker, by id: what is answered for those it does not know, loads or lacks.
+"""The groups of one worker by id, and what is answered for unknown, loading and foreign ones.
 
-Still without I/O: the worker tells which slots it owns and what it found in the store.
+No I/O: the coordinator says which slots the worker owns and what was found in the store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from broker.group.record import GroupRecord
 
 
 class LoadedGroup(Struct, frozen=True):
-    """A group as the store has it. No record: only offsets of simple consumers came that far."""
+    """A group from the store. Without a record: only simple consumers committed offsets."""
 
     group_id: str
     record: GroupRecord | None
@@ -47,9 +47,9 @@ class LoadedGroup(Struct, frozen=True):
 
 
 class Groups:
-    """Owns slots. A group is looked for in the slot of its id.
+    """A group belongs to the slot of its id.
 
-    A slot is foreign, then loading, then loaded; a foreign one's groups are another worker's.
+    A slot is foreign (another worker owns its groups), then loading, then loaded.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Groups:
         self._loaded: dict[int, bool] = {}
         self.by_id: dict[str, Group] = {}
         self.offsets: dict[str, CommittedOffsets] = {}
-        """The offsets of every group in `groups`."""
-        self._under_way: dict[str, Counter[TopicPartition]] = {}
-        """Commits that are being stored, also to groups that do not exist yet."""
+        """The offsets of every group in `by_id`."""
+        self._in_progress: dict[str, Counter[TopicPartition]] = {}
+        """Partitions of commits in progress, also for groups that do not exist yet."""
 
-    # Slots
+    # --- slots ---
 
     def start_loading(self, slot: int) -> None:
         self._loaded[slot] = False
 
     def finish_loading(self, slot: int, stored: Iterable[LoadedGroup], now_ms: int) -> list[Effect]:
-        """The groups are as they were; only sessions start again."""
+        """The groups are restored as they were; only sessions start again."""
         effects: list[Effect] = []
         for found in stored:
             if found.record is None:
@@ -85,7 +85,7 @@ class Groups:
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
-        """Somebody else's from now on, or the worker stops."""
+        """Another worker owns the slot from now on, or this one stops."""
         self._loaded.pop(slot, None)
         effects: list[Effect] = []
         for group_id in [name for name in self.by_id if self._slot_of(name) == slot]:
@@ -94,31 +94,31 @@ class Groups:
         return effects
 
     def availability(self, group_id: str) -> ErrorCode:
-        """NONE: this worker answers for the group, whether it exists or not. Else [14] or [16]."""
+        """NONE if this worker owns the group, whether it exists or not. Otherwise
+        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
         loaded = self._loaded.get(self._slot_of(group_id))
         if loaded is None:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def loading(self) -> ErrorCode:
-        """[14] while a slot is being loaded: what is known of all groups is not all."""
+        """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
         if all(self._loaded.values()):
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def use_config(self, config: GroupConfig) -> None:
-        """Limits changed; what is parked or armed stays as it is."""
+        """Use other limits from now on; parked requests and armed timers keep theirs."""
         self.config = config
         for group in self.by_id.values():
             group.config = config
 
-    # Events
+    # --- events ---
 
     def handle(self, group_id: str, event: Event, now_ms: int) -> list[Effect]:
         group = self.by_id.get(group_id)
         if group is not None and group_id:
-            # Whatever is in `groups` is loaded and ours: its slot, which takes a walk over the
-            # id's characters, need not be looked for.
+            # Groups in `by_id` are loaded and ours: no need to hash the id for its slot.
             return self._handle(group, event, now_ms)
         if isinstance(event, TimerFired | Persisted):
             return [] if group is None else self._handle(group, event, now_ms)
@@ -145,10 +145,10 @@ class Groups:
             return sessions.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         error = self.availability(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE  # nobody is to lose its session because its group is being read
+            return ErrorCode.NONE  # no member may lose its session because its group is loading
         return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
 
-    # Offsets
+    # --- offsets ---
 
     def check_commit(
         self,
@@ -163,8 +163,8 @@ class Groups:
     ) -> ErrorCode:
         """Whether offsets may be stored; see `commits`.
 
-        Then, with nothing awaited in between, or a member that is fenced meanwhile could still
-        write: `commit_begins`, the write, and `committed` or `commit_failed`.
+        If so: `commit_begins`, the write, then `committed` or `commit_failed`. Nothing may be
+        awaited before the write, or a member that is fenced in the meantime could still commit.
         """
         group = self.by_id.get(group_id)
         if group is None:
@@ -179,59 +179,59 @@ class Groups:
         )
 
     def commit_begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """These are being stored: until the outcome is known they do not expire, nor does the
-        group for want of offsets. Otherwise an acknowledged commit could be swept away."""
-        under_way = self._under_way.setdefault(group_id, Counter())
+        """These are being stored: until the outcome is known, neither they nor the group may
+        expire. Otherwise an acknowledged commit could be removed."""
+        in_progress = self._in_progress.setdefault(group_id, Counter())
         for partition in partitions:
-            under_way[partition] += 1
+            in_progress[partition] += 1
 
     def commit_failed(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """What `commit_begins` was told came to nothing."""
+        """The commit announced by `commit_begins` failed."""
         self._commit_ended(group_id, partitions)
 
     def committed(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
     ) -> list[Effect]:
-        """These offsets are stored. The first of a simple consumer create its group.
+        """These offsets are stored. The first commit of a simple consumer creates its group.
 
-        Offsets are to be written through the connection that carries the group's own writes: then
-        a commit and a deletion are known here in the order in which the store ran them.
+        Offsets must be written over the connection that carries the group's own writes, so that
+        commits and deletions are reported here in the order in which the store ran them.
         """
         self._commit_ended(group_id, offsets)
         if self.availability(group_id) is not ErrorCode.NONE:
-            return []  # given up meanwhile: whoever loads the group finds them
+            return []  # unloaded in the meantime: the new owner loads them
         effects = [] if group_id in self.by_id else self._create(group_id, now_ms)
         self.offsets[group_id].apply(offsets)
         return effects
 
     def _commit_ended(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        under_way = self._under_way.get(group_id)
-        if under_way is None:
+        in_progress = self._in_progress.get(group_id)
+        if in_progress is None:
             return
         for partition in partitions:
-            under_way[partition] -= 1
-            if under_way[partition] <= 0:
-                del under_way[partition]
-        if not under_way:
-            del self._under_way[group_id]
+            in_progress[partition] -= 1
+            if in_progress[partition] <= 0:
+                del in_progress[partition]
+        if not in_progress:
+            del self._in_progress[group_id]
 
     def expired_offsets(self, group_id: str, now_ms: int) -> list[TopicPartition]:
-        """Offsets to be removed from the store, and then from the book."""
+        """Offsets to remove from the store, then from `offsets`."""
         group = self.by_id.get(group_id)
         if group is None:
             return []
-        under_way = self._under_way.get(group_id, ())
+        in_progress = self._in_progress.get(group_id, ())
         expired = commits.expired_offsets(group, self.offsets[group_id], now_ms)
-        return [partition for partition in expired if partition not in under_way]
+        return [partition for partition in expired if partition not in in_progress]
 
     def is_forgettable(self, group_id: str) -> bool:
-        """Nothing is left of the group, and nothing is on its way: end it with a `Delete`."""
+        """Nothing is left of the group and no commit is in progress: end it with a `Delete`."""
         group = self.by_id.get(group_id)
-        if group is None or group_id in self._under_way:
+        if group is None or group_id in self._in_progress:
             return False
         return commits.is_forgettable(group, self.offsets[group_id])
 
-    # Groups
+    # --- groups ---
 
     def describe(self, group_id: str) -> views.GroupView:
         group = self.by_id.get(group_id)
@@ -290,7 +290,7 @@ class Groups:
 
 
 def refuse(event: Request, error: ErrorCode) -> Answer:
-    """An error for the whole request, in the answer of its kind."""
+    """The answer to a request that fails as a whole."""
     match event:
         case Join():
             return JoinAnswer(error, event.member_id)

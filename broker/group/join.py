@@ -1,4 +1,4 @@
-"""JoinGroup: new members, pending ones, rejoins, and the new processes of static members."""
+"""JoinGroup: new members, pending ones, rejoins, and new processes of static members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.group.writes import SaveReplacement
 
 
 def check_request(config: GroupConfig, event: Join) -> ErrorCode:
-    """What is wrong with a Join whatever group it is for."""
+    """Errors of a Join that do not depend on the group."""
     if not (
         config.min_session_timeout_ms <= event.session_timeout_ms <= config.max_session_timeout_ms
     ):
@@ -62,8 +62,8 @@ def _join_dynamic(group: Core, event: Join) -> None:
         return
     member_id = group.ids.member_id(event.client_id)
     if event.requires_known_member_id:
-        # A client that never got the answer to its first Join tries again: had that one counted,
-        # the group would fill with members that do not exist (KIP-394).
+        # A client that never got the answer to its first Join tries again. If each attempt added a
+        # member, the group would fill with members that do not exist (KIP-394).
         group.roster.pending.add(member_id)
         group.arm(TimerKind.PENDING_MEMBER, group.now_ms + event.session_timeout_ms, member_id)
         group.reply(event.call, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -115,7 +115,7 @@ def _add(group: Core, event: Join, member_id: str) -> None:
     member.is_new = True
     member.join_call = event.call
     group.roster.add(member)
-    group.tell(MemberChange.JOINED, member)
+    group.report(MemberChange.JOINED, member)
     group.joined_in_window = True
     group.arm(
         TimerKind.NEW_MEMBER, group.now_ms + group.config.new_member_join_timeout_ms, member_id
@@ -128,12 +128,12 @@ def _rejoin(group: Core, event: Join, member: Member) -> None:
     leads = group.roster.leader == member.member_id
     state = group.state
     if state is GroupState.STABLE and leads:
-        # The leader saw a change that is not in any member's metadata, of a topic for example.
+        # The leader saw a change outside the members' metadata, new partitions for example.
         _update(group, event, member, "the leader joined again")
     elif state is GroupState.PREPARING_REBALANCE or changed:
         _update(group, event, member, f"member {member.member_id} joined with other protocols")
     else:
-        # It did not get the answer to its Join: the generation is as it was.
+        # The answer to its last Join was lost; the generation is unchanged.
         group.renew_session(member)
         group.reply(event.call, current_generation(group, member))
 
@@ -151,12 +151,12 @@ def _update(group: Core, event: Join, member: Member, reason: str) -> None:
 def _park(group: Core, member: Member, call: object) -> None:
     replaced = group.roster.park_join(member, call)
     if replaced is not None:
-        # The client gave that one up. If it reads the answer after all, it must keep its id.
+        # The client gave that request up. Should it read the answer, it must keep its id.
         group.reply(replaced, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _replace(group: Core, event: Join, old: Member) -> None:
-    """A static member has a new process: it takes over under a new id, the old one is fenced."""
+    """A new process of a static member takes over under a new id; the old one is fenced."""
     leader_before = group.roster.leader or ""
     new = _new_member(event, group.ids.member_id(old.instance_id or ""), old.assignment)
     group.answer_parked_join(old, ErrorCode.FENCED_INSTANCE_ID, old.member_id)
@@ -183,7 +183,7 @@ def _swap(group: Core, old: Member, new: Member) -> None:
 
 
 def _vote_stays(group: Core, old: Member, new: Member) -> bool:
-    """Nobody else's vote changed; so with the same names in the same order nothing can."""
+    """No other vote changed, so the same names in the same order give the same result."""
     same_names = [name for name, _ in old.protocols] == [name for name, _ in new.protocols]
     return same_names or group.roster.vote() == group.protocol_name
 
@@ -191,11 +191,11 @@ def _vote_stays(group: Core, old: Member, new: Member) -> bool:
 def replacement_stored(group: Core, saved: SaveReplacement, error: ErrorCode) -> None:
     new = saved.new
     if group.state is not GroupState.STABLE or new.join_call is not saved.call:
-        return  # a rebalance or yet another process came first: the Join is theirs to answer
+        return  # a rebalance or another process came first and answers the Join
     group.roster.take_join(new)
     if error is not ErrorCode.NONE:
         _swap(group, new, saved.old)
-        group.store_later()  # the store may have the new id after all
+        group.store_later()  # the store may contain the new id after all
         group.reply(saved.call, JoinAnswer(error))
         return
     group.renew_session(new)

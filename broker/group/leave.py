@@ -1,4 +1,4 @@
-"""LeaveGroup, and the two ends of a group: deleted, or given up by its coordinator."""
+"""LeaveGroup, and the two ends of a group: deleted, or unloaded by its coordinator."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def delete(group: Core, event: Delete) -> None:
 
 
 def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """A deletion that failed may have happened, or half of it: there is no way back to a group
-    with offsets. It stays Dead, and is tried again until the store has forgotten it."""
+    """A deletion that failed may have happened, or half of it: the group cannot come back. It stays
+    Dead, and the deletion is tried again until it succeeds."""
     if wanted.call is not None:
         group.reply(wanted.call, DeleteAnswer(error))
     if error is ErrorCode.NONE:
@@ -74,19 +74,19 @@ def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
 
 
 def saved(group: Core, error: ErrorCode) -> None:
-    """A group that could not be stored is stored again: otherwise a restart would find what it
-    was before, members that have left for example, and wait for them."""
+    """A group that could not be stored is stored again: otherwise a restart would restore an older
+    state, with members that have left for example, and wait for them."""
     if error is not ErrorCode.NONE and group.state is not GroupState.DEAD:
         group.store_later()
 
 
 def retry_timer_fired(group: Core) -> None:
-    """In mid-rebalance there is nothing to store: the end of it comes with a write of its own."""
+    """In mid-rebalance nothing is stored: its end brings a write of its own."""
     group.store(DeleteGroup(None) if group.state is GroupState.DEAD else SaveGroup())
 
 
 def unload(group: Core) -> None:
-    """Another worker's group from now on: everybody who waits is sent to look for it."""
+    """Another worker owns the group from now on: parked requests get NOT_COORDINATOR."""
     for member in group.roster.by_id.values():
         group.answer_parked_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         group.answer_parked_sync(member, ErrorCode.NOT_COORDINATOR)

@@ -1,6 +1,6 @@
-"""The members of a group and what is counted over them: who waits, who is static, who votes what.
+"""The members of a group and what is counted over them: parked Joins, static members, votes.
 
-Counts are kept as members come and go, so that a round of n Joins costs n steps, not n squared.
+Counts are kept as members come and go, so that n Joins of a rebalance cost n steps, not n squared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from broker.group.events import Protocols
 
 
 class Member:
-    """One member. Parked calls are the handler's tokens; None: nothing is parked."""
+    """One member. `join_call` and `sync_call`: tokens of parked requests, None if there is none."""
 
     __slots__ = (
         "assignment",
@@ -49,21 +49,21 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        """Its first Join is still parked: it does not heartbeat, and another timer watches it."""
+        """Its first Join is still parked: it does not heartbeat, another timer watches it."""
         self.join_call: object | None = None
         self.sync_call: object | None = None
         self.session_deadline_ms = 0
-        """Moved by heartbeats. The timer is allowed to be armed for an earlier time."""
+        """Moved by heartbeats. The timer may be armed for an earlier time."""
         self.session_timer_ms: int | None = None
-        """When the session timer fires; None: not armed, which only a parked member may be."""
+        """When the session timer fires; None: not armed, for parked members only."""
 
     @property
     def is_parked(self) -> bool:
-        """Waits in Join or Sync, and therefore counts as alive."""
+        """It waits in Join or Sync, and therefore counts as alive."""
         return self.join_call is not None or self.sync_call is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said for this protocol; empty if it does not support it."""
+        """Its metadata for this protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -71,17 +71,17 @@ class Member:
 
 
 class Roster:
-    """All members of a group, its leader, and the ids that were given out but not yet used."""
+    """All members of a group, its leader, and member ids that were issued but not used yet."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Member] = {}
         self.by_instance: dict[str, Member] = {}
         self.pending: set[str] = set()
-        """Ids of members that were told [79] to come back with them."""
+        """Ids that were sent with MEMBER_ID_REQUIRED; the client has to join again with them."""
         self.leader: str | None = None
         self._joining = 0
         self._support: Counter[str] = Counter()
-        """How many members support a protocol."""
+        """Number of members that support a protocol."""
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -97,7 +97,7 @@ class Roster:
             self._joining += 1
 
     def remove(self, member: Member) -> None:
-        """The next in line becomes leader if this one was."""
+        """If it was the leader, the next member becomes leader."""
         del self.by_id[member.member_id]
         if member.instance_id is not None:
             del self.by_instance[member.instance_id]
@@ -122,7 +122,7 @@ class Roster:
             self._count(member, 1)
 
     def park_join(self, member: Member, call: object) -> object | None:
-        """The call that was parked before and must be answered now, if there was one."""
+        """Returns the call that was parked before, which must be answered now, or None."""
         replaced = self.take_join(member)
         member.join_call = call
         self._joining += 1
@@ -135,12 +135,12 @@ class Roster:
             self._joining -= 1
         return call
 
-    def everyone_waits(self) -> bool:
-        """All members are parked in Join, and nobody else is expected."""
+    def all_joined(self) -> bool:
+        """All members are parked in Join, and no pending member is expected."""
         return self._joining == len(self.by_id) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one that joined. False: nobody did."""
+        """Make sure that the leader is a member that joined. False: no member did."""
         if self.leader is not None and self.by_id[self.leader].join_call is not None:
             return True
         for member in self.by_id.values():
@@ -153,14 +153,14 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
     def supports(self, protocols: Protocols) -> bool:
-        """One of these is supported by every member. With no members: there is one at all."""
+        """True if every member supports one of these. Without members: if there is one at all."""
         everyone = len(self.by_id)
         return any(self._support[name] == everyone for name, _ in protocols)
 
     def vote(self) -> str:
-        """Each member votes for its first protocol that all support; the most votes win.
+        """Each member votes for its first protocol that all members support; most votes win.
 
-        `supports` is asked before a member is added or changed, so there always is such a one.
+        There always is one: `supports` is checked before a member is added or changed.
         """
         everyone = len(self.by_id)
         candidates = {name for name, count in self._support.items() if count == everyone}

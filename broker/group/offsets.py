@@ -21,14 +21,14 @@ class TopicPartition(NamedTuple):
 
 
 class CommittedOffset(Struct, frozen=True, array_like=True):
-    """What a member committed, as it is stored and given back."""
+    """What a member committed, as it is stored and returned."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
-    """Only from OffsetCommit v2-4 with a retention time of its own."""
+    """Only for OffsetCommit v2-4 with its own retention time."""
 
 
 def new_commit(
@@ -39,7 +39,7 @@ def new_commit(
     metadata: str | None = "",
     retention_time_ms: int = -1,
 ) -> CommittedOffset:
-    """From the fields of a request. `retention_time_ms` -1: the broker's, as from v5 on."""
+    """From the fields of a request. `retention_time_ms` -1: the broker's retention, as from v5."""
     expires = None if retention_time_ms < 0 else now_ms + retention_time_ms
     return CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires)
 
@@ -48,7 +48,7 @@ class CommittedOffsets:
     def __init__(self, offsets: Mapping[TopicPartition, CommittedOffset] | None = None) -> None:
         self._offsets: dict[str, dict[int, CommittedOffset]] = {}
         self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
-        """By producer id: offsets of transactions that have not ended."""
+        """By producer id: offsets of open transactions."""
         self.apply(offsets or {})
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
@@ -66,16 +66,16 @@ class CommittedOffsets:
         return None if partitions is None else partitions.get(partition)
 
     def topics(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Everything, by topic and partition: OffsetFetch for all topics."""
+        """All offsets by topic and partition, for OffsetFetch of all topics."""
         return self._offsets
 
     def apply(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These are durable now."""
+        """These have been stored."""
         for (topic, partition), committed in offsets.items():
             self._offsets.setdefault(topic, {})[partition] = committed
 
     def remove(self, topic: str, partition: int) -> None:
-        """This one is gone from the store, or never was there."""
+        """This one is no longer stored."""
         partitions = self._offsets.get(topic)
         if partitions is not None:
             partitions.pop(partition, None)
@@ -83,10 +83,10 @@ class CommittedOffsets:
                 del self._offsets[topic]
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
-        """What is to be removed when this topic is deleted."""
+        """The partitions to remove when this topic is deleted."""
         return [TopicPartition(topic, partition) for partition in self._offsets.get(topic, ())]
 
-    # Offsets committed by transactions (TxnOffsetCommit)
+    # --- offsets of transactions (TxnOffsetCommit) ---
 
     def add_pending(
         self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -94,7 +94,7 @@ class CommittedOffsets:
         self._pending.setdefault(producer_id, {}).update(offsets)
 
     def pending_of(self, producer_id: int) -> Mapping[TopicPartition, CommittedOffset]:
-        """What is to be stored when this producer's transaction commits."""
+        """What to store when this producer's transaction commits."""
         return self._pending.get(producer_id, {})
 
     def end_transaction(self, producer_id: int) -> None:
@@ -102,6 +102,6 @@ class CommittedOffsets:
         self._pending.pop(producer_id, None)
 
     def is_pending(self, topic: str, partition: int) -> bool:
-        """OffsetFetch that requires stable offsets: [88]."""
+        """OffsetFetch with require_stable gets UNSTABLE_OFFSET_COMMIT."""
         key = (topic, partition)
         return any(key in offsets for offsets in self._pending.values())

@@ -1,9 +1,9 @@
 """The two phases of a rebalance: collect the Joins, begin a generation.
 
-rebalance ─▶ PreparingRebalance ── everyone waits, or a timer ─▶ complete
-                                        ├─ somebody joined ─▶ CompletingRebalance (sync.py)
-                                        ├─ only absent static members: wait once more
-                                        └─ nobody left ─▶ Empty
+rebalance ─▶ PreparingRebalance ── all have joined, or a timer ─▶ complete
+                                        ├─ a member joined ─▶ CompletingRebalance (sync.py)
+                                        ├─ only absent static members ─▶ wait once more
+                                        └─ no member left ─▶ Empty
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.group.writes import SaveGroup
 
 
 def rebalance(group: Core, reason: str) -> None:
-    """Something changed that needs a new generation: begin one, or see if this one is ready."""
+    """A change that needs a new generation: start one, or complete the one in preparation."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_ready(group)
     else:
@@ -33,7 +33,7 @@ def prepare(group: Core, reason: str) -> None:
     was_empty = group.state is GroupState.EMPTY
     group.move(GroupState.PREPARING_REBALANCE, reason)
     if was_empty:
-        # Members of a new group come one after the other: wait, or each would cause a rebalance.
+        # Members of a new group join one after the other: wait, or each would cause a rebalance.
         group.initial_since_ms = group.now_ms
         group.joined_in_window = False
         delay_ms = group.config.initial_rebalance_delay_ms
@@ -41,14 +41,14 @@ def prepare(group: Core, reason: str) -> None:
             group.arm(TimerKind.INITIAL_DELAY, group.now_ms + delay_ms)
         else:
             complete(group)
-    elif group.roster.everyone_waits():
+    elif group.roster.all_joined():
         complete(group)
     else:
         arm_join_timer(group)
 
 
 def refuse_syncs(group: Core, error: ErrorCode) -> None:
-    """The assignments of this generation, if they came at all, are void."""
+    """Answer parked Syncs with an error; the assignments of this generation are void."""
     group.assignments = None
     for member in group.roster.by_id.values():
         if member.sync_call is not None:
@@ -61,15 +61,15 @@ def arm_join_timer(group: Core) -> None:
 
 
 def complete_if_ready(group: Core) -> None:
-    """Joins are complete once everyone waits; in a group that was Empty the delay decides."""
-    if group.state is not GroupState.PREPARING_REBALANCE or not group.roster.everyone_waits():
+    """Joins are complete once all members joined; in a group that was Empty the delay decides."""
+    if group.state is not GroupState.PREPARING_REBALANCE or not group.roster.all_joined():
         return
     if group.initial_since_ms is None or not len(group.roster):
         complete(group)
 
 
 def initial_delay_over(group: Core) -> None:
-    """Wait again if members came meanwhile, as long as the rebalance timeout allows."""
+    """Wait again if members joined in the meantime, up to the rebalance timeout."""
     assert group.initial_since_ms is not None
     until_ms = group.initial_since_ms + group.roster.rebalance_timeout_ms()
     remaining_ms = until_ms - group.now_ms
@@ -82,8 +82,8 @@ def initial_delay_over(group: Core) -> None:
 
 
 def complete(group: Core) -> None:
-    """Go on with those who joined. Static members are kept although they did not: that is what
-    they are static for. Their session timeout removes them, or the wait for their Sync does."""
+    """Continue with the members that joined. Static members that did not are kept: that is what
+    static membership is for. Their session timeout removes them, or the wait for their Sync."""
     group.cancel(TimerKind.INITIAL_DELAY)
     group.cancel(TimerKind.JOIN)
     group.initial_since_ms = None
@@ -130,7 +130,7 @@ def begin_generation(group: Core) -> None:
 def current_generation(
     group: Core, member: Member, *, skip_assignment: bool = False, leader: str | None = None
 ) -> JoinAnswer:
-    """What a member of this generation is told. Only the leader gets the list of members."""
+    """The answer to a member of this generation. Only the leader gets the list of members."""
     leads = leader is None and group.roster.leader == member.member_id
     return JoinAnswer(
         error=ErrorCode.NONE,

@@ -1,8 +1,8 @@
-"""What is stored of a group, and its bytes. A record is a durable point: Stable or Empty.
+"""What is stored of a group, and its encoding. Only groups that are Stable or Empty are stored.
 
-All protocols of a member are stored, not only the one in use: after a restart a member that joins
-again with what it had before must be recognised as unchanged, or it would cause a rebalance.
-Fields may be added with a default; to change the meaning of one, raise `FORMAT`.
+All protocols of a member are stored, not only the one in use: after a restart, a member that joins
+again unchanged must be recognised, or it would cause a rebalance. Fields may be added with a
+default; to change the meaning of one, raise `FORMAT`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class MemberRecord(Struct, frozen=True, array_like=True):
 class GroupRecord(Struct, frozen=True):
     group_id: str
     identity: str
-    """`cgp_<ulid>`: kept across leaves and restarts, gone with the group."""
+    """`cgp_<ulid>`: kept across leaves and restarts, deleted with the group."""
     revision: int
     """Grows with every write of the group; the token of its `Persist`."""
     state: GroupState
     """EMPTY or STABLE."""
     state_since_ms: int
-    """Epoch milliseconds; when it became Empty is what the expiry of its offsets starts from."""
+    """Epoch milliseconds. The retention of offsets counts from when the group became Empty."""
     generation_id: int
     protocol_type: str | None
-    """None: offsets of simple consumers, nobody ever joined."""
+    """None: offsets of simple consumers only, no member ever joined."""
     protocol_name: str | None
     leader: str | None
     members: tuple[MemberRecord, ...] = ()

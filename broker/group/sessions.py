@@ -1,4 +1,4 @@
-"""Signs of life: heartbeats, and what happens when they stop."""
+"""Sessions: heartbeats, and what happens when they stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.group.states import GroupState
 def heartbeat(
     group: Core, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
 ) -> ErrorCode:
-    """Has no effects: the deadline moves, and the armed timer will find it moved."""
+    """Has no effects: it moves the deadline, which the armed timer checks when it fires."""
     member = group.roster.by_id.get(member_id)
     if member is None or instance_id is not None:
         error = group.check_member(member_id, instance_id)
@@ -31,7 +31,7 @@ def session_timer_fired(group: Core, member_id: str) -> None:
     member = group.roster.by_id[member_id]
     member.session_timer_ms = None
     if member.is_parked:
-        return  # it waits for us; its session starts again when it is answered
+        return  # it waits for an answer, which restarts its session
     if member.session_deadline_ms > group.now_ms:
         group.arm_session(member)
         return

@@ -1,4 +1,4 @@
-"""The states of a classic group: what each answers (action) and what ends it (transition)."""
+"""The states of a classic group: its answers in each (action) and what ends it (transition)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """By Kafka's names, as DescribeGroups and ListGroups send them.
+    """Kafka's names, as DescribeGroups and ListGroups send them.
 
-    EMPTY: no members; lingers until its offsets have expired. Groups that only store offsets
-    (simple consumers) are always Empty, and have no protocol type.
+    EMPTY: no members; kept until its offsets have expired. A group that only stores offsets (simple
+    consumers) is always Empty and has no protocol type.
 
-        action:     Join of a new member: it is added, or made pending [79]
-                    Join with a member id that is not pending, Sync, Heartbeat: [25]
-                    Leave: [25] per member, unless the member is pending
-                    OffsetCommit: accepted with generation < 0, else [25]
+        action:     Join of a new member: added, or pending with MEMBER_ID_REQUIRED
+                    Join with an id that is not pending, Sync, Heartbeat: UNKNOWN_MEMBER_ID
+                    Leave: UNKNOWN_MEMBER_ID per member, unless the member is pending
+                    OffsetCommit: accepted with generation < 0, else UNKNOWN_MEMBER_ID
                     OffsetFetch, OffsetDelete: allowed
                     DeleteGroups: removed from the store, then answered
         transition: a member was added            -> PreparingRebalance
@@ -23,45 +23,49 @@ class GroupState(StrEnum):
     PREPARING_REBALANCE: collects the Joins of all members.
 
         action:     Join: parked, of new and known members
-                    Sync: [27]. Heartbeat: [27], and the session is renewed
+                    Sync: REBALANCE_IN_PROGRESS
+                    Heartbeat: REBALANCE_IN_PROGRESS, and the session is renewed
                     Leave: the member is removed
                     OffsetCommit of the old generation: accepted, and the session is renewed
-                    OffsetFetch: allowed. DeleteGroups: [68]
-        transition: everyone waits and nobody is pending, or a timer fires (the initial delay of a
-                    group that was Empty, else the rebalance timeout), and somebody joined
-                                                  -> CompletingRebalance, generation + 1
-                    the same, and nobody is left  -> Empty, generation + 1, stored
+                    OffsetFetch: allowed. DeleteGroups: NON_EMPTY_GROUP
+        transition: all members joined and none is pending, or a timer fired (the initial delay
+                    of a group that was Empty, else the rebalance timeout); then
+                    at least one joined           -> CompletingRebalance, generation + 1
+                    no member left                -> Empty, generation + 1, stored
                     unload                        -> Dead
 
-    COMPLETING_REBALANCE: waits for the leader's assignment.
+    COMPLETING_REBALANCE: waits for the leader's assignments.
 
         action:     Join with unchanged protocols: the current generation, at once
                     Sync: parked; the leader's assignments are stored first
-                    Heartbeat: 0
-                    OffsetCommit: [27]. OffsetFetch: allowed. DeleteGroups: [68]
+                    Heartbeat: NONE
+                    OffsetCommit: REBALANCE_IN_PROGRESS
+                    OffsetFetch: allowed. DeleteGroups: NON_EMPTY_GROUP
         transition: the assignments are stored    -> Stable, parked Syncs get theirs
-                    storing them failed           -> PreparingRebalance, parked Syncs get its error
-                    Join of a new member, of a static member's new process, or with changed
+                    storing them failed           -> PreparingRebalance, parked Syncs get the error
+                    Join of a new member, of a new process of a static member, or with changed
                     protocols; Leave; session expiry; members that do not Sync within the
-                    rebalance timeout             -> PreparingRebalance, parked Syncs get [27]
+                    rebalance timeout             -> PreparingRebalance, parked Syncs get
+                                                     REBALANCE_IN_PROGRESS
                     unload                        -> Dead
 
-    STABLE: everybody has an assignment.
+    STABLE: every member has an assignment.
 
         action:     Join of a follower with unchanged protocols: the current generation, at once
-                    Join of a static member's new process, voted protocol unchanged: its new
+                    Join of a new process of a static member, chosen protocol unchanged: its new
                     member id is stored, then the current generation
-                    Sync: the assignment, at once. Heartbeat: 0
+                    Sync: the assignment, at once. Heartbeat: NONE
                     OffsetCommit of the current generation: accepted. OffsetFetch: allowed
-                    DeleteGroups: [68]
+                    DeleteGroups: NON_EMPTY_GROUP
         transition: Join of a new member, of the leader, or with changed protocols; Leave;
                     session expiry; members that did not Sync within the rebalance timeout
                                                   -> PreparingRebalance
                     unload                        -> Dead
 
-    DEAD: deleted, being deleted, or given up.
+    DEAD: deleted, being deleted, or unloaded.
 
-        action:     everything: [15], so that the client looks for its coordinator again
+        action:     every request: COORDINATOR_NOT_AVAILABLE, so that the client looks for its
+                    coordinator again
         transition: none; a deletion that failed is tried again
     """
 
@@ -81,4 +85,4 @@ PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState) - {GroupState.DEAD},
 }
-"""From which states a state can be reached. Any other transition is a defect."""
+"""The states from which a state can be reached. Any other transition is a defect."""

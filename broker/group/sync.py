@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignments are stored, then everybody gets theirs."""
+"""SyncGroup: the leader's assignments are stored, then every member gets its own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def sync(group: Core, event: Sync) -> None:
         group.reply(event.call, _assignment(group, member))
         return
     if member.sync_call is not None:
-        # The client gave that one up; it sent another.
+        # The client gave that request up and sent another.
         group.answer_parked_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync_call = event.call
     if member.member_id == group.roster.leader and group.assignments is None:
-        # A leader that repeats itself does not change what is being stored already.
+        # A repeated Sync of the leader does not change what is being stored.
         group.assignments = dict(event.assignments)
         group.store(SaveAssignments(group.generation_id))
 
@@ -66,7 +66,7 @@ def assignments_stored(group: Core, saved: SaveAssignments, error: ErrorCode) ->
         or group.generation_id != saved.generation_id
         or group.assignments is None
     ):
-        return  # overtaken: those who waited have been sent back to Join
+        return  # out of date: the parked Syncs have been answered
     if error is not ErrorCode.NONE:
         refuse_syncs(group, error)
         prepare(group, f"storing the assignments failed: {error.name}")
@@ -84,7 +84,7 @@ def assignments_stored(group: Core, saved: SaveAssignments, error: ErrorCode) ->
 
 
 def sync_timer_fired(group: Core) -> None:
-    """Members that took part in the generation but never asked for their assignment are gone."""
+    """Remove members of this generation that never sent their Sync."""
     missing = [group.roster.by_id[member_id] for member_id in group.awaited_syncs]
     if not missing:
         return

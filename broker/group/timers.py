@@ -1,4 +1,4 @@
-"""Timers as values: a group names what is to fire and when, the worker lets it fire."""
+"""Timers as values: a group says what fires when, the coordinator lets it fire."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import NamedTuple
 
 class TimerKind(StrEnum):
     SESSION = "session"
-    """A member was not heard of for its session timeout. Lazy: a heartbeat only moves the
-    deadline; the timer, once fired, arms itself again for the deadline it then finds."""
+    """A member sent nothing for its session timeout. Lazy: a heartbeat only moves the deadline;
+    the timer, when it fires, is armed again for the deadline it then finds."""
     PENDING_MEMBER = "pending member"
-    """A member that was told its id [79] did not come back with it."""
+    """A client that got MEMBER_ID_REQUIRED did not join again with its id."""
     NEW_MEMBER = "new member"
-    """The parked Join of a new member became too old."""
+    """The first Join of a new member has been parked for too long."""
     INITIAL_DELAY = "initial delay"
-    """A group that was Empty has waited for more members to come."""
+    """A group that was Empty has waited for more members."""
     JOIN = "join"
     """The rebalance timeout of PreparingRebalance."""
     SYNC = "sync"
-    """The rebalance timeout of CompletingRebalance: who has not sent its Sync is removed."""
+    """The rebalance timeout of CompletingRebalance: members without a Sync are removed."""
     PERSIST_RETRY = "persist retry"
-    """Time to store once more what could not be stored."""
+    """Repeats a failed write."""
 
 
 class TimerKey(NamedTuple):
-    """What the worker keeps its timers by. Arming a key that is armed moves it."""
+    """Identifies a timer. Arming a key that is armed moves it."""
 
     group_id: str
     kind: TimerKind

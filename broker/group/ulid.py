@@ -22,5 +22,5 @@ def ulid(now_ms: int, randomness: bytes) -> str:
 
 
 def new_identity(now_ms: int) -> str:
-    """A consumer group's lasting name."""
+    """The identity of a new consumer group."""
     return IDENTITY_PREFIX + ulid(now_ms, os.urandom(RANDOM_BYTES))

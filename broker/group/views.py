@@ -1,4 +1,4 @@
-"""What others see of a group: DescribeGroups, ListGroups, the command line, the console."""
+"""What is shown of a group: DescribeGroups, ListGroups, the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.group.group import Group
 from broker.group.states import GroupState
 
 CLASSIC = "classic"
-"""The group type, as ListGroups v5 names it."""
+"""The group type in ListGroups v5."""
 
 
 class MemberView(Struct, frozen=True):
@@ -43,7 +43,7 @@ class GroupListing(Struct, frozen=True):
 
 
 def describe(group: Group) -> GroupView:
-    """Metadata and assignments are shown when Stable: before that they are in the making."""
+    """Metadata and assignments are shown only when Stable; before that they are not final."""
     stable = group.state is GroupState.STABLE
     return GroupView(
         group_id=group.group_id,
@@ -68,14 +68,14 @@ def describe(group: Group) -> GroupView:
 
 
 def describe_unknown(group_id: str) -> GroupView:
-    """A group that does not exist is Dead: error 0 below DescribeGroups v6, [69] from it on."""
+    """A group that does not exist is Dead; DescribeGroups v6+ sends GROUP_ID_NOT_FOUND with it."""
     return GroupView(group_id, GroupState.DEAD)
 
 
 def list_groups(
     groups: Iterable[Group], states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
-    """With no filter: all. Filters ignore case, as clients write them in several ways."""
+    """Without a filter: all. Filters ignore case, as clients differ in how they write them."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
     if wanted_types and CLASSIC not in wanted_types:

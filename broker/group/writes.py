@@ -1,6 +1,6 @@
-"""What a group wants stored, and why: one write at a time, what comes meanwhile goes into the next.
+"""What a group wants stored, and why: one write at a time, later wishes share the next one.
 
-One at a time keeps the order in which records reach the store, and folds a thousand static members
+One at a time keeps the order in which records reach the store, and turns a thousand static members
 that restart at once into a few writes.
 """
 
@@ -14,12 +14,12 @@ from broker.group.members import Member
 
 
 class SaveGroup(Struct, frozen=True):
-    """The group is new or has become Empty, or the store may have another idea of it than we.
-    Nobody waits for it."""
+    """The group is new or has become Empty, or a failed write left the store in doubt. No request
+    waits for it."""
 
 
 class SaveAssignments(Struct, frozen=True):
-    """The leader's assignments of this generation. Everybody parked in Sync waits for it."""
+    """The leader's assignments of this generation. Every parked Sync waits for it."""
 
     generation_id: int
 
@@ -32,15 +32,15 @@ class SaveReplacement(Struct, frozen=True):
     call: object
     supports_skip_assignment: bool
     leader_before: str
-    """What the answer names as leader when the client cannot skip the assignment: a leader's new
-    process must not take itself for the leader, or it would send assignments nobody asked for."""
+    """The leader in the answer if the client cannot skip the assignment: the new process of a
+    leader must not act as the leader, or it would send assignments in a Stable group."""
 
 
 class DeleteGroup(Struct, frozen=True):
-    """The group is to be forgotten."""
+    """The group is to be removed."""
 
     call: object | None
-    """None: whoever asked for it was told that it failed, and this is another try."""
+    """None: the client was answered when the first attempt failed, this is another one."""
 
 
 Purpose: TypeAlias = SaveGroup | SaveAssignments | SaveReplacement | DeleteGroup
@@ -56,20 +56,20 @@ class Writes:
         self.waiting: list[Purpose] = []
 
     def begin(self) -> int:
-        """Everything that waits goes into a write now. Its token."""
+        """Start a write for everything that waits; returns its token."""
         self.revision += 1
         self.in_flight, self.waiting = self.waiting, []
         return self.revision
 
     def end(self, token: int) -> list[Purpose]:
-        """What that write was for; nothing, if it is not the one in flight."""
+        """The purposes of that write; none, if it is not the one in flight."""
         if token != self.revision:
             return []
         purposes, self.in_flight = self.in_flight, []
         return purposes
 
     def abandon(self) -> list[Purpose]:
-        """Everything that was wanted. An outcome that is still reported means nothing any more."""
+        """Returns everything that was wanted. An outcome reported later is ignored."""
         purposes = self.in_flight + self.waiting
         self.in_flight, self.waiting = [], []
         return purposes
