@@ -1,11 +1,11 @@
-"""What can go wrong, and the one place that says which Kafka error code a client gets for it.
+"""What can go wrong, and the Kafka error code a client gets for it.
 
 MoldauError
-├── KafkaError              an answer of the protocol: carries its code
-└── StoreFault              the store did not do what was asked; always retriable
-    ├── StoreUnavailable      the connection was lost before the answer: outcome unknown
-    ├── StoreTimeout          no answer in time: outcome unknown
-    └── StoreRefused          it did not happen: loading, read-only, ...
+├── KafkaError              an error of the protocol, with its code
+└── StoreFault              the store did not do what was asked; clients always retry
+    ├── StoreUnavailable      the connection was lost before the reply: outcome unknown
+    ├── StoreTimeout          no reply in time: outcome unknown
+    └── StoreRefused          an error reply (loading, read-only, ...): it did not happen
         ├── StoreDown           there is no connection: nothing was sent
         └── StoreFull           out of memory (`noeviction`)
 """
@@ -16,7 +16,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, by Kafka's names."""
+    """Kafka's error codes under Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -76,10 +76,12 @@ class ErrorCode(IntEnum):
 
 
 class MoldauError(Exception):
-    """Base of everything Moldau raises on purpose."""
+    """The base of all errors that Moldau raises on purpose."""
 
 
 class KafkaError(MoldauError):
+    """The request fails with this error code and message."""
+
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
         self.code = code
@@ -91,15 +93,15 @@ class StoreFault(MoldauError):
 
 
 class StoreUnavailable(StoreFault):
-    """The connection was lost before the answer came: it may have happened or not."""
+    """The connection was lost before the reply: the command may have been run or not."""
 
 
 class StoreTimeout(StoreFault):
-    """The answer did not come in time; what was asked may still happen."""
+    """No reply in time; the command may still be run."""
 
 
 class StoreRefused(StoreFault):
-    """The store answered with an error: what was asked did not happen."""
+    """The store replied with an error: the command was not run."""
 
 
 class StoreDown(StoreRefused):
@@ -107,11 +109,11 @@ class StoreDown(StoreRefused):
 
 
 class StoreFull(StoreRefused):
-    """The store has reached its memory limit; reads go on."""
+    """The store has reached its memory limit; reads still work."""
 
 
 def code_for(fault: BaseException) -> ErrorCode:
-    """The Kafka error a client gets. A storage fault is always one that clients retry."""
+    """The error code a client gets. That of a store fault is always retriable."""
     if isinstance(fault, KafkaError):
         return fault.code
     if isinstance(fault, StoreTimeout):

@@ -1,4 +1,4 @@
-"""How log lines look: one line each on standard error, as text or as JSON."""
+"""Logging of every process: to standard error, one line each, as text or JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import msgspec
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
         super().__init__()
         self._process = process
@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
 def set_up_logging(process: str, level: str, *, json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     if json:
-        handler.setFormatter(JsonLines(process))
+        handler.setFormatter(JsonFormatter(process))
     else:
         text = f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {process} %(name)s: %(message)s"
         formatter = logging.Formatter(text, datefmt="%Y-%m-%dT%H:%M:%S")

@@ -1,1 +1,1 @@
-"""The shell around the state machine of groups: timers, writes to the store, and events."""
+"""The shell around the state machine of groups: timers, writes to the store, group events."""

@@ -1,8 +1,8 @@
-"""The groups a worker owns: runs what the state machine wants done, and keeps time for it.
+"""The group coordinator of a worker: runs the effects of its groups, and keeps time for them.
 
-The machine (broker/group) is pure; this is its shell. Effects are run in their order: answers go
-to the tokens that handlers gave, writes to the store and back as `Persisted` events, timers to the
-event loop. Offsets are stored through the same connection as groups, then noted.
+The state machine (`broker/group`) is pure; this is its shell. Effects are run in order: answers go
+to the tokens of the handlers, writes to the store and back as `Persisted` events, timers to the
+event loop. Offsets are stored over the same connection as groups, then applied.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from broker.placement import slot_of, slots_of
 from broker.settings.kafka import BrokerConfig
 from broker.store.groups import GroupStore, StoredGroup
 
-log = logging.getLogger("moldau.group")
+logger = logging.getLogger("moldau.group")
 
 LOAD_RETRY_S = 0.5
 _T = TypeVar("_T")
@@ -47,7 +47,7 @@ _decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
 
 
 class Token(Protocol):
-    """What a handler gives with a request that the group answers, at once or later."""
+    """Passed by a handler with a request; the group answers it, at once or later."""
 
     def answered(self, answer: Answer) -> None: ...
 
@@ -86,7 +86,7 @@ class GroupCoordinator:
     # --- events and effects ---
 
     def submit(self, group_id: str, event: Event) -> None:
-        """Hand a request to its group; its token is answered, now or later."""
+        """Pass an event to its group. The token of a request is answered, now or later."""
         self._run(self.groups.handle(group_id, event, self.now_ms()))
 
     def _run(self, effects: Iterable[Effect]) -> None:
@@ -102,7 +102,7 @@ class GroupCoordinator:
             elif kind is Persist:
                 self._spawn(self._persist(cast("Persist", effect)))
             else:
-                self._tell(cast("StateChanged | MemberChanged", effect))
+                self._report(cast("StateChanged | MemberChanged", effect))
 
     def _arm(self, effect: ArmTimer) -> None:
         armed = self._timers.get(effect.key)
@@ -128,18 +128,18 @@ class GroupCoordinator:
                 await self.on_stored(effect.group_id, effect.record)
         except StoreFault as fault:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            log.warning("group %s could not be stored: %s", effect.group_id, fault)
+            logger.warning("group %s could not be stored: %s", effect.group_id, fault)
         except Exception:
-            # A fault of ours. The group must hear of it, or it could never write again.
+            # A defect of ours. The group must get an outcome, or it could never write again.
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            log.exception("group %s could not be stored", effect.group_id)
+            logger.exception("group %s could not be stored", effect.group_id)
         self.submit(effect.group_id, Persisted(effect.token, error))
 
-    def _tell(self, changed: StateChanged | MemberChanged) -> None:
+    def _report(self, changed: StateChanged | MemberChanged) -> None:
         if self.on_changed is not None:
             self.on_changed(changed)
         if isinstance(changed, StateChanged):
-            log.info(
+            logger.info(
                 "group %s: %s -> %s, generation %d, %d members: %s",
                 changed.group_id,
                 changed.previous,
@@ -154,7 +154,7 @@ class GroupCoordinator:
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Store what `groups.check_commit` allowed just now. On a StoreFault nothing is noted."""
+        """Store what `groups.check_commit` has just allowed, then apply it. Raises StoreFault."""
         fields = {_field(partition): _encode_offset(value) for partition, value in offsets.items()}
         self.groups.commit_begins(group_id, offsets)
         try:
@@ -175,64 +175,63 @@ class GroupCoordinator:
                 offsets.remove(*partition)
 
     def topics(self) -> set[str]:
-        """The topics anybody has committed an offset of."""
+        """All topics with a committed offset."""
         return {topic for offsets in self.groups.offsets.values() for topic in offsets.topics()}
 
     async def topic_deleted(self, topic: str) -> None:
-        """Offsets of a topic go with it (behaviour 25)."""
+        """Remove the offsets of a deleted topic (behaviour 25)."""
         for group_id, offsets in list(self.groups.offsets.items()):
             if partitions := offsets.of_topic(topic):
                 await self.drop_offsets(group_id, partitions)
 
     async def expire(self) -> None:
-        """Remove what is past its retention, and groups of which nothing is left."""
+        """Remove offsets past their retention, and groups of which nothing is left."""
         for group_id in list(self.groups.by_id):
             expired = self.groups.expired_offsets(group_id, self.now_ms())
             if expired:
-                log.info("group %s: %d offsets expired", group_id, len(expired))
+                logger.info("group %s: %d offsets expired", group_id, len(expired))
                 await self.drop_offsets(group_id, expired)
-            # Whatever took the last offset: expiry, OffsetDelete, the end of a topic.
+            # However the last offset went: expiry, OffsetDelete, or the deletion of its topic.
             if self.groups.is_forgettable(group_id):
                 await self.delete(group_id)
 
     async def delete(self, group_id: str) -> ErrorCode:
-        waiting = Waiting(self._loop.create_future())
-        self.submit(group_id, Delete(waiting))
-        answer: Any = await waiting.future
-        error: ErrorCode = answer.error
-        return error
+        token = FutureToken(self._loop.create_future())
+        self.submit(group_id, Delete(token))
+        answer = await token.future
+        return answer.error
 
-    # --- a worker's life ---
+    # --- loading and unloading ---
 
     async def load(self) -> None:
-        """Load our slots; what is loaded is served, the rest says so (behaviour 26)."""
-        await _retry_until_up("groups", lambda: self._store.take_over(self._worker, self._workers))
+        """Load our slots, one by one; each is served as soon as it is loaded (behaviour 26)."""
+        await _retry_on_fault("groups", lambda: self._store.take_over(self._worker, self._workers))
         for slot in self._slots:
-            stored = await _retry_until_up(f"slot {slot}", partial(self._store.load, slot))
-            found = [_readable(one) for one in stored]
+            stored = await _retry_on_fault(f"slot {slot}", partial(self._store.load, slot))
+            found = [_decoded(one) for one in stored]
             for one in found:
-                # Whoever ran before us may have died between storing it and telling of it.
+                # The worker before us may have died between storing it and this call.
                 if self.on_stored is not None and one.record is not None:
                     await self.on_stored(one.group_id, one.record)
             self._run(self.groups.finish_loading(slot, found, self.now_ms()))
 
     def give_up(self) -> None:
-        """The worker goes: whoever waits is told to look again (behaviour 27)."""
+        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
         for slot in self._slots:
             self._run(self.groups.give_up(slot, self.now_ms()))
 
 
-async def _retry_until_up(what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
+async def _retry_on_fault(what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
     while True:
         try:
             return await ask()
         except StoreFault as fault:
-            log.warning("%s: waiting for the store: %s", what, fault)
+            logger.warning("%s: waiting for the store: %s", what, fault)
             await asyncio.sleep(LOAD_RETRY_S)
 
 
-class Waiting:
-    """A token for those who can wait."""
+class FutureToken:
+    """A token whose answer can be awaited."""
 
     def __init__(self, future: asyncio.Future[Answer]) -> None:
         self.future = future
@@ -257,7 +256,7 @@ def _field(partition: TopicPartition) -> bytes:
     return f"{partition.topic}:{partition.partition}".encode()
 
 
-def _readable(stored: StoredGroup) -> LoadedGroup:
+def _decoded(stored: StoredGroup) -> LoadedGroup:
     offsets = {}
     for field, value in stored.offsets.items():
         topic, _, partition = field.decode().rpartition(":")

@@ -1,20 +1,20 @@
-"""What happens in groups, written into the topic `__moldau_group_events` for whoever analyses it.
+"""Group events: what happens in groups, written to the topic `__moldau_group_events`.
 
-    key    the group's id
+    key    the group id
     value  a JSON object: event, group, worker, time_ms, and by the event:
            rebalance_started    reason, generation, members
            rebalance_completed  reason (of the start), generation, members, duration_ms
-           group_empty          generation, duration_ms when it was a rebalance that ended so
+           group_empty          generation, duration_ms if a rebalance ended so
            group_deleted        reason
            member_joined, member_left, member_expired
                                 member, instance, client, host, members
-           commits              count and seconds, since the last one; offsets: for each topic a
-                                list of [partition, committed offset]
-           events_dropped       count: of any kind, because the store was slow or away
+           commits              count and seconds since the last one; offsets: by topic, a list of
+                                [partition, committed offset]
+           events_dropped       count, of any kind, because the store was slow or unavailable
 
-Off the path of requests: an event is put into a list, and a task of its own appends what has
-gathered, at most once a second, one append at a time. When the store is slow the list is bounded
-and what does not fit is counted. Nobody waits for any of it, and losing some harms nobody.
+Off the request path: an event is put into a list, and a task appends what has gathered, at most
+once a second, one append at a time. The list is bounded: what does not fit while the store is slow
+is dropped and counted. No request waits for any of it; events are allowed to get lost.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from broker.log.topics import GROUP_EVENTS, Topics
 from broker.wire.batch import read_header
 from broker.wire.records import Record, build_batch
 
-log = logging.getLogger("moldau.group")
+logger = logging.getLogger("moldau.group")
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0
-MAX_WAITING = 10_000
+MAX_QUEUED = 10_000
 MAX_BATCH_BYTES = 512 << 10
-MAX_OFFSETS = 500  # of one group in one event: the largest groups are told in part
-MAX_CHARACTERS = 500  # of what clients chose themselves
+MAX_OFFSETS = 500  # of one group in one event: of the largest groups only a part
+MAX_CHARACTERS = 500  # of strings that clients choose
 _CREATED_WITH = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 86_400_000),
@@ -68,12 +68,12 @@ class GroupEvents:
         self._logs = logs
         self._worker = worker
         self._every_s = every_s
-        self._waiting: list[Record] = []
+        self._queue: list[Record] = []
         self._dropped = 0
-        self._started: dict[str, tuple[int, str]] = {}  # rebalances: since when, and why
-        self._something = asyncio.Event()
+        self._started: dict[str, tuple[int, str]] = {}  # rebalances: start and reason
+        self._has_events = asyncio.Event()
         self._commits_since = time.monotonic()
-        self._was_told = False
+        self._is_failing = False
         coordinator.on_changed = self.changed
         coordinator.commit_counts = {}
 
@@ -95,7 +95,7 @@ class GroupEvents:
         facts = {"generation": change.generation_id, "members": change.members}
         now_ms = self._coordinator.now_ms()
         if change.state is GroupState.PREPARING_REBALANCE:
-            # One that begins anew before it was completed is still the same pause for its members.
+            # One that restarts before it completed is still the same pause for its members.
             self._started.setdefault(group, (now_ms, reason or ""))
             self._note(group, "rebalance_started", reason=reason, **facts)
         elif change.state is GroupState.STABLE or change.state is GroupState.EMPTY:
@@ -109,17 +109,17 @@ class GroupEvents:
                 self._note(group, "group_deleted", reason=reason)
 
     def _note(self, group: str, event: str, **facts: Any) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._queue) >= MAX_QUEUED:
             self._dropped += 1
             return
         now_ms = self._coordinator.now_ms()
         document = {"event": event, "group": group, "worker": self._worker, "time_ms": now_ms}
-        told = {name: fact for name, fact in facts.items() if fact is not None}
-        self._waiting.append(Record(0, now_ms, group.encode(), _encode(document | told)))
-        self._something.set()
+        given = {name: fact for name, fact in facts.items() if fact is not None}
+        self._queue.append(Record(0, now_ms, group.encode(), _encode(document | given)))
+        self._has_events.set()
 
     def note_commits(self) -> None:
-        """How many commits each group made lately, and where it is."""
+        """Queue the number of commits of each group since the last call, and its offsets."""
         now = time.monotonic()
         seconds, self._commits_since = now - self._commits_since, now
         counts, self._coordinator.commit_counts = self._coordinator.commit_counts or {}, {}
@@ -137,31 +137,31 @@ class GroupEvents:
             await self._wait()
             if time.monotonic() - self._commits_since >= COMMITS_EVERY_S:
                 self.note_commits()
-            if self._waiting:
+            if self._queue:
                 await self.flush()
                 await asyncio.sleep(self._every_s)
 
     async def _wait(self) -> None:
-        self._something.clear()
-        if self._waiting:
+        self._has_events.clear()
+        if self._queue:
             return
         until_commits = self._commits_since + COMMITS_EVERY_S - time.monotonic()
         try:
             async with asyncio.timeout(max(until_commits, 0.0)):
-                await self._something.wait()
+                await self._has_events.wait()
         except TimeoutError:
             pass
 
     async def flush(self) -> None:
-        """One append of what is waiting. What cannot be written waits on."""
+        """Append what is queued, once. What cannot be written stays queued."""
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            log.warning("%d events of groups were dropped: the store is too slow", dropped)
+            logger.warning("%d group events were dropped: the store is too slow", dropped)
             facts = {"event": "events_dropped", "worker": self._worker, "count": dropped}
             now_ms = self._coordinator.now_ms()
-            self._waiting.append(Record(0, now_ms, None, _encode(facts | {"time_ms": now_ms})))
+            self._queue.append(Record(0, now_ms, None, _encode(facts | {"time_ms": now_ms})))
         size = count = 0
-        for record in self._waiting:
+        for record in self._queue:
             size += len(record.value or b"") + len(record.key or b"") + 20
             if count and size > MAX_BATCH_BYTES:
                 break
@@ -169,14 +169,14 @@ class GroupEvents:
         if not count:
             return
         try:
-            await self._append(self._waiting[:count])
+            await self._append(self._queue[:count])
         except MoldauError as fault:
-            if not self._was_told:
-                log.warning("events of groups cannot be written just now: %s", fault)
-            self._was_told = True
+            if not self._is_failing:
+                logger.warning("group events cannot be written at the moment: %s", fault)
+            self._is_failing = True
         else:
-            del self._waiting[:count]
-            self._was_told = False
+            del self._queue[:count]
+            self._is_failing = False
 
     async def _append(self, records: list[Record]) -> None:
         topic = await self._topics.find(GROUP_EVENTS)
@@ -200,13 +200,13 @@ class GroupEvents:
         await append.outcome
 
     async def close(self, seconds: float) -> None:
-        """Write the last events of a worker that stops."""
+        """Write the last events when the worker stops."""
         try:
             async with asyncio.timeout(seconds):
-                while self._waiting and not self._was_told:
+                while self._queue and not self._is_failing:
                     await self.flush()
         except TimeoutError:
-            log.warning("%d events of groups are lost: the store is too slow", len(self._waiting))
+            logger.warning("%d group events are lost: the store is too slow", len(self._queue))
 
 
 class _Written(Append):

@@ -16,7 +16,7 @@ OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
 TIMEOUT_S = 5.0
 
 
-class StoreRefusedError(RuntimeError):
+class UnsuitableStore(RuntimeError):
     """The server cannot be the store; the message gives the reason and the remedy."""
 
 
@@ -47,20 +47,20 @@ def mask(url: str) -> str:
 
 
 def check_store(url: str) -> StoreInfo:
-    """Describe the server at `url`. Raises StoreRefusedError when it cannot be used."""
+    """Describe the server at `url`. Raises UnsuitableStore when it cannot be used."""
     where = mask(url)
     try:
         client = redis.Redis.from_url(
             url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S
         )
     except ValueError as error:
-        raise StoreRefusedError(f"{where}: {error}") from None
+        raise UnsuitableStore(f"{where}: {error}") from None
     try:
         with client:
             # Only INFO: managed services forbid CONFIG.
             info = client.info()
     except redis.exceptions.RedisError as error:
-        raise StoreRefusedError(f"no store at {where}: {_reason(error, url)}") from None
+        raise UnsuitableStore(f"no store at {where}: {_reason(error, url)}") from None
     return judge(where, info)
 
 
@@ -71,27 +71,27 @@ def judge(where: str, info: Mapping[str, Any]) -> StoreInfo:
     name = f"{server.capitalize()} {version}"
     oldest = OLDEST[server]
     if _numbers(version) < oldest:
-        raise StoreRefusedError(
+        raise UnsuitableStore(
             f"{where} is {name}: too old, "
             f"Moldau needs Redis {_dotted('redis')} or Valkey {_dotted('valkey')} or newer"
         )
     if info.get("role") == "slave" and str(info.get("slave_read_only", 1)) != "0":
-        raise StoreRefusedError(
+        raise UnsuitableStore(
             f"{where} is a read-only replica of {info.get('master_host')}:"
             f"{info.get('master_port')}: give the address of the primary"
         )
     mode = info.get("server_mode") or info.get("redis_mode", "standalone")
     if mode != "standalone":
-        raise StoreRefusedError(f"{where} runs in {mode} mode: Moldau needs a single server")
+        raise UnsuitableStore(f"{where} runs in {mode} mode: Moldau needs a single server")
     if str(info.get("loading", 0)) != "0":
-        raise StoreRefusedError(f"{where} is still loading its data: try again when it is done")
+        raise UnsuitableStore(f"{where} is still loading its data: try again when it is done")
     warnings = []
     policy = str(info.get("maxmemory_policy", "noeviction"))
     maxmemory = int(info.get("maxmemory", 0))
     if policy != "noeviction":
         advice = "set it to noeviction (CONFIG SET maxmemory-policy noeviction, or in its file)"
         if maxmemory > 0:
-            raise StoreRefusedError(
+            raise UnsuitableStore(
                 f"{where} evicts keys when it is full (maxmemory-policy {policy}), "
                 f"and with them logs: {advice}"
             )

@@ -287,11 +287,11 @@ def _claim(url: str, port: int) -> Claim:
 
 def _external_store(url: str) -> dict[str, Any]:
     # Imported here: redis-py takes a while, and the embedded store does without.
-    from broker.store.check import StoreRefusedError, check_store, mask
+    from broker.store.check import UnsuitableStore, check_store, mask
 
     try:
         info = check_store(url)
-    except StoreRefusedError as error:
+    except UnsuitableStore as error:
         raise ConfigError(str(error)) from None
     for warning in info.warnings:
         logger.warning("%s", warning)

@@ -61,7 +61,7 @@ async def test_a_pause_lasts_until_members_have_their_assignments() -> None:
 
 
 async def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_events, "MAX_WAITING", 5)
+    monkeypatch.setattr(group_events, "MAX_QUEUED", 5)
     events = Written()
     events.fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away")
     for _ in range(8):

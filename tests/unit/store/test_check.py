@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.store.check import StoreRefusedError, judge, mask
+from broker.store.check import UnsuitableStore, judge, mask
 
 WHERE = "redis://db:6379"
 GOOD: dict[str, Any] = {
@@ -56,7 +56,7 @@ def test_a_good_server_is_taken_without_a_word(version: dict[str, str], server: 
 )
 def test_a_server_that_cannot_be_the_store_is_refused(facts: dict[str, Any], reason: str) -> None:
     described = {**GOOD, **facts} if facts else {}
-    with pytest.raises(StoreRefusedError, match=reason):
+    with pytest.raises(UnsuitableStore, match=reason):
         judge(WHERE, described)
 
 
