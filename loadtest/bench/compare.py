@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.harness.measure import short
+from loadtest.bench.harness.figures import short
 
-_NAMES = ("bench", "size", "run", "workers", "connections", "x", "what")
+_KEYS = ("bench", "size", "run", "workers", "connections", "x", "what")
 
 
 class NotAResult(ValueError):
-    """The file does not hold what `moldau bench --json` prints."""
+    """The file is not the output of `moldau bench --json`."""
 
 
 def read_results(path: str) -> dict[tuple[str, ...], dict[str, float]]:
@@ -23,10 +23,10 @@ def read_results(path: str) -> dict[tuple[str, ...], dict[str, float]]:
         found = {}
         for part in parts:
             for row in part["rows"]:
-                name = (part["bench"], *(str(row[key]) for key in _NAMES if key in row))
+                name = (part["bench"], *(str(row[key]) for key in _KEYS if key in row))
                 found[name] = {key: _number(value) for key, value in row.items()}
-    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as fault:
-        raise NotAResult(f"{path} is not what `moldau bench --json` prints: {fault!r}") from None
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise NotAResult(f"{path} is not the output of `moldau bench --json`: {error!r}") from None
     return {
         name: {key: value for key, value in figures.items() if value is not None}
         for name, figures in found.items()

@@ -1,51 +1,51 @@
-"""The benchmark of connections: what one costs that only waits, and what requests cost among many.
+"""The connections benchmark: what an idle connection costs, and what requests cost among many.
 
-Each of `count` connections has asked once. Then a few of them heartbeat in a closed loop while the
-others wait, then all do: a server whose work grows with the number of connections shows it in the
-CPU of a request. Directly to a worker, through the router (a broker of others is asked directly
-only), and, as the baseline, to a bare uvloop server. Memory is what the processes grew by since
-before the first connection of the benchmark.
+Each of `count` connections has sent one request. Then a few of them send heartbeats in a closed
+loop while the others are idle, then all do: a server whose work grows with the number of
+connections shows it in the CPU of a request. Directly to a worker, through the router (other
+brokers: directly only), and, as the baseline, to a bare uvloop server. Memory is what the processes
+have grown by since before the first connection of the benchmark.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import uvloop
 
-from loadtest.bench.harness.client import Client
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.metadata import MetadataRequest
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Address, Client
 from loadtest.bench.harness.coordinator_requests import (
     await_coordinator,
     coordinators,
-    groups_of,
     heartbeat,
-    workers_of,
+    new_groups,
 )
-from loadtest.bench.harness.measure import CpuMeter, resident_bytes, summary
+from loadtest.bench.harness.echo_server import echo_server
+from loadtest.bench.harness.figures import Figures, summaries
+from loadtest.bench.harness.measure import CpuMeter, resident_bytes
 from loadtest.bench.harness.replay import Replayer
-from loadtest.bench.harness.target import Target
+from loadtest.bench.harness.requests import RequestTypes
+from loadtest.bench.harness.target import Target, broker_under_test
 
 COUNTS = [1, 10, 100, 1000, 5000]
 ACTIVE = 8
-CONNECTING = 200  # at once
-LEAST_FOR_MEMORY = 100  # fewer disappear in what a process takes anyway
-HEARTBEAT_ANSWER_BYTES = 12
-PATIENCE_S = 60.0
+MAX_CONNECTING = 200  # connections that are being opened at once
+MIN_FOR_MEMORY = 100  # the memory of fewer is lost in that of the process
+HEARTBEAT_RESPONSE_BYTES = 12
+TIMEOUT_S = 60.0
 DIRECT, ROUTED, BARE = "direct", "routed", "bare uvloop"
 
-Address = tuple[str, int]
 Pids = dict[str, list[int]]
-Figures = dict[str, float | None]
 
 
-class Caller(Replayer):
-    """One request at a time, for as long as it is told to."""
+class HeartbeatConnection(Replayer):
+    """One heartbeat at a time, from `start` to `finish`."""
 
     def __init__(self, frame: bytes) -> None:
         super().__init__([frame], 1)
@@ -67,7 +67,7 @@ class Caller(Replayer):
 
 
 class ConnectionsRun:
-    """One number of connections, one way."""
+    """One way to the broker, for any number of connections."""
 
     def __init__(self, address: Address, frame: bytes, pids: Pids, before: dict[str, int]) -> None:
         self._address = address
@@ -76,49 +76,50 @@ class ConnectionsRun:
         self._before = before
 
     async def measure(self, count: int, seconds: float) -> Figures:
-        callers = await self._open(count)
+        connections = await self._open(count)
         try:
             figures: Figures = {
                 f"{role} KB/connection": _growth(pids, self._before[role], count)
                 for role, pids in self._pids.items()
             }
-            few = callers[:ACTIVE]
-            figures |= await self._load(few, seconds, f"{ACTIVE} active")
-            figures |= await self._load(callers, seconds, "all active")
+            figures |= await self._load(connections[:ACTIVE], seconds, f"{ACTIVE} active")
+            figures |= await self._load(connections, seconds, "all active")
         finally:
-            for caller in callers:
-                caller.over = True
-                caller.close()
+            for connection in connections:
+                connection.over = True
+                connection.close()
         return figures
 
-    async def _open(self, count: int) -> list[Caller]:
+    async def _open(self, count: int) -> list[HeartbeatConnection]:
         loop = asyncio.get_running_loop()
-        at_once = asyncio.Semaphore(CONNECTING)
+        at_once = asyncio.Semaphore(MAX_CONNECTING)
 
-        async def connect() -> Caller:
+        async def connect() -> HeartbeatConnection:
             async with at_once:
-                _, caller = await loop.create_connection(
-                    lambda: Caller(self._frame), *self._address
+                _, connection = await loop.create_connection(
+                    lambda: HeartbeatConnection(self._frame), *self._address
                 )
-                caller.start()
-                await caller.finish()
-            return caller
+                connection.start()
+                await connection.finish()
+            return connection
 
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return list(await asyncio.gather(*(connect() for _ in range(count))))
 
-    async def _load(self, callers: list[Caller], seconds: float, name: str) -> Figures:
+    async def _load(
+        self, connections: list[HeartbeatConnection], seconds: float, name: str
+    ) -> Figures:
         meter = CpuMeter(self._pids)
         began = time.perf_counter()
-        for caller in callers:
-            caller.start()
+        for connection in connections:
+            connection.start()
         await asyncio.sleep(seconds)
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*(caller.finish() for caller in callers))
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.gather(*(connection.finish() for connection in connections))
         elapsed = time.perf_counter() - began
         used = meter.stop()
-        requests = sum(caller.requests for caller in callers)
-        latencies = sorted(value for caller in callers for value in caller.latencies)
+        requests = sum(connection.requests for connection in connections)
+        latencies = sorted(value for connection in connections for value in connection.latencies)
         figures: Figures = {
             f"{role} us/req, {name}": used[role] / requests * 1e6 if pids else None
             for role, pids in self._pids.items()
@@ -129,38 +130,23 @@ class ConnectionsRun:
 
 
 def _growth(pids: list[int], before: int, count: int) -> float | None:
-    if not pids or count < LEAST_FOR_MEMORY:
+    if not pids or count < MIN_FOR_MEMORY:
         return None
     return (resident_bytes(pids) - before) / count / 1024
 
 
-@contextmanager
-def _bare_server() -> Iterator[tuple[Address, int]]:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "loadtest.bench.harness.echo_server", str(HEARTBEAT_ANSWER_BYTES)],
-        stdout=subprocess.PIPE,
-    )
-    assert server.stdout is not None
-    try:
-        yield ("127.0.0.1", int(server.stdout.readline())), server.pid
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
-
-
-def _group_at_home(target: Target) -> tuple[str, Address]:
-    """A new group's id, and who coordinates it: the first worker, if there are workers."""
-    if target.is_ours:
-        with Client(target.host, target.port) as client:
-            workers = workers_of(client)
-        (group,) = groups_of(len(workers), 1)
+def _new_group(target: Target) -> tuple[str, Address]:
+    """A new group's id and its coordinator: of a Moldau the first worker."""
+    if target.is_local_moldau:
+        with Client(target.address) as client:
+            workers = client.brokers()
+        (group,) = new_groups(len(workers), 1)
         return group, workers[0]
-    (group,) = groups_of(1, 1)
-    home = coordinators(target, [group])[group]
-    with Client(*home) as client:
+    (group,) = new_groups(1, 1)
+    coordinator = coordinators(target, [group])[group]
+    with Client(coordinator) as client:
         await_coordinator(client, group)
-    return group, home
+    return group, coordinator
 
 
 def measure(
@@ -168,20 +154,20 @@ def measure(
     counts: list[int],
     seconds: float,
     repeat: int,
-    advance: Callable[[], None],
+    advance: Advance,
     ways: tuple[str, ...] = (BARE, DIRECT, ROUTED),
-) -> list[dict[str, Any]]:
-    group, home = _group_at_home(target)
+) -> Rows:
+    group, coordinator = _new_group(target)
     frame = heartbeat(group)
     if not target.router_pids:
-        ways = tuple(way for way in ways if way != ROUTED)  # there is one way in
-    runs: dict[tuple[int, str], list[Figures]] = {}
-    with _bare_server() as (echo, echo_pid):
+        ways = tuple(way for way in ways if way != ROUTED)
+    series: dict[tuple[int, str], list[Figures]] = {}
+    with echo_server(HEARTBEAT_RESPONSE_BYTES) as (echo, echo_pid):
         behind = {role: target.pids[role] for role in ("broker", "worker", "router")}
         every: dict[str, tuple[Address, Pids]] = {
             BARE: (echo, {"broker": [echo_pid], "worker": [echo_pid], "router": []}),
-            DIRECT: (home, {**behind, "router": []}),
-            ROUTED: ((target.host, target.port), behind),
+            DIRECT: (coordinator, {**behind, "router": []}),
+            ROUTED: (target.address, behind),
         }
         before = {
             way: {role: resident_bytes(pids) for role, pids in every[way][1].items()}
@@ -193,13 +179,27 @@ def measure(
                     address, pids = every[way]
                     run = ConnectionsRun(address, frame, pids, before[way])
                     figures = uvloop.run(run.measure(count, seconds))
-                    runs.setdefault((count, way), []).append(figures)
+                    series.setdefault((count, way), []).append(figures)
                 advance()
     return [
-        {
-            "connections": count,
-            "run": way,
-            **{key: summary([one[key] for one in many]) for key in many[0]},
-        }
-        for (count, way), many in runs.items()
+        {"connections": count, "run": way, **summaries(turns)}
+        for (count, way), turns in series.items()
     ]
+
+
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    needed: RequestTypes = [MetadataRequest, FindCoordinatorRequest, HeartbeatRequest]
+    with broker_under_test(arguments, needed) as target:
+        counts = arguments.count or COUNTS
+        return measure(target, counts, arguments.seconds, arguments.repeat, advance)
+
+
+BENCHMARK = Benchmark(
+    name="connections",
+    summary="1 to 5,000 connections: memory of each, CPU of a request among them",
+    baseline="a bare uvloop server",
+    run=_run,
+    rounds=lambda arguments: len(arguments.count or COUNTS) * arguments.repeat,
+    any_broker=True,
+    small={"count": [10, 1000]},
+)

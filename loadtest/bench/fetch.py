@@ -1,152 +1,138 @@
-"""The fetch benchmark: the tail and the start of a log, again and again."""
+"""The fetch benchmark: the end and the start of a log, again and again.
+
+A log is written first. Its end is served from the worker's tail cache, its start from the store
+when the log is larger than the cache. Baselines: a bare uvloop server that sends as many bytes, and
+XRANGE of the same entries.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import secrets
-import sys
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import cast
 
 import redis
 
 from broker.store import keys, resp
-from broker.wire.frame import request_frame
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from loadtest.bench.harness.client import FETCH, Client, RequestFailed
-from loadtest.bench.harness.replay import BulkReplayer, Replayer, Totals, run_load
-from loadtest.bench.harness.target import Target
-from loadtest.bench.produce import VERSION as PRODUCE_VERSION
+from broker.wire.messages.fetch import FetchRequest
+from broker.wire.messages.produce import ProduceRequest
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Address, Client, RequestFailed, new_name
+from loadtest.bench.harness.echo_server import echo_server
+from loadtest.bench.harness.replay import FixedReplyReplayer, replaying, run_load
+from loadtest.bench.harness.requests import (
+    TOPIC_REQUESTS,
+    RequestTypes,
+    encode,
+    fetch_request,
+    produce_request,
+)
+from loadtest.bench.harness.target import Target, broker_under_test
+from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
 from loadtest.bench.produce import make_batch, store_address
+from ops.client import error_name
 
-VERSION = 12
+SIZES = [16384, 65536]
 RESPONSE_BYTES = 1 << 20
 TAIL, COLD, ECHO, RAW = "tail fetch", "cold fetch", "bare uvloop", "raw XRANGE"
 
-Load = Callable[[], Coroutine[Any, Any, Totals]]
 
-
-class FetchBench:
-    """One batch size. A log is written first, then read."""
+class FetchComparison(Comparison):
+    """One batch size."""
 
     baselines = {TAIL: ECHO, COLD: RAW}  # noqa: RUF012
-    roles = ("broker", "worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
-        self._target = target
-        self._arguments = arguments
-        self.size = size
-        self._topic = f"bench-{secrets.token_hex(4)}"
+        super().__init__(target, arguments, size)
+        self._topic = new_name()
 
-    def __enter__(self) -> FetchBench:
-        batch = bytes(make_batch(self.size))
-        with Client(self._target.host, self._target.port) as client:
+    def __enter__(self) -> FetchComparison:
+        batch = make_batch(self.size)
+        batches = self._arguments.log_bytes // len(batch)
+        with Client(self._target.address) as client:
             client.create_topic(self._topic, 1)
-            self._address = client.leaders(self._topic)[0]
-        data = TopicProduceData(self._topic, partition_data=[PartitionProduceData(0, batch)])
-        request = ProduceRequest(None, -1, 30_000, [data])
-        with Client(*self._address) as client:
-            for _ in range(self._arguments.log_bytes // len(batch)):
-                answer = client.call(request, PRODUCE_VERSION)
+            self._leader = client.leaders(self._topic)[0]
+        with Client(self._leader) as client:
+            request = produce_request(self._topic, 0, batch)
+            for _ in range(batches):
+                answer = client.ask(request)
                 if answer.responses[0].partition_responses[0].error_code:
                     raise RequestFailed("the log could not be written")
-            self._end = client.end_offsets(self._topic)[0]
-            entries = max(RESPONSE_BYTES // len(batch), 1)
-            per_batch = self._end // (self._arguments.log_bytes // len(batch))
-            self._tail_at = self._end - entries * per_batch
-            self._entries = entries
+            end = client.end_offsets(self._topic)[0]
+            self._entries = max(RESPONSE_BYTES // len(batch), 1)  # of a response
+            self._tail_at = end - self._entries * (end // batches)
             self._reply_size = self._check(client, self._tail_at)
             self._check(client, 0)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with Client(self._target.host, self._target.port) as client:
+        with Client(self._target.address) as client:
             client.delete_topic(self._topic)
 
     def _request(self, offset: int) -> FetchRequest:
-        partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=RESPONSE_BYTES)
-        topic = FetchTopic(self._topic, partitions=[partition])
-        return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[topic])
+        return fetch_request(self._topic, 0, offset, RESPONSE_BYTES)
 
     def _check(self, client: Client, offset: int) -> int:
-        answer = client.call(self._request(offset), VERSION).responses[0].partitions[0]
+        """The bytes of records in a response from this offset on."""
+        answer = client.ask(self._request(offset)).responses[0].partitions[0]
         size = len(answer.records)
         if answer.error_code or size < RESPONSE_BYTES // 2:
-            raise RequestFailed(f"fetch at {offset}: error {answer.error_code}, {size} bytes")
+            error = error_name(answer.error_code)
+            raise RequestFailed(f"fetch at {offset}: {error}, {size} bytes")
         return size
 
-    def bytes_of(self, totals: Totals) -> int:
-        return totals.received
-
     def loads(self) -> Iterator[tuple[str, Load]]:
-        yield ECHO, self._echo
-        yield TAIL, lambda: self._fetch(self._tail_at)
+        with echo_server(self._reply_size) as (address, _):
+            yield ECHO, self._fetch(0, address)
+        yield TAIL, self._fetch(self._tail_at, self._leader)
         if self._target.store_url is not None:
-            yield RAW, self._raw
-        yield COLD, lambda: self._fetch(0)
+            yield RAW, self._raw(self._target.store_url)
+        yield COLD, self._fetch(0, self._leader)
 
-    async def _fetch(self, offset: int) -> Totals:
-        frame = request_frame(FETCH, VERSION, 1, "bench", self._request(offset))
+    def _fetch(self, offset: int, address: Address) -> Load:
         arguments = self._arguments
-        make = _replayer([frame], arguments.in_flight)
-        return await run_load([(make, self._address)] * arguments.connections, arguments.seconds)
+        connection = replaying([encode(self._request(offset))], arguments.in_flight, address)
+        return lambda: run_load([connection] * arguments.connections, arguments.seconds)
 
-    async def _raw(self) -> Totals:
+    def _raw(self, store_url: str) -> Load:
         """XRANGE of as many entries, from the log itself."""
-        assert self._target.store_url is not None
-        command = resp.command(
-            "XRANGE", keys.stream(self._topic, 0, 0), "-", "+", "COUNT", self._entries
-        )
-        reply_size = _reply_size(self._target.store_url, self._topic, self._entries)
-        address = store_address(self._target.store_url)
         arguments = self._arguments
-
-        def make() -> Replayer:
-            client = BulkReplayer([command], arguments.in_flight)
-            client.reply_size = reply_size
-            return client
-
-        return await run_load([(make, address)] * arguments.connections, arguments.seconds)
-
-    async def _echo(self) -> Totals:
-        """A server in a process of its own that does nothing but send as many bytes."""
-        arguments = self._arguments
-        server = await asyncio.create_subprocess_exec(
-            *_echo_command(self._reply_size), stdout=asyncio.subprocess.PIPE
+        stream = keys.stream(self._topic, 0, 0)
+        command = resp.command("XRANGE", stream, "-", "+", "COUNT", self._entries)
+        reply_size = _reply_size(store_url, stream, self._entries)
+        connection = (
+            lambda: FixedReplyReplayer(command, arguments.in_flight, reply_size),
+            store_address(store_url),
         )
-        try:
-            assert server.stdout is not None
-            port = int(await server.stdout.readline())
-            frame = request_frame(FETCH, VERSION, 1, "bench", self._request(0))
-            make = _replayer([frame], arguments.in_flight)
-            return await run_load(
-                [(make, ("127.0.0.1", port))] * arguments.connections, arguments.seconds
-            )
-        finally:
-            server.terminate()
-            await server.wait()
+        return lambda: run_load([connection] * arguments.connections, arguments.seconds)
 
 
-def _replayer(frames: list[bytes], in_flight: int) -> Callable[[], Replayer]:
-    return lambda: Replayer(frames, in_flight)
-
-
-def _echo_command(size: int) -> list[str]:
-    return [sys.executable, "-m", "loadtest.bench.harness.echo_server", str(size)]
-
-
-def _reply_size(url: str, topic: str, entries: int) -> int:
-    """How many bytes the store's answer takes on the wire."""
-    store = redis.Redis.from_url(url)
-    reply = cast("list[tuple[bytes, dict[bytes, bytes]]]", store.xrange(
-        keys.stream(topic, 0, 0), count=entries
-    ))  # fmt: skip
-    store.close()
+def _reply_size(store_url: str, stream: bytes, entries: int) -> int:
+    """How many bytes the store's reply has on the wire."""
+    with redis.Redis.from_url(store_url) as store:
+        found = store.xrange(stream, count=entries)
+    reply = cast("list[tuple[bytes, dict[bytes, bytes]]]", found)
     total = len(b"*%d\r\n" % len(reply))
     for entry_id, fields in reply:
         words = [word for pair in fields.items() for word in pair]
         total += len(b"*2\r\n") + len(resp.bulk(entry_id)) + len(b"*%d\r\n" % len(words))
         total += sum(len(resp.bulk(word)) for word in words)
     return total
+
+
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    needed: RequestTypes = [ProduceRequest, FetchRequest, *TOPIC_REQUESTS]
+    with broker_under_test(arguments, needed) as target:
+        sizes = arguments.size or SIZES
+        return compare_sizes(FetchComparison, sizes, target, arguments, advance)
+
+
+BENCHMARK = Benchmark(
+    name="fetch",
+    summary="1 MB responses from the end of a log (the worker's cache) and its start (the store)",
+    baseline="a bare uvloop server; raw XRANGE of the same entries",
+    run=_run,
+    rounds=lambda arguments: len(arguments.size or SIZES) * arguments.repeat,
+    any_broker=True,
+    small={"size": [65536]},
+)

@@ -1,39 +1,51 @@
-"""The benchmark of consumer groups: raw members on connections of their own, over uvloop.
+"""The groups benchmark: raw members on connections of their own, over uvloop.
 
-A run forms groups, lets them rebalance again and again (each leader joins again, the others hear of
-it by heartbeat and follow), then lets every member heartbeat in a closed loop. Forming includes the
-broker's initial rebalance delay; a rebalance does not. Members hold no partitions: what is measured
-is the coordinator. All members live in one Python process, whose own work is most of what a
-rebalance takes here: its CPU and the worker's are shown apart. Baseline of the heartbeats: a bare
-uvloop server that answers the same frames over as many connections.
+A run forms groups, makes them rebalance again and again (each leader joins again, the others learn
+of it by heartbeat and follow), then every member sends heartbeats in a closed loop. Forming a group
+includes the broker's initial rebalance delay; a rebalance does not. Members own no partitions: the
+coordinator alone is measured. All members live in one Python process, whose own work is most of the
+time of a rebalance here, so its CPU and the worker's are shown apart. Baseline of the heartbeats: a
+bare uvloop server that answers the same frames over as many connections.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import resource
 import secrets
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
+import uvloop
+
 from broker.placement import owner_of
 from broker.wire.frame import LENGTH
-from loadtest.bench.harness.client import RequestFailed
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.join_group import JoinGroupRequest
+from broker.wire.messages.leave_group import LeaveGroupRequest
+from broker.wire.messages.metadata import MetadataRequest
+from broker.wire.messages.sync_group import SyncGroupRequest
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Client, RequestFailed
 from loadtest.bench.harness.coordinator_requests import coordinators
-from loadtest.bench.harness.group_members import BenchMember, Link
+from loadtest.bench.harness.echo_server import echo_server
+from loadtest.bench.harness.figures import Figures, summaries, summary
+from loadtest.bench.harness.group_members import BenchMember, MemberConnection
 from loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
-from loadtest.bench.harness.target import Target
+from loadtest.bench.harness.requests import CORRELATION_ID, RequestTypes
+from loadtest.bench.harness.target import Target, broker_under_test
 
-PATIENCE_S = 120.0
-CONNECTING = 200  # at once
-LEAST_ROUNDS = 3  # of rebalances
-HEARTBEAT_ANSWER = LENGTH.pack(1) + bytes(8)  # correlation id 1, no tags, no delay, no error
-# Figure -> whose CPU it is: not known when those processes are not.
-OF_PROCESSES = {
+GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of a group, groups
+TIMEOUT_S = 120.0
+MAX_CONNECTING = 200  # connections that are being opened at once
+MIN_REBALANCES = 3
+# Correlation id, no tags, no throttling, no error.
+HEARTBEAT_RESPONSE = LENGTH.pack(CORRELATION_ID) + bytes(8)
+# Figure -> the role whose processes it is about: None if they are not known.
+ROLE_OF_FIGURE = {
     "form us/member": "worker",
     "of it broker us": "broker",
     "of it worker us": "worker",
@@ -42,7 +54,16 @@ OF_PROCESSES = {
     "heartbeats/s of worker core": "worker",
     "broker MB": "broker",
 }
-LEAST_MEMBERS_FOR_MEMORY = 100  # fewer disappear in what the process takes anyway
+MIN_MEMBERS_FOR_MEMORY = 100  # the memory of fewer is lost in that of the process
+
+NEEDED: RequestTypes = [
+    MetadataRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+]
 
 T = TypeVar("T")
 
@@ -59,69 +80,69 @@ class GroupsRun:
         word = "group" if self._groups == 1 else "groups"
         return f"{self._groups:,} {word} of {self._members:,}"
 
-    async def measure(self, ports: Sequence[int]) -> dict[str, float | None]:
-        """`ports` are the workers', by index; CPU and memory are None when they are not ours."""
+    async def measure(self, ports: Sequence[int]) -> Figures:
+        """`ports` are the workers', by index. Figures about unknown processes are None."""
         memory = resident_bytes(self._target.worker_pids)
-        teams = await self._connect(ports)
-        members = [member for team in teams for member in team]
+        groups = await self._connect(ports)
+        members = [member for group in groups for member in group]
         try:
-            figures: dict[str, float | None] = {**await self._form(teams, members)}
+            figures: Figures = {**await self._form(groups, members)}
             grown = resident_bytes(self._target.worker_pids) - memory
-            figures |= await self._rebalance(teams, members)
+            figures |= await self._rebalance(groups, members)
             figures |= await self._heartbeats(members)
             figures["broker MB"] = resident_bytes(self._target.broker_pids) / 1e6
-            for name, role in OF_PROCESSES.items():
+            for name, role in ROLE_OF_FIGURE.items():
                 if not self._target.pids[role]:
                     figures[name] = None
-            if self._target.worker_pids and len(members) >= LEAST_MEMBERS_FOR_MEMORY:
+            if self._target.worker_pids and len(members) >= MIN_MEMBERS_FOR_MEMORY:
                 figures["KB/member"] = grown / len(members) / 1024
             await together(member.leave() for member in members)
         finally:
             for member in members:
-                member.link.close()
+                member.connection.close()
         return figures
 
     async def _connect(self, ports: Sequence[int]) -> list[list[BenchMember]]:
         names = [f"bench-{secrets.token_hex(6)}" for _ in range(self._groups)]
         wanted = [name for name in names for _ in range(self._members)]
-        if self._target.is_ours:
-            homes = {name: (self._target.host, ports[owner_of(name, len(ports))]) for name in names}
+        if self._target.is_local_moldau:
+            found = {name: (self._target.host, ports[owner_of(name, len(ports))]) for name in names}
         else:
-            homes = coordinators(self._target, names)
-        links = await _connected([homes[name] for name in wanted])
-        members = [BenchMember(name, link) for name, link in zip(wanted, links, strict=True)]
+            found = coordinators(self._target, names)
+        opened = await _connect([found[name] for name in wanted])
+        members = [BenchMember(*item) for item in zip(wanted, opened, strict=True)]
         size = self._members
         return [members[at : at + size] for at in range(0, len(members), size)]
 
     async def _form(
-        self, teams: list[list[BenchMember]], members: list[BenchMember]
+        self, groups: list[list[BenchMember]], members: list[BenchMember]
     ) -> dict[str, float]:
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
-        complete = [asyncio.Event() for _ in teams]
+        complete = [asyncio.Event() for _ in groups]
         await together(
-            member.form(len(team), event)
-            for team, event in zip(teams, complete, strict=True)
-            for member in team
+            member.form(len(group), event)
+            for group, event in zip(groups, complete, strict=True)
+            for member in group
         )
-        _check(teams)
+        _check(groups)
         await together(member.sync() for member in members)
         seconds = time.perf_counter() - began
         return {"form s": seconds, "form us/member": _each(meter.stop()["worker"], len(members))}
 
     async def _rebalance(
-        self, teams: list[list[BenchMember]], members: list[BenchMember]
+        self, groups: list[list[BenchMember]], members: list[BenchMember]
     ) -> dict[str, float]:
-        """Over and over: one rebalance of a small group is shorter than what can be told apart."""
+        """Over and over: one rebalance of a small group is too short to measure."""
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
         rounds: list[float] = []
         joining = 0.0
-        while len(rounds) < LEAST_ROUNDS or time.perf_counter() - began < self._seconds:
+        while len(rounds) < MIN_REBALANCES or time.perf_counter() - began < self._seconds:
             start = time.perf_counter()
-            await _join_again(members)
+            await _rejoin(members)
             joining += time.perf_counter() - start
-            _check(teams)
+            _check(groups)
             await together(member.sync() for member in members)
             rounds.append(time.perf_counter() - start)
         cpu = meter.stop()
@@ -140,9 +161,9 @@ class GroupsRun:
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
         for member in members:
-            member.link.start_repeating(member.heartbeat_frame(), HEARTBEAT_ANSWER)
+            member.connection.start_repeating(member.heartbeat_frame(), HEARTBEAT_RESPONSE)
         await asyncio.sleep(self._seconds)
-        count = sum(await together(member.link.stop_repeating() for member in members))
+        count = sum(await together(member.connection.stop_repeating() for member in members))
         seconds = time.perf_counter() - began
         cpu = meter.stop()
         return {
@@ -153,75 +174,93 @@ class GroupsRun:
             "bare us/request": await self._bare(members[0].heartbeat_frame(), len(members)),
         }
 
-    async def _bare(self, frame: bytes, connections: int) -> float:
-        """CPU of a server that only answers."""
-        size = str(len(HEARTBEAT_ANSWER))
-        server = subprocess.Popen(  # noqa: ASYNC220 (nothing else runs meanwhile)
-            [sys.executable, "-m", "loadtest.bench.harness.echo_server", size],
-            stdout=subprocess.PIPE,
-        )
-        assert server.stdout is not None
-        links: list[Link] = []
-        try:
-            port = int(server.stdout.readline())
-            links = await _connected([("127.0.0.1", port)] * connections)
-            before = cpu_seconds(server.pid)
-            for link in links:
-                link.start_repeating(frame, bytes(len(HEARTBEAT_ANSWER)))
-            await asyncio.sleep(self._seconds)
-            count = sum(await together(link.stop_repeating() for link in links))
-            return _each(cpu_seconds(server.pid) - before, count)
-        finally:
-            for link in links:
-                link.close()
-            server.terminate()
-            server.wait()
-            server.stdout.close()
-
-
-def allow_connections() -> None:
-    """As many descriptors as this user may have: a connection per member."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    async def _bare(self, frame: bytes, count: int) -> float:
+        """CPU of a server that only responds."""
+        connections: list[MemberConnection] = []
+        with echo_server(len(HEARTBEAT_RESPONSE)) as (address, pid):
+            try:
+                connections = await _connect([address] * count)
+                before = cpu_seconds(pid)
+                for connection in connections:
+                    connection.start_repeating(frame, bytes(len(HEARTBEAT_RESPONSE)))
+                await asyncio.sleep(self._seconds)
+                requests = sum(
+                    await together(connection.stop_repeating() for connection in connections)
+                )
+                return _each(cpu_seconds(pid) - before, requests)
+            finally:
+                for connection in connections:
+                    connection.close()
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         return await asyncio.gather(*work)
 
 
-async def _connected(addresses: Sequence[tuple[str, int]]) -> list[Link]:
+async def _connect(addresses: Sequence[tuple[str, int]]) -> list[MemberConnection]:
     loop = asyncio.get_running_loop()
-    at_once = asyncio.Semaphore(CONNECTING)
+    at_once = asyncio.Semaphore(MAX_CONNECTING)
 
-    async def connect(address: tuple[str, int]) -> Link:
+    async def connect(address: tuple[str, int]) -> MemberConnection:
         async with at_once:
-            _, link = await loop.create_connection(Link, *address)
-        return link
+            _, connection = await loop.create_connection(MemberConnection, *address)
+        return connection
 
     return await together(connect(address) for address in addresses)
 
 
-async def _join_again(members: list[BenchMember]) -> None:
-    """Leaders first, as it is: the others hear of the rebalance that this begins."""
+async def _rejoin(members: list[BenchMember]) -> None:
+    """Leaders first, which begins a rebalance; the others learn of it by heartbeat."""
     try:
-        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as everybody:
+        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
             for member in members:
                 if member.is_leader:
-                    everybody.create_task(member.join())
-            await asyncio.sleep(0)  # their requests are on the way
+                    tasks.create_task(member.join())
+            await asyncio.sleep(0)  # their requests are sent
             for member in members:
                 if not member.is_leader:
-                    everybody.create_task(member.follow())
-    except ExceptionGroup as faults:
-        raise faults.exceptions[0] from None
+                    tasks.create_task(member.follow())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
-def _check(teams: list[list[BenchMember]]) -> None:
-    for team in teams:
-        if len({member.generation for member in team}) != 1:
+def _check(groups: list[list[BenchMember]]) -> None:
+    for group in groups:
+        if len({member.generation for member in group}) != 1:
             raise RequestFailed("members of one group are in several generations")
 
 
 def _each(seconds: float, count: int) -> float:
     return seconds / max(count, 1) * 1e6
+
+
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    sizes = [(members, arguments.groups) for members in arguments.members or []] or GROUPS
+    rows: Rows = []
+    with broker_under_test(arguments, NEEDED) as target:
+        with Client(target.address) as admin:
+            ports = [port for _, port in admin.brokers()]
+        for members, groups in sizes:
+            run = GroupsRun(target, members, groups, arguments.seconds)
+            turns = []
+            for _ in range(arguments.repeat):
+                turns.append(uvloop.run(run.measure(ports)))
+                advance()
+            figures = summaries(turns)
+            if figures.get("KB/member"):  # later runs reuse the memory of the first one
+                figures["KB/member"] = summary([figures["KB/member"]["max"]])
+            rows.append({"run": run.name, **figures})
+    columns = dict.fromkeys(key for row in rows for key in (*row, "KB/member"))
+    return [{key: row.get(key) for key in columns} for row in rows]
+
+
+BENCHMARK = Benchmark(
+    name="groups",
+    summary="groups of 10, 100 and 1,000 members, and 2,000 groups: form, rebalance, heartbeat",
+    baseline="heartbeats to a bare uvloop server",
+    run=_run,
+    rounds=lambda arguments: len(arguments.members or GROUPS) * arguments.repeat,
+    any_broker=True,
+    small={"members": [10, 100]},
+)

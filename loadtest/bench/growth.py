@@ -1,101 +1,122 @@
-"""`moldau bench growth`: what a request costs a worker as everything around it grows.
+"""The growth benchmark: what a request costs a worker as everything around it grows.
 
 partitions   Produce of 1 KB to the partitions of a topic in turn; Fetch of one of them
 connections  heartbeats over a few of them, and over all
-members      of one group: a member's part of a rebalance
-groups       of two members: a heartbeat
+members      of one group: a member's share of a rebalance, a heartbeat
+groups       of two members: the same
 batch bytes  Produce of one batch
 log bytes    Fetch of 64 KB at the end of a log, in its middle and at its start
 
-Each has a broker of its own. The costs are CPU of the worker (and of the store, where it works),
-which do not depend on what else the machine does as much as times do.
+Each has a broker of its own. The costs are CPU time of the worker, and of the store leaders it is
+involved: they depend less on the rest of the machine than elapsed times do.
 """
 
 from __future__ import annotations
 
 import argparse
-import secrets
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import uvloop
 
 from broker.wire.batch import read_header
-from broker.wire.frame import request_frame
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from loadtest.bench import connections
-from loadtest.bench.groups import GroupsRun, allow_connections
-from loadtest.bench.harness.client import FETCH, Client, RequestFailed
-from loadtest.bench.harness.measure import CpuMeter, summary
-from loadtest.bench.harness.native_clients import Limited
-from loadtest.bench.harness.replay import Connect, Replayer, Totals, run_load
-from loadtest.bench.harness.target import Target, own
+from loadtest.bench.groups import GroupsRun
+from loadtest.bench.harness import growth_report
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Client, RequestFailed, new_name
+from loadtest.bench.harness.figures import summary
+from loadtest.bench.harness.measure import CpuMeter
+from loadtest.bench.harness.replay import (
+    Address,
+    Connection,
+    CountedReplayer,
+    Totals,
+    replaying,
+    run_load,
+)
+from loadtest.bench.harness.requests import encode, fetch_request
+from loadtest.bench.harness.target import Target, TargetError, own_broker
+from loadtest.bench.harness.turns import Load
 from loadtest.bench.produce import make_batch, produce_frame
 
-DIRECTORY = "loadtest/growth"  # from where the command is given: the root of the tree
+DIRECTORY = "loadtest/growth"  # from leaders the command is given: the root of the tree
 FETCH_VERSION = 12
 SMALL_BATCH = 1000
 LOG_BATCH = 64 << 10
-CLIENTS, IN_FLIGHT = 8, 4
-WRITING_S = 900.0
+CONNECTIONS, IN_FLIGHT = 8, 4
+WRITE_TIMEOUT_S = 900.0
 QUICK_S = 0.3
-# Groups wait less for their first members: how long they form is not measured here.
-SETTINGS = '[broker]\n"group.initial.rebalance.delay.ms" = "1000"\n'
+QUICK_VALUES = {
+    "partitions": [1, 10],
+    "connections": [1, 100],
+    "members": [2, 10],
+    "groups": [1, 10],
+    "batch bytes": [100, 10_000],
+    "log bytes": [4_000_000, 8_000_000],
+}
+# A short initial rebalance delay: how long groups take to form is not measured here.
+BROKER_SETTINGS = '[broker]\n"group.initial.rebalance.delay.ms" = "1000"\n'
 SHORTEST_LOG = 10_000_000
-# So that even the shortest log does not fit: what is not its end is read from the store.
+# Even the shortest log does not fit: all but its end is read from the store.
 SMALL_CACHE = ("--tail-cache-bytes", str(1 << 20))
 
 Costs = dict[str, list[float]]  # what is done -> its cost in each run
-Load = Coroutine[Any, Any, Totals]
 
 
-class Scale(NamedTuple):
+class Sampling(NamedTuple):
     """How long each point is measured, and how often."""
 
     seconds: float
     repeat: int
 
 
-class Series(NamedTuple):
+class GrowthSeries(NamedTuple):
     """A quantity that grows, and how to measure at one size of it."""
 
     name: str
     values: list[int]
-    measure: Callable[[Target, int, Scale], Costs]
+    measure: Callable[[Target, int, Sampling], Costs]
     options: tuple[str, ...] = ()  # of the broker
 
 
-def plan(quick: bool, longest_log: int = 10**9) -> list[Series]:
+def all_series(quick: bool, longest_log: int) -> list[GrowthSeries]:
     logs = [SHORTEST_LOG]
     while logs[-1] * 10 <= longest_log:
         logs.append(logs[-1] * 10)
-    return [
-        Series("partitions", [1, 10] if quick else [1, 10, 100, 1000], _partitions),
-        Series("connections", [1, 100] if quick else [1, 10, 100, 1000, 5000], _connections),
-        Series("members", [2, 10] if quick else [2, 10, 100, 1000], _members),
-        Series("groups", [1, 10] if quick else [1, 10, 100, 1000], _groups),
-        Series("batch bytes", [100, 10_000] if quick else [100, 1000, 10_000, 100_000, 10**6],
-               _batch_bytes),
-        Series("log bytes", [4_000_000, 8_000_000] if quick else logs, _log_bytes, SMALL_CACHE),
-    ]  # fmt: skip
+    batches = [100, 1000, 10_000, 100_000, 10**6]
+    series = [
+        GrowthSeries("partitions", [1, 10, 100, 1000], _partitions),
+        GrowthSeries("connections", [1, 10, 100, 1000, 5000], _connections),
+        GrowthSeries("members", [2, 10, 100, 1000], _members),
+        GrowthSeries("groups", [1, 10, 100, 1000], _groups),
+        GrowthSeries("batch bytes", batches, _batch_bytes),
+        GrowthSeries("log bytes", logs, _log_bytes, SMALL_CACHE),
+    ]
+    if quick:
+        series = [one._replace(values=QUICK_VALUES[one.name]) for one in series]
+    return series
 
 
-def measure(
-    series: Sequence[Series], arguments: argparse.Namespace, advance: Callable[[], None]
-) -> list[dict[str, Any]]:
-    allow_connections()
-    scale = Scale(arguments.seconds, arguments.repeat)
+def _series_of(arguments: argparse.Namespace) -> list[GrowthSeries]:
+    return all_series(arguments.quick, arguments.longest_log)
+
+
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    if arguments.bootstrap:
+        raise TargetError("growth starts a broker of its own: leave out --bootstrap")
+    sampling = Sampling(arguments.seconds, arguments.repeat)
     if arguments.quick:
-        scale = Scale(min(QUICK_S, arguments.seconds), 1)
-    rows = []
+        sampling = Sampling(min(QUICK_S, arguments.seconds), 1)
+    rows: Rows = []
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
-        settings.write(SETTINGS)
+        settings.write(BROKER_SETTINGS)
         settings.flush()
-        for one in series:
-            with own(1, ["--config", settings.name, *one.options]) as target:
+        for one in _series_of(arguments):
+            with own_broker(1, ["--config", settings.name, *one.options]) as target:
                 for value in one.values:
-                    costs = one.measure(target, value, scale)
+                    costs = one.measure(target, value, sampling)
                     rows += [
                         {"what": one.name, "x": value, "run": name, "us": summary(runs)}
                         for name, runs in costs.items()
@@ -104,7 +125,7 @@ def measure(
     return rows
 
 
-def _cost(target: Target, load: Callable[[], Load], roles: Sequence[str]) -> dict[str, float]:
+def _cost(target: Target, load: Load, roles: Sequence[str]) -> dict[str, float]:
     """CPU of each role for a request, in us."""
     meter = CpuMeter(target.pids)
     totals = uvloop.run(load())
@@ -113,131 +134,141 @@ def _cost(target: Target, load: Callable[[], Load], roles: Sequence[str]) -> dic
 
 
 def _repeated(
-    target: Target, loads: dict[str, Callable[[], Load]], scale: Scale, roles: Sequence[str]
+    target: Target, loads: dict[str, Load], sampling: Sampling, roles: Sequence[str]
 ) -> Costs:
     costs: Costs = {}
-    for _ in range(scale.repeat):
+    for _ in range(sampling.repeat):
         for name, load in loads.items():
             for role, cost in _cost(target, load, roles).items():
                 costs.setdefault(f"{name}: {role}", []).append(cost)
     return costs
 
 
-def _replaying(frames: Sequence[bytes], address: tuple[str, int]) -> tuple[Connect, Any]:
-    return lambda: Replayer(frames, IN_FLIGHT), address
+def _connection(frames: Sequence[bytes], address: Address) -> Connection:
+    return replaying(frames, IN_FLIGHT, address)
 
 
 def _fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
-    partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    request = FetchRequest(
-        max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic, partitions=[partition])]
-    )
-    return request_frame(FETCH, FETCH_VERSION, 1, "bench", request)
+    return encode(fetch_request(topic, 0, offset, max_bytes))
 
 
-def _partitions(target: Target, count: int, scale: Scale) -> Costs:
-    topic = f"growth-{secrets.token_hex(4)}"
-    batch = bytes(make_batch(SMALL_BATCH))
-    with Client(target.host, target.port) as client:
+def _partitions(target: Target, count: int, sampling: Sampling) -> Costs:
+    topic = new_name("growth")
+    batch = make_batch(SMALL_BATCH)
+    with Client(target.address) as client:
         client.create_topic(topic, count)
-        where = client.leaders(topic)
+        leaders = client.leaders(topic)
     writers = []
-    for number in range(CLIENTS):
-        mine = range(number, count, CLIENTS) if number < count else [number % count]
+    for number in range(CONNECTIONS):
+        mine = range(number, count, CONNECTIONS) if number < count else [number % count]
         frames = [produce_frame(topic, partition, batch) for partition in mine]
-        writers.append(_replaying(frames, where[0]))
+        writers.append(_connection(frames, leaders[0]))
 
-    def read() -> Load:
-        with Client(target.host, target.port) as client:
+    async def read() -> Totals:
+        with Client(target.address) as client:
             last = client.end_offsets(topic)[0] - 1
-        reader = _replaying([_fetch_frame(topic, last, SMALL_BATCH)], where[0])
-        return run_load([reader] * CLIENTS, scale.seconds)
+        reader = _connection([_fetch_frame(topic, last, SMALL_BATCH)], leaders[0])
+        return await run_load([reader] * CONNECTIONS, sampling.seconds)
 
-    loads: dict[str, Callable[[], Load]] = {
-        "Produce, 1 KB": lambda: run_load(writers, scale.seconds),
+    loads: dict[str, Load] = {
+        "Produce, 1 KB": lambda: run_load(writers, sampling.seconds),
         "Fetch, 1 KB": read,
     }
-    return _repeated(target, loads, scale, ["worker"])
+    return _repeated(target, loads, sampling, ["worker"])
 
 
-def _connections(target: Target, count: int, scale: Scale) -> Costs:
+def _connections(target: Target, count: int, sampling: Sampling) -> Costs:
     costs: Costs = {}
-    for _ in range(scale.repeat):
+    for _ in range(sampling.repeat):
         ways = (connections.DIRECT,)
-        (row,) = connections.measure(target, [count], scale.seconds, 1, lambda: None, ways)
+        (row,) = connections.measure(target, [count], sampling.seconds, 1, lambda: None, ways)
         for name in (f"{connections.ACTIVE} active", "all active"):
             cost = row[f"worker us/req, {name}"]["median"]
             costs.setdefault(f"Heartbeat, {name}: worker", []).append(cost)
     return costs
 
 
-def _group_costs(target: Target, run: GroupsRun, scale: Scale) -> dict[str, list[float]]:
-    with Client(target.host, target.port) as client:
-        ports = [broker.port for broker in client.metadata().brokers]
-    costs: dict[str, list[float]] = {}
-    for _ in range(scale.repeat):
-        for name, value in uvloop.run(run.measure(ports)).items():
-            if value is not None:
-                costs.setdefault(name, []).append(value)
-    return costs
-
-
-def _members(target: Target, count: int, scale: Scale) -> Costs:
-    costs = _group_costs(target, GroupsRun(target, count, 1, scale.seconds), scale)
+def _group_costs(target: Target, run: GroupsRun, sampling: Sampling) -> Costs:
+    with Client(target.address) as client:
+        ports = [port for _, port in client.brokers()]
+    turns = [uvloop.run(run.measure(ports)) for _ in range(sampling.repeat)]
+    shown = {
+        "rebalance, per member: worker": "of it worker us",
+        "Heartbeat: worker": "worker us/heartbeat",
+    }
     return {
-        "rebalance, per member: worker": costs["of it worker us"],
-        "Heartbeat: worker": costs["worker us/heartbeat"],
+        name: [value for turn in turns if (value := turn[figure]) is not None]
+        for name, figure in shown.items()
     }
 
 
-def _groups(target: Target, count: int, scale: Scale) -> Costs:
-    costs = _group_costs(target, GroupsRun(target, 2, count, scale.seconds), scale)
-    return {
-        "rebalance, per member: worker": costs["of it worker us"],
-        "Heartbeat: worker": costs["worker us/heartbeat"],
-    }
+def _members(target: Target, count: int, sampling: Sampling) -> Costs:
+    return _group_costs(target, GroupsRun(target, count, 1, sampling.seconds), sampling)
 
 
-def _batch_bytes(target: Target, size: int, scale: Scale) -> Costs:
-    topic = f"growth-{secrets.token_hex(4)}"
-    batch = bytes(make_batch(size))
-    with Client(target.host, target.port) as client:
-        client.create_topic(topic, CLIENTS)
-        where = client.leaders(topic)
+def _groups(target: Target, count: int, sampling: Sampling) -> Costs:
+    return _group_costs(target, GroupsRun(target, 2, count, sampling.seconds), sampling)
+
+
+def _batch_bytes(target: Target, size: int, sampling: Sampling) -> Costs:
+    topic = new_name("growth")
+    batch = make_batch(size)
+    with Client(target.address) as client:
+        client.create_topic(topic, CONNECTIONS)
+        leaders = client.leaders(topic)
         writers = [
-            _replaying([produce_frame(topic, number, batch)], where[number])
-            for number in range(CLIENTS)
+            _connection([produce_frame(topic, number, batch)], leaders[number])
+            for number in range(CONNECTIONS)
         ]
-        loads = {"Produce": lambda: run_load(writers, scale.seconds)}
-        costs = _repeated(target, loads, scale, ["worker", "store"])
+        loads = {"Produce": lambda: run_load(writers, sampling.seconds)}
+        costs = _repeated(target, loads, sampling, ["worker", "store"])
         client.delete_topic(topic)
     return costs
 
 
-def _log_bytes(target: Target, size: int, scale: Scale) -> Costs:
-    topic = f"growth-{secrets.token_hex(4)}"
-    batch = bytes(make_batch(LOG_BATCH))
+def _log_bytes(target: Target, size: int, sampling: Sampling) -> Costs:
+    topic = new_name("growth")
+    batch = make_batch(LOG_BATCH)
     batches = max(size // len(batch), 3)
     frame = produce_frame(topic, 0, batch)
     per_batch = read_header(batch).record_count
-    with Client(target.host, target.port) as client:
+    with Client(target.address) as client:
         client.create_topic(topic, 1)
-        where = client.leaders(topic)[0]
-        writer: Connect = lambda: Limited(frame, IN_FLIGHT, batches)  # noqa: E731
-        uvloop.run(run_load([(writer, where)], WRITING_S))
+        leader = client.leaders(topic)[0]
+        writer = (lambda: CountedReplayer(frame, IN_FLIGHT, batches), leader)
+        uvloop.run(run_load([writer], WRITE_TIMEOUT_S))
         end = client.end_offsets(topic)[0]
         if end != batches * per_batch:
             raise RequestFailed(f"the log has {end} records, not {batches * per_batch}")
-        places = {"end": end - per_batch, "middle": batches // 2 * per_batch, "start": 0}
-        loads: dict[str, Callable[[], Load]] = {}
-        for name, offset in places.items():
-            reader = _replaying([_fetch_frame(topic, offset, LOG_BATCH)], where)
-            loads[f"Fetch, {name}"] = _loading([reader] * CLIENTS, scale.seconds)
-        costs = _repeated(target, loads, scale, ["worker", "store"])
+        offsets = {"end": end - per_batch, "middle": batches // 2 * per_batch, "start": 0}
+        loads: dict[str, Load] = {}
+        for name, offset in offsets.items():
+            reader = _connection([_fetch_frame(topic, offset, LOG_BATCH)], leader)
+            loads[f"Fetch, {name}"] = _load([reader] * CONNECTIONS, sampling)
+        costs = _repeated(target, loads, sampling, ["worker", "store"])
         client.delete_topic(topic)
-    told = {"Fetch, start: store", *(name for name in costs if name.endswith("worker"))}
-    return {name: runs for name, runs in costs.items() if name in told}
+    shown = {"Fetch, start: store", *(name for name in costs if name.endswith("worker"))}
+    return {name: runs for name, runs in costs.items() if name in shown}
 
 
-def _loading(connected: list[tuple[Connect, Any]], seconds: float) -> Callable[[], Load]:
-    return lambda: run_load(connected, seconds)
+def _load(connections: list[Connection], sampling: Sampling) -> Load:
+    return lambda: run_load(connections, sampling.seconds)
+
+
+def _save(rows: Rows, arguments: argparse.Namespace) -> list[str]:
+    return [
+        *growth_report.plot(rows, arguments.out),
+        growth_report.write_table(rows, arguments.out),
+    ]
+
+
+BENCHMARK = Benchmark(
+    name="growth",
+    summary="how the CPU of a request grows with all that is around it, as table and plots",
+    baseline="",
+    run=_run,
+    rounds=lambda arguments: sum(len(series.values) for series in _series_of(arguments)),
+    in_all=False,
+    shown=growth_report.shown,
+    save=_save,
+)

@@ -1,88 +1,81 @@
-"""The latency benchmark: one small record at a time, from the produce call to the consumer.
+"""The latency benchmark: one small record at a time, from the produce call to a waiting consumer.
 
-Open loop: records go out on a schedule, and nobody waits for an answer before the next one, so a
-slow broker cannot hide behind a waiting client. Measured from the write (the event loop's timers
-are good to a millisecond, which is not the broker's doing). The consumer is parked in a Fetch at
-the end of the log. Both live in one event loop: two threads would wait for each other's
-interpreter lock, and that would be measured; nor is garbage collected there meanwhile. The first
-record of a topic, for which its log has to be loaded, goes ahead and is not counted. Baseline: a
-bare uvloop server's answer to as small a request.
+Open loop: records are sent on a schedule without waiting for the responses, so a slow broker cannot
+hide behind a waiting client. Measured from the write: the event loop's timers are accurate to a
+millisecond, which is not the broker's doing. The consumer is parked in a Fetch at the end of the
+log. Both live in one event loop, because two threads would wait for each other's interpreter lock;
+garbage is not collected during the run. The first record of a topic, for which its log has to be
+loaded, is not counted. Baseline: a bare uvloop server's response to as small a request.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
-import secrets
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
 
 import uvloop
 
 from broker.wire.batch import headers
-from broker.wire.frame import read_response, request_frame
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.wire.messages.produce import ProduceResponse
-from loadtest.bench.harness.client import FETCH, PRODUCE, Client, RequestFailed
+from broker.wire.messages.fetch import FetchRequest, FetchResponse
+from broker.wire.messages.produce import ProduceRequest, ProduceResponse
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Client, RequestFailed, check_error
+from loadtest.bench.harness.echo_server import echo_server
+from loadtest.bench.harness.figures import Figures, summaries
+from loadtest.bench.harness.frames import FrameProtocol
+from loadtest.bench.harness.measure import CpuMeter, megabytes
 from loadtest.bench.harness.replay import Totals
-from loadtest.bench.harness.target import Target
-from loadtest.bench.produce import VERSION as PRODUCE_VERSION
+from loadtest.bench.harness.requests import (
+    TOPIC_REQUESTS,
+    RequestTypes,
+    decode,
+    encode,
+    fetch_request,
+)
+from loadtest.bench.harness.target import Target, broker_under_test
 from loadtest.bench.produce import make_batch, produce_frame
 
-FETCH_VERSION = 12
 RECORD_BYTES = 100
-PATIENCE_S = 30.0
+ARRIVAL_TIMEOUT_S = 30.0
+FETCH_WAIT_MS = 1000
+PERCENTILES = {"p50 ms": 0.5, "p90 ms": 0.9, "p99 ms": 0.99, "max ms": 1.0}
+ECHO, RECORD = "bare uvloop", "record"
 
 
-class Frames(asyncio.Protocol):
-    """One connection: frames out, and every frame that comes in told to `arrived`."""
+class FrameConnection(FrameProtocol):
+    """Passes every received frame to `on_frame`; `ended` fails when the connection does."""
 
-    def __init__(self, arrived: Callable[[bytes], None]) -> None:
-        self._arrived = arrived
-        self._pending = b""
+    def __init__(self, on_frame: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._on_frame = on_frame
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.WriteTransport", transport)
-
-    def send(self, frame: bytes) -> None:
-        self._transport.write(frame)
-
-    def data_received(self, data: bytes) -> None:
-        pending = self._pending + data
-        at = 0
-        while len(pending) - at >= 4:
-            (size,) = struct.unpack_from(">i", pending, at)
-            end = at + 4 + size
-            if end > len(pending):
-                break
-            try:
-                self._arrived(pending[at + 4 : end])
-            except Exception as fault:
-                self.fail(fault)
-                return
-            at = end
-        self._pending = pending[at:]
-
-    def fail(self, fault: BaseException) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(fault)
+    def frame_received(self, frame: bytes) -> None:
+        try:
+            self._on_frame(frame)
+        except Exception as error:  # reported by `ended`: the event loop would only log it
+            self._fail(error)
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.fail(ConnectionError(f"connection closed in mid-run: {exc}"))
+        self._fail(ConnectionError(f"connection closed during the run: {exc}"))
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
 
     def close(self) -> None:
         self.ended.cancel()
-        self._transport.close()
+        super().close()
 
 
-class Schedule:
-    """Sends at fixed times; one timer, and all that is due when it fires."""
+class SendSchedule:
+    """Sends at fixed times; one timer, which sends all that is due when it fires."""
 
     def __init__(self, send: Callable[[], None], count: int, per_second: float) -> None:
         self._send = send
@@ -91,118 +84,114 @@ class Schedule:
         self._per_second = per_second
         self._count = count
         self._sent_at: list[float] = []
-        self._fire()
+        self._send_due()
 
     def latencies(self, arrivals: list[float]) -> list[float]:
         return sorted(at - sent for at, sent in zip(arrivals, self._sent_at, strict=True))
 
-    def _fire(self) -> None:
+    def _send_due(self) -> None:
         while (number := len(self._sent_at)) < self._count:
             now = time.perf_counter()
             wait = self._started + number / self._per_second - now
             if wait > 0:
-                self._loop.call_later(wait, self._fire)
+                self._loop.call_later(wait, self._send_due)
                 return
             self._sent_at.append(now)
             self._send()
 
 
-class RecordRun:
+class ProducerAndConsumer:
     """A producer and a parked consumer of one partition."""
 
     def __init__(self, topic: str, count: int) -> None:
+        loop = asyncio.get_running_loop()
         self._topic = topic
-        self._count = count + 1  # with the one that goes ahead
+        self._count = count + 1  # with the first one, which is not counted
         self._offset = 0
+        self._consumer: FrameConnection | None = None
         self.arrivals: list[float] = []
-        self.acknowledged = 0
-        self.first_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.all_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._fetches: Frames | None = None
+        self.first_arrived: asyncio.Future[None] = loop.create_future()
+        self.all_arrived: asyncio.Future[None] = loop.create_future()
 
-    def attach(self, fetches: Frames) -> None:
-        self._fetches = fetches
-        self._ask()
+    def start(self, consumer: FrameConnection) -> None:
+        self._consumer = consumer
+        self._fetch()
 
-    def _ask(self) -> None:
-        assert self._fetches is not None
-        partition = FetchPartition(0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(self._topic, partitions=[partition])]
-        )
-        self._fetches.send(request_frame(FETCH, FETCH_VERSION, 1, "bench", request))
+    def _fetch(self) -> None:
+        assert self._consumer is not None
+        request = fetch_request(self._topic, 0, self._offset, 1 << 20, FETCH_WAIT_MS)
+        self._consumer.send(encode(request))
 
-    def fetched(self, frame: bytes) -> None:
+    def on_fetch_response(self, frame: bytes) -> None:
         now = time.perf_counter()
-        answer = cast("FetchResponse", read_response(FETCH, FETCH_VERSION, frame)[1])
+        answer: FetchResponse = decode(FetchRequest, frame)
         partition = answer.responses[0].partitions[0]
-        if partition.error_code:
-            raise RequestFailed(f"a fetch was refused: error {partition.error_code}")
+        check_error("Fetch", partition.error_code)
         records = partition.records or b""
-        blob = b"".join(records) if isinstance(records, list) else records
-        for header in headers(blob):
+        batches = b"".join(records) if isinstance(records, list) else records
+        for header in headers(batches):
             self.arrivals.extend([now] * header.record_count)
             self._offset = header.next_offset
-        if self._offset and not self.first_there.done():
-            self.first_there.set_result(None)
+        if self._offset and not self.first_arrived.done():
+            self.first_arrived.set_result(None)
             self.arrivals.clear()
         if self._offset < self._count:
-            self._ask()
+            self._fetch()
         else:
-            self.all_there.set_result(None)
+            self.all_arrived.set_result(None)
 
-    def produced(self, frame: bytes) -> None:
-        answer = cast("ProduceResponse", read_response(PRODUCE, PRODUCE_VERSION, frame)[1])
-        if answer.responses[0].partition_responses[0].error_code:
-            raise RequestFailed("a record was refused")
-        self.acknowledged += 1
+    def on_produce_response(self, frame: bytes) -> None:
+        answer: ProduceResponse = decode(ProduceRequest, frame)
+        check_error("Produce", answer.responses[0].partition_responses[0].error_code)
 
 
 def record_latency(target: Target, per_second: float, seconds: float) -> Totals:
     """Latencies of `per_second * seconds` records."""
-    topic = f"bench-{secrets.token_hex(4)}"
-    with Client(target.host, target.port) as admin:
-        admin.create_topic(topic, 1)
-        try:
-            where = admin.leaders(topic)[0]
-            return uvloop.run(_measure(where, topic, per_second, int(per_second * seconds)))
-        finally:
-            admin.delete_topic(topic)
+    with Client(target.address) as admin, admin.temporary_topic(1) as topic:
+        leader = admin.leaders(topic)[0]
+        return uvloop.run(_measure(leader, topic, per_second, int(per_second * seconds)))
 
 
-async def _measure(where: tuple[str, int], topic: str, per_second: float, count: int) -> Totals:
+async def _measure(leader: tuple[str, int], topic: str, per_second: float, count: int) -> Totals:
     loop = asyncio.get_running_loop()
-    run = RecordRun(topic, count)
-    _, producer = await loop.create_connection(lambda: Frames(run.produced), *where)
-    _, consumer = await loop.create_connection(lambda: Frames(run.fetched), *where)
-    run.attach(consumer)
-    frame = produce_frame(topic, 0, bytes(make_batch(RECORD_BYTES)))
+    run = ProducerAndConsumer(topic, count)
+    _, producer = await loop.create_connection(
+        lambda: FrameConnection(run.on_produce_response), *leader
+    )
+    _, consumer = await loop.create_connection(
+        lambda: FrameConnection(run.on_fetch_response), *leader
+    )
+    run.start(consumer)
+    frame = produce_frame(topic, 0, make_batch(RECORD_BYTES))
     producer.send(frame)
-    await _until(run.first_there, (producer, consumer), PATIENCE_S)
-    with no_collection():
+    await _until(run.first_arrived, (producer, consumer), ARRIVAL_TIMEOUT_S)
+    with no_garbage_collection():
         started = time.perf_counter()
-        schedule = Schedule(lambda: producer.send(frame), count, per_second)
-        await _until(run.all_there, (producer, consumer), count / per_second + PATIENCE_S)
+        schedule = SendSchedule(lambda: producer.send(frame), count, per_second)
+        timeout = count / per_second + ARRIVAL_TIMEOUT_S
+        await _until(run.all_arrived, (producer, consumer), timeout)
         elapsed = time.perf_counter() - started
     producer.close()
     consumer.close()
     return Totals(count, count * RECORD_BYTES, elapsed, schedule.latencies(run.arrivals))
 
 
-async def _until(there: asyncio.Future[None], links: Sequence[Frames], patience: float) -> None:
-    """Until something has arrived, or a connection has ended, or nobody would wait any longer."""
-    ends = [link.ended for link in links]
-    await asyncio.wait([there, *ends], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-    if not there.done():
+async def _until(
+    arrived: asyncio.Future[None], connections: Sequence[FrameConnection], seconds: float
+) -> None:
+    """Raises what ended a connection, or RequestFailed after so many seconds."""
+    ends = [connection.ended for connection in connections]
+    await asyncio.wait([arrived, *ends], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if not arrived.done():
         for ended in ends:
             if ended.done():
                 ended.result()
-        raise RequestFailed(f"not every record was there after {patience:.0f} s")
+        raise RequestFailed(f"not every record had arrived after {seconds:.0f} s")
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """A pause of ours would be measured as the broker's."""
+def no_garbage_collection() -> Iterator[None]:
+    """A pause of the client would be counted as the broker's."""
     gc.collect()
     gc.disable()
     try:
@@ -211,44 +200,67 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def echo_latency(per_second: float, seconds: float) -> Totals:
+def echo_latency(target: Target, per_second: float, seconds: float) -> Totals:
     """Round trips of small frames to a bare uvloop server, on the same schedule."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "loadtest.bench.harness.echo_server", str(RECORD_BYTES)],
-        stdout=subprocess.PIPE,
-    )
-    assert server.stdout is not None
-    try:
-        port = int(server.stdout.readline())
+    with echo_server(RECORD_BYTES) as ((_, port), _):
         return uvloop.run(_measure_echo(port, per_second, int(per_second * seconds)))
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
 
 
 async def _measure_echo(port: int, per_second: float, count: int) -> Totals:
     arrivals: list[float] = []
     loop = asyncio.get_running_loop()
-    first_there: asyncio.Future[None] = loop.create_future()
-    all_there: asyncio.Future[None] = loop.create_future()
+    first_arrived: asyncio.Future[None] = loop.create_future()
+    all_arrived: asyncio.Future[None] = loop.create_future()
 
-    def arrived(frame: bytes) -> None:
-        if not first_there.done():
-            first_there.set_result(None)
+    def on_response(frame: bytes) -> None:
+        if not first_arrived.done():
+            first_arrived.set_result(None)
             return
         arrivals.append(time.perf_counter())
         if len(arrivals) == count:
-            all_there.set_result(None)
+            all_arrived.set_result(None)
 
-    _, link = await loop.create_connection(lambda: Frames(arrived), "127.0.0.1", port)
+    _, connection = await loop.create_connection(
+        lambda: FrameConnection(on_response), "127.0.0.1", port
+    )
     frame = struct.pack(">i", RECORD_BYTES) + bytes(RECORD_BYTES)
-    link.send(frame)
-    await _until(first_there, (link,), PATIENCE_S)
-    with no_collection():
+    connection.send(frame)
+    await _until(first_arrived, (connection,), ARRIVAL_TIMEOUT_S)
+    with no_garbage_collection():
         started = time.perf_counter()
-        schedule = Schedule(lambda: link.send(frame), count, per_second)
-        await _until(all_there, (link,), count / per_second + PATIENCE_S)
+        schedule = SendSchedule(lambda: connection.send(frame), count, per_second)
+        await _until(all_arrived, (connection,), count / per_second + ARRIVAL_TIMEOUT_S)
         elapsed = time.perf_counter() - started
-    link.close()
+    connection.close()
     return Totals(count, count * len(frame), elapsed, schedule.latencies(arrivals))
+
+
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    needed: RequestTypes = [ProduceRequest, FetchRequest, *TOPIC_REQUESTS]
+    series: dict[str, list[Figures]] = {ECHO: [], RECORD: []}
+    with broker_under_test(arguments, needed) as target:
+        for _ in range(arguments.repeat):
+            for name, measured in ((ECHO, echo_latency), (RECORD, record_latency)):
+                meter = CpuMeter(target.pids)
+                totals = measured(target, arguments.rate, arguments.seconds)
+                used = meter.stop()
+                figures: Figures = {"records/s": totals.per_second}
+                figures |= {key: totals.percentile_ms(share) for key, share in PERCENTILES.items()}
+                for role in ("broker", "worker", "store"):
+                    each = used[role] / max(totals.requests, 1) * 1e6
+                    is_known = target.pids[role] and name == RECORD
+                    figures[f"{role} us/record"] = each if is_known else None
+                figures["broker MB"] = megabytes(target.broker_pids)
+                series[name].append(figures)
+            advance()
+    return [{"run": name, **summaries(turns)} for name, turns in series.items()]
+
+
+BENCHMARK = Benchmark(
+    name="latency",
+    summary="from the produce call to a waiting consumer, open loop (`--rate 1000`)",
+    baseline="the round trip to a bare uvloop server",
+    run=_run,
+    rounds=lambda arguments: int(arguments.repeat),
+    any_broker=True,
+)

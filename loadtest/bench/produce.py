@@ -1,134 +1,132 @@
-"""The produce benchmark: the same batch again and again, to a broker and to its store."""
+"""The produce benchmark: the same batch again and again, to a broker and to its store.
+
+Pre-encoded Produce requests over several connections. Baseline: XADD of the same bytes to the same
+store, by the same client.
+"""
 
 from __future__ import annotations
 
 import argparse
-import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import redis
 
 from broker.store import resp
 from broker.wire.batch import HEADER_SIZE, read_header
-from broker.wire.frame import request_frame
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.messages.produce import ProduceRequest
 from broker.wire.records import Record, build_batch
-from loadtest.bench.harness.client import PRODUCE, Client, RequestFailed
-from loadtest.bench.harness.replay import LineReplayer, Replayer, Totals, run_load
-from loadtest.bench.harness.target import Target
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Client, RequestFailed
+from loadtest.bench.harness.replay import Address, Totals, XaddReplayer, replaying, run_load
+from loadtest.bench.harness.requests import TOPIC_REQUESTS, encode, produce_request
+from loadtest.bench.harness.target import Target, broker_under_test
+from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
 
-VERSION = 9
+SIZES = [1024, 16384, 65536, 262144]
 BROKER, RAW = "produce", "raw XADD"
 
-Load = Callable[[], Coroutine[Any, Any, Totals]]
 
-
-def make_batch(size: int) -> bytearray:
+def make_batch(size: int) -> bytes:
     """An uncompressed batch of about `size` bytes, of records of at most 1 KB."""
     value = bytes(max(min(1000, size - HEADER_SIZE - 12), 1))
     count = max(round((size - HEADER_SIZE) / (len(value) + 10)), 1)
     now = time.time_ns() // 1_000_000
     records = [Record(offset, now, None, value) for offset in range(count)]
-    return bytearray(build_batch(records, base_offset=0, last_offset=count - 1))
+    return bytes(build_batch(records, base_offset=0, last_offset=count - 1))
 
 
 def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])
-    return request_frame(PRODUCE, VERSION, 1, "bench", ProduceRequest(None, -1, 30_000, [data]))
+    return encode(produce_request(topic, partition, batch))
 
 
-def store_address(url: str) -> str | tuple[str, int]:
+def store_address(url: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return parts.path
     return parts.hostname or "localhost", parts.port or 6379
 
 
-class ProduceBench:
-    """One batch size. Every run has a topic of its own, which is gone afterwards."""
+class ProduceComparison(Comparison):
+    """One batch size. Every run has a topic of its own, deleted afterwards."""
 
     baselines = {BROKER: RAW}  # noqa: RUF012
-    roles = ("broker", "worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
-        self._target = target
-        self._arguments = arguments
-        self._batch = bytes(make_batch(size))
-        self.size = size
-        self._topic = ""
+        super().__init__(target, arguments, size)
+        self._batch = make_batch(size)
 
-    def __enter__(self) -> ProduceBench:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-    def bytes_of(self, totals: Totals) -> int:
+    def bytes_moved(self, totals: Totals) -> int:
         return totals.requests * len(self._batch)
 
     def loads(self) -> Iterator[tuple[str, Load]]:
         if self._target.store_url is not None:
-            yield RAW, self._raw
-            self._forget_raw()
-        # A new name each time: others delete in the background, and may still show the old topic.
-        self._topic = f"bench-{secrets.token_hex(4)}"
-        with Client(self._target.host, self._target.port) as client:
-            client.create_topic(self._topic, self._arguments.partitions)
-            try:
-                yield BROKER, self._produce
-            finally:
-                client.delete_topic(self._topic)
+            yield RAW, self._raw(self._target.store_url)
+            self._delete_raw(self._target.store_url)
+        with (
+            Client(self._target.address) as client,
+            client.temporary_topic(self._arguments.partitions) as topic,
+        ):
+            yield BROKER, lambda: self._produce(topic)
 
-    async def _produce(self) -> Totals:
+    async def _produce(self, topic: str) -> Totals:
         arguments = self._arguments
-        with Client(self._target.host, self._target.port) as client:
-            where = client.leaders(self._topic)
-        connections: list[tuple[Callable[[], Replayer], str | tuple[str, int]]] = []
+        with Client(self._target.address) as client:
+            leaders = client.leaders(topic)
+        connections = []
         for number in range(arguments.connections):
             partition = number % arguments.partitions
-            frame = produce_frame(self._topic, partition, self._batch)
-            connections.append((_replayer([frame], arguments.in_flight), where[partition]))
+            frame = produce_frame(topic, partition, self._batch)
+            connections.append(replaying([frame], arguments.in_flight, leaders[partition]))
         totals = await run_load(connections, arguments.seconds)
-        self._check(totals)
+        self._check(topic, totals)
         return totals
 
-    def _check(self, totals: Totals) -> None:
-        """Every request that was answered is in the log, once."""
-        with Client(self._target.host, self._target.port) as client:
-            written = sum(client.end_offsets(self._topic).values())
+    def _check(self, topic: str, totals: Totals) -> None:
+        """Every acknowledged batch is in the log, once."""
+        with Client(self._target.address) as client:
+            written = sum(client.end_offsets(topic).values())
         expected = totals.requests * read_header(self._batch).record_count
         if written != expected:
             raise RequestFailed(f"{expected} records acknowledged, {written} in the log")
 
+    # --- the baseline ---
+
     def _raw_keys(self) -> list[bytes]:
         return [b"bench:raw:%d" % number for number in range(self._arguments.partitions)]
 
-    async def _raw(self) -> Totals:
+    def _raw(self, store_url: str) -> Load:
         arguments = self._arguments
-        assert self._target.store_url is not None
-        address = store_address(self._target.store_url)
-        keys = self._raw_keys()
-        connections: list[tuple[Callable[[], Replayer], str | tuple[str, int]]] = []
-        for number in range(arguments.connections):
-            key = keys[number % len(keys)]
-            frame = resp.command("XADD", key, "*", "b", self._batch)
-            connections.append((_line_replayer([frame], arguments.in_flight), address))
-        return await run_load(connections, arguments.seconds)
+        address, keys = store_address(store_url), self._raw_keys()
+        frames = [
+            resp.command("XADD", keys[number % len(keys)], "*", "b", self._batch)
+            for number in range(arguments.connections)
+        ]
+        connections = [
+            (lambda frame=frame: XaddReplayer([frame], arguments.in_flight), address)
+            for frame in frames
+        ]
+        return lambda: run_load(connections, arguments.seconds)
 
-    def _forget_raw(self) -> None:
-        assert self._target.store_url is not None
-        store = redis.Redis.from_url(self._target.store_url)
-        for key in self._raw_keys():
-            store.delete(key)
-        store.close()
-
-
-def _replayer(frames: list[bytes], in_flight: int) -> Callable[[], Replayer]:
-    return lambda: Replayer(frames, in_flight)
+    def _delete_raw(self, store_url: str) -> None:
+        with redis.Redis.from_url(store_url) as store:
+            for key in self._raw_keys():
+                store.delete(key)
 
 
-def _line_replayer(frames: list[bytes], in_flight: int) -> Callable[[], Replayer]:
-    return lambda: LineReplayer(frames, in_flight)
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    with broker_under_test(arguments, [ProduceRequest, *TOPIC_REQUESTS]) as target:
+        sizes = arguments.size or SIZES
+        return compare_sizes(ProduceComparison, sizes, target, arguments, advance)
+
+
+BENCHMARK = Benchmark(
+    name="produce",
+    summary="Produce requests with batches of 1 KB to 256 KB",
+    baseline="raw XADD of the same bytes to the same store",
+    run=_run,
+    rounds=lambda arguments: len(arguments.size or SIZES) * arguments.repeat,
+    any_broker=True,
+    small={"size": [1024, 65536]},
+)

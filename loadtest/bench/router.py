@@ -1,40 +1,34 @@
 """The router benchmark: the same small requests directly to the workers, and through the router.
 
-heartbeat  the pure coordinator path: of a member nobody knows, so the store is not asked
+heartbeat  the coordinator path alone: of an unknown member, so the store is not asked
 produce    one small batch per request, of one partition
 
-Between the two stands a bare forwarder: a uvloop process that passes the same bytes on to the same
-unix sockets and looks at nothing. Its CPU, shown in the router's column, is what two reads and two
-writes cost here; what the router takes beyond it is the router's.
+A third way is a bare forwarder: a uvloop process that passes the same bytes on to the same unix
+sockets, unread. Its CPU, shown in the router's column, is what two reads and two writes cost here;
+what the router takes beyond it is the router's own.
 """
 
 from __future__ import annotations
 
 import argparse
-import secrets
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
-from loadtest.bench.harness.client import Client
-from loadtest.bench.harness.coordinator_requests import (
-    Connection,
-    groups_of,
-    heartbeat,
-    load_of,
-    workers_of,
-)
-from loadtest.bench.harness.replay import Totals
-from loadtest.bench.harness.target import Target, TargetError
-from loadtest.bench.produce import Load, make_batch, produce_frame
-from ops.client import Address
+from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from loadtest.bench.harness.client import Address, Client
+from loadtest.bench.harness.coordinator_requests import Addressed, heartbeat, load_of, new_groups
+from loadtest.bench.harness.forwarder import forwarder
+from loadtest.bench.harness.target import Target, TargetError, broker_under_test
+from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
+from loadtest.bench.produce import make_batch, produce_frame
 
+SIZES = [1024]
 DIRECT, BARE, ROUTED = "direct", "bare forwarder", "routed"
 REQUESTS = ("heartbeat", "produce")
 
 
-class RouterBench:
-    """Requests of one size, each way in turn: direct is the baseline of the others."""
+class RouterComparison(Comparison):
+    """Requests of one size, each way in turn; direct is the baseline of the others."""
 
     baselines = {  # noqa: RUF012
         f"{what}, {way}": f"{what}, {DIRECT}" for what in REQUESTS for way in (BARE, ROUTED)
@@ -42,84 +36,75 @@ class RouterBench:
     roles = ("router", "router kernel", "worker", "store", "client")
 
     def __init__(self, target: Target, arguments: argparse.Namespace, size: int) -> None:
-        self._target = target
-        self._arguments = arguments
-        self._topic = f"bench-{secrets.token_hex(4)}"
-        self._batch = bytes(make_batch(size))
-        self._forwarders: list[subprocess.Popen[bytes]] = []
-        self._bare: dict[Address, Address] = {}  # a worker's address -> its forwarder's
-        self.size = size
+        super().__init__(target, arguments, size)
+        self._batch = make_batch(size)
+        self._stack = ExitStack()
+        self._forwarder_pids: list[int] = []
+        self._forwarders: dict[Address, Address] = {}  # a worker's address -> its forwarder's
 
-    def __enter__(self) -> RouterBench:
-        with Client(self._target.host, self._target.port) as client:
-            self._workers = workers_of(client)
+    def __enter__(self) -> RouterComparison:
+        with Client(self._target.address) as client:
+            self._workers = client.brokers()
         if any(port == self._target.port for _, port in self._workers):
-            raise TargetError("clients are told the address they know: there is no second hop")
+            raise TargetError("the router itself is advertised: there is no second hop to compare")
         sockets = self._target.worker_sockets
-        if len(self._workers) == len(sockets):  # else it is of another machine
-            try:
+        if len(self._workers) == len(sockets):  # else it is on another machine
+            with ExitStack() as starting:
                 for address, path in zip(self._workers, sockets, strict=True):
-                    self._bare[address] = self._forward(path)
-            except BaseException:
-                self._stop()
-                raise
+                    forwarded, pid = starting.enter_context(forwarder(path))
+                    self._forwarders[address] = forwarded
+                    self._forwarder_pids.append(pid)
+                self._stack = starting.pop_all()
         return self
 
-    def _forward(self, path: str) -> Address:
-        command = [sys.executable, "-m", "loadtest.bench.harness.forwarder", path]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        self._forwarders.append(process)
-        assert process.stdout is not None
-        return "127.0.0.1", int(process.stdout.readline())
-
     def __exit__(self, *exc: object) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        for process in self._forwarders:
-            process.terminate()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        self._stack.close()
 
     @property
     def pids(self) -> dict[str, list[int]]:
-        forwarders = [process.pid for process in self._forwarders]
-        return {**self._target.pids, "router": self._target.router_pids + forwarders}
-
-    def bytes_of(self, totals: Totals) -> int:
-        return totals.received
+        routers = self._target.router_pids + self._forwarder_pids
+        return {**self._target.pids, "router": routers}
 
     def loads(self) -> Iterator[tuple[str, Load]]:
-        count, workers = self._arguments.connections, self._workers
-        direct = [
+        arguments, workers = self._arguments, self._workers
+        groups = new_groups(len(workers), arguments.connections)
+        heartbeats = [
             (heartbeat(group), workers[number % len(workers)])
-            for number, group in enumerate(groups_of(len(workers), count))
+            for number, group in enumerate(groups)
         ]
-        yield from self._ways("heartbeat", direct)
-        with Client(self._target.host, self._target.port) as client:
-            client.create_topic(self._topic, self._arguments.partitions)
-            try:
-                yield from self._ways("produce", self._produces(client))
-            finally:
-                client.delete_topic(self._topic)
+        yield from self._each_way("heartbeat", heartbeats)
+        with (
+            Client(self._target.address) as client,
+            client.temporary_topic(arguments.partitions) as topic,
+        ):
+            leaders = client.leaders(topic)
+            partitions = [number % arguments.partitions for number in range(arguments.connections)]
+            produces = [
+                (produce_frame(topic, partition, self._batch), leaders[partition])
+                for partition in partitions
+            ]
+            yield from self._each_way("produce", produces)
 
-    def _ways(self, what: str, direct: Sequence[Connection]) -> Iterator[tuple[str, Load]]:
-        router = (self._target.host, self._target.port)
-        ways = {DIRECT: direct, ROUTED: [(frame, router) for frame, _ in direct]}
-        if self._bare:
-            ways[BARE] = [(frame, self._bare[address]) for frame, address in direct]
-        for way in (DIRECT, BARE, ROUTED):
-            if way in ways:
-                in_flight, seconds = self._arguments.in_flight, self._arguments.seconds
-                yield f"{what}, {way}", load_of(ways[way], in_flight, seconds)
+    def _each_way(self, what: str, direct: Sequence[Addressed]) -> Iterator[tuple[str, Load]]:
+        ways = {DIRECT: direct}
+        if self._forwarders:
+            ways[BARE] = [(frame, self._forwarders[address]) for frame, address in direct]
+        ways[ROUTED] = [(frame, self._target.address) for frame, _ in direct]
+        for way, requests in ways.items():
+            load = load_of(requests, self._arguments.in_flight, self._arguments.seconds)
+            yield f"{what}, {way}", load
 
-    def _produces(self, client: Client) -> list[Connection]:
-        where = client.leaders(self._topic)
-        partitions = [
-            number % self._arguments.partitions for number in range(self._arguments.connections)
-        ]
-        return [
-            (produce_frame(self._topic, partition, self._batch), where[partition])
-            for partition in partitions
-        ]
+
+def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
+    with broker_under_test(arguments) as target:
+        sizes = arguments.size or SIZES
+        return compare_sizes(RouterComparison, sizes, target, arguments, advance)
+
+
+BENCHMARK = Benchmark(
+    name="router",
+    summary="heartbeats and small Produce requests through the router",
+    baseline="directly to the workers; through a bare forwarder",
+    run=_run,
+    rounds=lambda arguments: len(arguments.size or SIZES) * arguments.repeat,
+)

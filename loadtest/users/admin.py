@@ -11,8 +11,8 @@ from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from loadtest.users.client.connection import top_level_error
-from loadtest.users.client.session import LATEST
 from loadtest.users.kafka_user import KafkaUser
+from ops.client import LATEST
 
 TOPIC_RESOURCE = 2
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from loadtest.users.client.schedule import age_s
-from loadtest.users.client.session import EARLIEST, LATEST, records_of
+from loadtest.users.client.session import records_of
 from loadtest.users.client.stamped import PartitionCheck
 from loadtest.users.kafka_user import KafkaUser
+from ops.client import EARLIEST, LATEST
 
 
 class PartitionReader(KafkaUser):

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.harness.client import Client, NotYet
+from loadtest.bench.harness.client import Client, NotReady
 from loadtest.bench.harness.coordinator_requests import coordinators
-from loadtest.bench.harness.group_members import BenchMember, Link
+from loadtest.bench.harness.group_members import BenchMember, MemberConnection
 from loadtest.bench.harness.target import Target, running
 from tests.support.running import Broker, remove_dir, short_temp_dir
 
@@ -118,8 +118,8 @@ def test_a_process_that_is_not_there_is_one_clear_line(other: Broker) -> None:
 
 def test_a_topic_that_takes_a_while_to_appear_is_waited_for(other: Broker) -> None:
     name = f"late-{secrets.token_hex(4)}"
-    with Client("127.0.0.1", other.port) as waiting:
-        with pytest.raises(NotYet):
+    with Client(("127.0.0.1", other.port)) as waiting:
+        with pytest.raises(NotReady):
             waiting.end_offsets(name)
         creator = threading.Timer(0.3, _create, (other.port, name, 3))
         creator.start()
@@ -129,7 +129,7 @@ def test_a_topic_that_takes_a_while_to_appear_is_waited_for(other: Broker) -> No
 
 
 def _create(port: int, name: str, partitions: int) -> None:
-    with Client("127.0.0.1", port) as client:
+    with Client(("127.0.0.1", port)) as client:
         client.create_topic(name, partitions)
 
 
@@ -138,7 +138,7 @@ async def test_a_coordinator_that_is_not_there_yet_is_waited_for(other: Broker) 
     group = f"early-{secrets.token_hex(4)}"
     other.kill("worker", 0)
     target = running(other.bootstrap)
-    assert not target.is_ours
+    assert not target.is_local_moldau
     member = await _join_through_the_router(target, group)
     assert member.generation == 1
     assert list(coordinators(target, [group])) == [group]
@@ -148,8 +148,8 @@ async def _join_through_the_router(target: Target, group: str) -> BenchMember:
     loop = asyncio.get_running_loop()
     began = time.monotonic()
     while True:
-        _, link = await loop.create_connection(Link, target.host, target.port)
-        member = BenchMember(group, link)
+        _, connection = await loop.create_connection(MemberConnection, *target.address)
+        member = BenchMember(group, connection)
         try:
             await member.join()
             return member
@@ -157,5 +157,5 @@ async def _join_through_the_router(target: Target, group: str) -> BenchMember:
             assert time.monotonic() - began < 60
             await asyncio.sleep(0.05)
         finally:
-            link.close()
+            connection.close()
             await asyncio.sleep(0)

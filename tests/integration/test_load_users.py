@@ -64,7 +64,7 @@ def produce(session: Session, topic: str, batches: int) -> StampedProducer:
 
 def delete_until(broker: Broker, topic: str, offset: int) -> None:
     places = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])]
-    with Client("127.0.0.1", broker.port) as client:
+    with Client(("127.0.0.1", broker.port)) as client:
         answer = client.call(DeleteRecordsRequest(places, 30_000), 2)
     assert answer.topics[0].partitions[0].error_code == 0
 

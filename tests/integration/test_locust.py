@@ -207,7 +207,7 @@ BROKEN = {
 
 def _broken_topic(broker: Broker, batches: list[bytes]) -> str:
     topic = f"broken-{secrets.token_hex(4)}"
-    with Client("127.0.0.1", broker.port) as client:
+    with Client(("127.0.0.1", broker.port)) as client:
         client.create_topic(topic, 1)
         for batch in batches:
             data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]

@@ -1,13 +1,19 @@
-"""What benchmarks set up and check with, on top of the operator's client (ops/client)."""
+"""What benchmarks set up and check with: topics, their leaders and ends, on top of ops/client."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -15,21 +21,16 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ops.client import TIMEOUT_S, Address, Connection
+from broker.wire.schema import Message
+from loadtest.bench.harness.requests import CLIENT_ID, VERSIONS
+from ops.client import Connection, error_name
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = (
-    APIS[ApiKey.PRODUCE],
-    APIS[ApiKey.FETCH],
-    APIS[ApiKey.LIST_OFFSETS],
-    APIS[ApiKey.METADATA],
-)
-CREATE_TOPICS, DELETE_TOPICS = APIS[ApiKey.CREATE_TOPICS], APIS[ApiKey.DELETE_TOPICS]
+Address = tuple[str, int]
 
-
-SETTLING_S = 30.0
-# What a broker says of a partition that it will know in a moment: in Kafka a topic that was created
-# reaches the leaders of its partitions later than the answer reaches the client.
-_NOT_YET = frozenset(
+TOPIC_READY_TIMEOUT_S = 30.0
+# What a broker answers about a partition it will soon know: in Kafka a new topic reaches the
+# leaders of its partitions later than the response reaches the client.
+_NOT_READY = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -39,89 +40,119 @@ _NOT_YET = frozenset(
 
 
 class RequestFailed(RuntimeError):
-    """The broker answered with an error code."""
+    """The broker responded with an error code, or not as a benchmark relies on."""
 
 
-class NotYet(RequestFailed):
-    """The broker does not know that yet, and may in a moment."""
+class NotReady(RequestFailed):
+    """The broker does not know the topic yet, and may in a moment."""
+
+
+def new_name(prefix: str = "bench") -> str:
+    """A name of its own for each run: other brokers delete topics in the background."""
+    return f"{prefix}-{secrets.token_hex(4)}"
+
+
+def check_error(subject: str, code: int) -> None:
+    if code:
+        kind = NotReady if code in _NOT_READY else RequestFailed
+        raise kind(f"{subject}: {error_name(code)}")
 
 
 class Client(Connection):
     """One connection; one request at a time."""
 
-    def __init__(self, host: str, port: int, timeout: float = TIMEOUT_S) -> None:
-        super().__init__((host, port), timeout=timeout, client_id="bench")
+    def __init__(self, address: Address, client_id: str = CLIENT_ID) -> None:
+        super().__init__(address, client_id=client_id)
+
+    def ask(self, request: Message) -> Any:
+        """In the version that benchmarks send."""
+        return self.call(request, VERSIONS[type(request)])
 
     def metadata(self, topic: str | None = None) -> MetadataResponse:
         topics = [] if topic is None else [MetadataRequestTopic(name=topic)]
         request = MetadataRequest(topics, allow_auto_topic_creation=False)
-        answer: MetadataResponse = self.call(request, 9)
+        answer: MetadataResponse = self.ask(request)
         return answer
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def brokers(self) -> list[Address]:
+        """The advertised addresses, by node id: of a Moldau those of its workers."""
+        nodes = sorted(self.metadata().brokers, key=lambda node: node.node_id)
+        return [(node.host, node.port) for node in nodes]
+
+    # --- topics ---
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> None:
         """And wait until the leaders of its partitions serve it."""
-        topic = CreatableTopic(name, partitions, 1)
-        answer = self.call(CreateTopicsRequest([topic]), 5)
-        if answer.topics[0].error_code:
-            told = answer.topics[0].error_message or f"error {answer.topics[0].error_code}"
-            raise RequestFailed(f"{name}: {told}")
+        settings = [CreatableTopicConfig(*item) for item in (configs or {}).items()]
+        topic = CreatableTopic(name, partitions, 1, [], settings)
+        (answer,) = self.ask(CreateTopicsRequest([topic])).topics
+        if answer.error_code:
+            raise RequestFailed(f"{name}: {answer.error_message or error_name(answer.error_code)}")
         self.await_topic(name, partitions)
 
     def await_topic(self, name: str, partitions: int) -> None:
-        """Until the leaders of so many of its partitions serve them."""
-        deadline = time.monotonic() + SETTLING_S
+        """Until the leaders of so many partitions serve them."""
+        deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
         while True:
             try:
-                self._check_settled(name, partitions)
+                self._check_ready(name, partitions)
                 return
-            except NotYet:
+            except NotReady:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.02)
 
-    def _check_settled(self, topic: str, partitions: int) -> None:
-        there = len(self.end_offsets(topic))
-        if there < partitions:
-            raise NotYet(f"{topic} has {there} of {partitions} partitions")
+    def _check_ready(self, topic: str, partitions: int) -> None:
+        found = len(self.end_offsets(topic))
+        if found < partitions:
+            raise NotReady(f"{topic} has {found} of {partitions} partitions")
 
     def delete_topic(self, name: str) -> None:
-        answer = self.call(DeleteTopicsRequest([DeleteTopicState(name)], [name], 30000), 5)
-        if answer.responses[0].error_code:
-            raise RequestFailed(f"{name}: error {answer.responses[0].error_code}")
+        request = DeleteTopicsRequest([DeleteTopicState(name)], [name], 30000)
+        check_error(name, self.ask(request).responses[0].error_code)
+
+    @contextmanager
+    def temporary_topic(
+        self, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
+        name = new_name()
+        self.create_topic(name, partitions, configs)
+        try:
+            yield name
+        finally:
+            self.delete_topic(name)
+
+    # --- leaders and offsets ---
 
     def leaders(self, topic: str) -> dict[int, Address]:
         """Partition -> address of its leader."""
         answer = self.metadata(topic)
         nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
-        _check(topic, answer.topics[0].error_code)
+        check_error(topic, answer.topics[0].error_code)
         found = {}
         for partition in answer.topics[0].partitions:
             if partition.leader_id not in nodes:
-                raise NotYet(f"{topic}-{partition.partition_index} has no leader")
+                raise NotReady(f"{topic}-{partition.partition_index} has no leader")
             found[partition.partition_index] = nodes[partition.leader_id]
         return found
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """Partition -> end of its log, as its leader says."""
+        """Partition -> end of its log, from its leader."""
         by_leader: dict[Address, list[int]] = {}
         for partition, address in self.leaders(topic).items():
             by_leader.setdefault(address, []).append(partition)
         ends: dict[int, int] = {}
         for address, partitions in by_leader.items():
-            with Client(*address) as leader:
-                ends |= leader._own_end_offsets(topic, partitions)
+            with Client(address) as leader:
+                ends |= leader._list_end_offsets(topic, partitions)
         return ends
 
-    def _own_end_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    def _list_end_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         wanted = [ListOffsetsPartition(partition, -1, -1) for partition in partitions]
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
-        answer = self.call(request, 5).topics[0].partitions
-        for told in answer:
-            _check(f"{topic}-{told.partition_index}", told.error_code)
-        return {told.partition_index: told.offset for told in answer}
-
-
-def _check(what: str, error_code: int) -> None:
-    if error_code:
-        kind = NotYet if error_code in _NOT_YET else RequestFailed
-        raise kind(f"{what}: error {error_code}")
+        listed = self.ask(request).topics[0].partitions
+        for one in listed:
+            check_error(f"{topic}-{one.partition_index}", one.error_code)
+        return {one.partition_index: one.offset for one in listed}

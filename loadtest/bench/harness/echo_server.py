@@ -1,19 +1,24 @@
-"""A bare uvloop server: answers every frame with the same bytes. The baseline of tail fetches.
+"""A bare uvloop server that answers every frame with the same bytes: what the sockets alone cost.
 
-`python -m loadtest.bench.harness.echo_server SIZE` prints its port.
+`python -m loadtest.bench.harness.echo_server BYTES` prints its port.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import uvloop
 
+Address = tuple[str, int]
 
-class Echo(asyncio.Protocol):
+
+class EchoProtocol(asyncio.Protocol):
     def __init__(self, reply: bytes) -> None:
         self._reply = reply
         self._pending = b""
@@ -33,12 +38,31 @@ class Echo(asyncio.Protocol):
         self._pending = pending[at:]
 
 
-async def serve(size: int) -> None:
-    reply = struct.pack(">i", size) + bytes(size)
+async def serve(reply_bytes: int) -> None:
+    reply = struct.pack(">i", reply_bytes) + bytes(reply_bytes)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Echo(reply), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: EchoProtocol(reply), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
+
+
+@contextmanager
+def child_server(module: str, argument: str) -> Iterator[tuple[Address, int]]:
+    """A module run as a process that prints its port: its address and pid."""
+    process = subprocess.Popen([sys.executable, "-m", module, argument], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield ("127.0.0.1", int(process.stdout.readline())), process.pid
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def echo_server(reply_bytes: int) -> Iterator[tuple[Address, int]]:
+    with child_server("loadtest.bench.harness.echo_server", str(reply_bytes)) as server:
+        yield server
 
 
 if __name__ == "__main__":

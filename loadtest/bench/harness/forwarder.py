@@ -1,4 +1,4 @@
-"""A bare uvloop forwarder: what comes goes on, both ways, unread. The floor of a router's cost.
+"""A bare uvloop forwarder that passes bytes on, both ways, unread: the floor of a router's cost.
 
 `python -m loadtest.bench.harness.forwarder PATH` prints its port; each connection to it gets one
 of its own to the unix socket at PATH, as a client of the router gets one to each worker it needs.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import uvloop
 
 from broker.process import prepare_process
+from loadtest.bench.harness.echo_server import Address, child_server
 
 
-class Way(asyncio.Protocol):
-    """One end: what it receives is written to the other."""
+class ForwardingProtocol(asyncio.Protocol):
+    """One side: what it receives is written to the other."""
 
     other: asyncio.WriteTransport | None = None
 
@@ -32,20 +35,20 @@ class Way(asyncio.Protocol):
             self.other.abort()
 
 
-class Front(Way):
+class ClientSide(ForwardingProtocol):
     def __init__(self, path: str) -> None:
         self._path = path
-        self._early: list[bytes] = []
-        self._opening: asyncio.Task[None] | None = None
+        self._early: list[bytes] = []  # received before the other side was connected
+        self._connecting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._opening = asyncio.ensure_future(self._open())
+        self._connecting = asyncio.ensure_future(self._connect())
 
-    async def _open(self) -> None:
+    async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        transport, back = await loop.create_unix_connection(Way, self._path)
-        back.other = self.transport
+        transport, worker_side = await loop.create_unix_connection(ForwardingProtocol, self._path)
+        worker_side.other = self.transport
         self.other = transport
         transport.writelines(self._early)
         self._early.clear()
@@ -59,9 +62,16 @@ class Front(Way):
 
 async def serve(path: str) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Front(path), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: ClientSide(path), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
+
+
+@contextmanager
+def forwarder(path: str) -> Iterator[tuple[Address, int]]:
+    """One in front of a worker's unix socket: its address and pid."""
+    with child_server("loadtest.bench.harness.forwarder", path) as server:
+        yield server
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""A member of a consumer group on a connection of its own, for benchmarks: see groups.py."""
+"""A member of a consumer group on a connection of its own: see loadtest/bench/groups.py."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS, Api, ApiKey
-from broker.wire.frame import LENGTH, read_response, request_frame
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.join_group import (
     JoinGroupRequest,
@@ -17,108 +15,88 @@ from broker.wire.messages.join_group import (
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from broker.wire.schema import Message
-from loadtest.bench.harness.client import RequestFailed
-from loadtest.bench.harness.coordinator_requests import NOT_YET
-from loadtest.bench.harness.target import SENT
+from loadtest.bench.harness.client import RequestFailed, check_error
+from loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY
+from loadtest.bench.harness.frames import FrameProtocol
+from loadtest.bench.harness.requests import decode, encode
 
-JOIN, HEARTBEAT, LEAVE, SYNC = (
-    APIS[ApiKey.JOIN_GROUP],
-    APIS[ApiKey.HEARTBEAT],
-    APIS[ApiKey.LEAVE_GROUP],
-    APIS[ApiKey.SYNC_GROUP],
-)
 PROTOCOL = "range"
-SUBSCRIPTION = bytes(60)  # about what a consumer of two topics says
+SUBSCRIPTION = bytes(60)  # about the size for a consumer of two topics
 ASSIGNMENT = bytes(60)
 SESSION_MS = 60_000
 
 
-class Link(asyncio.Protocol):
-    """A connection: one request at a time, or the same one over and over."""
+class MemberConnection(FrameProtocol):
+    """One request at a time, or the same one over and over."""
 
     def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._waiting: asyncio.Future[bytes] | None = None
-        self._again: bytes | None = None
-        self._same = b""
+        super().__init__()
+        self._reply: asyncio.Future[bytes] | None = None
+        self._repeated: bytes | None = None  # empty: stop after the next reply
+        self._expected = b""
         self.repeats = 0
-        self.fault: Exception | None = None
+        self.error: Exception | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+    def frame_received(self, frame: bytes) -> None:
+        if self._repeated is not None:
+            self._repeat(frame)
+        else:
+            self._resolve(frame)
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(self._buffer)
-            if len(self._buffer) < LENGTH.size + size:
-                return
-            frame = bytes(self._buffer[LENGTH.size : LENGTH.size + size])
-            del self._buffer[: LENGTH.size + size]
-            if self._again is not None:
-                self._repeat(frame)
-            elif self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(frame)
+    def _resolve(self, frame: bytes) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.fault = exc or ConnectionError("the broker closed the connection")
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(self.fault)
+        self.error = exc or ConnectionError("the broker closed the connection")
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(self.error)
 
-    async def call(self, api: Api, message: Message) -> Any:
-        assert self._transport is not None
-        if self.fault is not None:
-            raise self.fault
-        self._waiting = asyncio.get_running_loop().create_future()
-        version = SENT[api.key]
-        self._transport.write(request_frame(api, version, 1, "bench", message))
-        _, response = read_response(api, version, await self._waiting)
-        return response
+    def _expect_reply(self) -> asyncio.Future[bytes]:
+        if self.error is not None:
+            raise self.error
+        self._reply = asyncio.get_running_loop().create_future()
+        return self._reply
+
+    async def call(self, request: Message) -> Any:
+        reply = self._expect_reply()
+        self.send(encode(request))
+        return decode(type(request), await reply)
 
     # --- the same request, closed loop ---
 
     def start_repeating(self, request: bytes, expected: bytes) -> None:
-        assert self._transport is not None
-        self._again, self._same = request, expected
-        self._transport.write(request)
+        self._repeated, self._expected = request, expected
+        self.send(request)
 
     def _repeat(self, frame: bytes) -> None:
-        assert self._transport is not None
-        if frame != self._same:
-            self.fault = RequestFailed(f"another answer than before: {frame.hex()}")
-            self._transport.abort()
+        if frame != self._expected:
+            self.error = RequestFailed(f"another response than before: {frame.hex()}")
+            self.abort()
             return
         self.repeats += 1
-        if self._again:
-            self._transport.write(self._again)
+        if self._repeated:
+            self.send(self._repeated)
         else:
-            self._again = None
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(frame)
+            self._repeated = None
+            self._resolve(frame)
 
     async def stop_repeating(self) -> int:
-        """After the answer that is due; how many there were."""
-        if self.fault is not None:
-            raise self.fault
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._again = b""
-        await self._waiting
+        """Wait for the last reply; returns how many there were."""
+        reply = self._expect_reply()
+        self._repeated = b""
+        await reply
         return self.repeats
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
 
 
 class BenchMember:
-    def __init__(self, group_id: str, link: Link) -> None:
+    def __init__(self, group_id: str, connection: MemberConnection) -> None:
         self.group_id = group_id
-        self.link = link
+        self.connection = connection
         self.member_id = ""
         self.generation = -1
         self.is_leader = False
-        self._others: list[str] = []
+        self._members: list[str] = []  # of the generation, known to the leader only
 
     async def join(self) -> None:
         while True:
@@ -130,18 +108,17 @@ class BenchMember:
                 protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(PROTOCOL, SUBSCRIPTION)],
             )
-            answer: JoinGroupResponse = await self.link.call(JOIN, request)
-            if answer.error_code in NOT_YET:
+            answer: JoinGroupResponse = await self.connection.call(request)
+            if answer.error_code in COORDINATOR_NOT_READY:
                 await asyncio.sleep(0.05)
                 continue
             self.member_id = answer.member_id
             if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
                 break
-        if answer.error_code:
-            raise RequestFailed(f"JoinGroup: error {answer.error_code}")
+        check_error("JoinGroup", answer.error_code)
         self.generation = answer.generation_id
         self.is_leader = answer.leader == self.member_id
-        self._others = [member.member_id for member in answer.members]
+        self._members = [member.member_id for member in answer.members]
 
     async def sync(self) -> None:
         request = SyncGroupRequest(
@@ -150,20 +127,19 @@ class BenchMember:
             member_id=self.member_id,
             protocol_type="consumer",
             protocol_name=PROTOCOL,
-            assignments=[SyncGroupRequestAssignment(name, ASSIGNMENT) for name in self._others],
+            assignments=[SyncGroupRequestAssignment(name, ASSIGNMENT) for name in self._members],
         )
-        answer = await self.link.call(SYNC, request)
-        if answer.error_code:
-            raise RequestFailed(f"SyncGroup: error {answer.error_code}")
+        answer = await self.connection.call(request)
+        check_error("SyncGroup", answer.error_code)
 
     async def form(self, size: int, complete: asyncio.Event) -> None:
-        """Join, and again whenever somebody came too late, until all are in one generation.
+        """Join, and rejoin until all members are in one generation.
 
-        A broker that does not wait for more members begins with a generation of the first one.
+        A broker without an initial rebalance delay begins with a generation of one member.
         """
         while not complete.is_set():
             await self.join()
-            if len(self._others) == size:  # only the leader is told who is in it
+            if len(self._members) == size:
                 complete.set()
             while not complete.is_set():
                 await asyncio.sleep(0.005)
@@ -171,7 +147,7 @@ class BenchMember:
                     break
 
     async def follow(self) -> None:
-        """Until a heartbeat says that a rebalance is on; then take part."""
+        """Send heartbeats until one reports a rebalance, then join again."""
         while True:
             if await self._is_rebalancing():
                 break
@@ -179,23 +155,20 @@ class BenchMember:
         await self.join()
 
     async def _is_rebalancing(self) -> bool:
-        error = await self.heartbeat()
-        if error not in (0, ErrorCode.REBALANCE_IN_PROGRESS):
-            raise RequestFailed(f"Heartbeat: error {error}")
-        return error == ErrorCode.REBALANCE_IN_PROGRESS
+        answer: HeartbeatResponse = await self.connection.call(self._heartbeat())
+        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            return True
+        check_error("Heartbeat", answer.error_code)
+        return False
 
-    def _beat(self) -> HeartbeatRequest:
+    def _heartbeat(self) -> HeartbeatRequest:
         return HeartbeatRequest(self.group_id, self.generation, self.member_id)
 
-    async def heartbeat(self) -> int:
-        answer: HeartbeatResponse = await self.link.call(HEARTBEAT, self._beat())
-        return answer.error_code
-
     def heartbeat_frame(self) -> bytes:
-        return bytes(request_frame(HEARTBEAT, SENT[HEARTBEAT.key], 1, "bench", self._beat()))
+        return encode(self._heartbeat())
 
     async def leave(self) -> None:
         request = LeaveGroupRequest(
             group_id=self.group_id, members=[MemberIdentity(self.member_id)]
         )
-        await self.link.call(LEAVE, request)
+        await self.connection.call(request)

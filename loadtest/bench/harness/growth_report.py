@@ -1,4 +1,4 @@
-"""What `moldau bench growth` found, to look at: a picture as PNG and SVG, a table as Markdown."""
+"""The results of `moldau bench growth`: a picture as PNG and SVG, a table as Markdown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.harness.measure import short
+from loadtest.bench.harness.figures import short
 from loadtest.bench.harness.target import TargetError
 
 
 def plot(rows: Sequence[dict[str, Any]], directory: str) -> list[str]:
-    """One picture with a panel for each quantity, as PNG and SVG; gives the files' names."""
+    """One picture with a panel for each quantity, as PNG and SVG; returns the file names."""
     try:
         import matplotlib
     except ImportError:
@@ -50,7 +50,7 @@ def _panel(panel: Any, name: str, rows: list[dict[str, Any]]) -> None:
     if name == "batch bytes":
         panel.set_yscale("log")
     else:
-        panel.set_ylim(0, 1.4 * max(row["us"]["max"] for row in rows))  # with room for the legend
+        panel.set_ylim(0, 1.4 * max(row["us"]["max"] for row in rows))  # room for the legend
     panel.minorticks_off()
     panel.set_title(name)
     panel.set_ylabel("us of CPU")
@@ -59,7 +59,7 @@ def _panel(panel: Any, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def write_table(rows: Sequence[dict[str, Any]], directory: str) -> str:
-    """A line for each thing that is done, its costs in the order of growth; gives the file."""
+    """A line for each operation, its costs in the order of growth; returns the file name."""
     lines = ["| what grows | what is done | CPU of one, us |", "|---|---|---|"]
     for what in dict.fromkeys(row["what"] for row in rows):
         of_it = [shown(row) for row in rows if row["what"] == what]
@@ -75,7 +75,7 @@ def write_table(rows: Sequence[dict[str, Any]], directory: str) -> str:
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for a table: bytes by their usual names."""
+    """A row as tables show it: bytes with their unit."""
     value, unit = row["x"], ""
     if row["what"].endswith("bytes"):
         unit = " B"

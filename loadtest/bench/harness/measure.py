@@ -1,28 +1,21 @@
-"""Measuring: CPU of processes, repeated runs, medians and ranges, tables."""
+"""CPU and memory of processes, by their own clocks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import resource
-import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-WIDE = 240
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
     """User and system time a process has used so far.
 
-    By its CPU clock (clock_getcpuclockid(3)): /proc counts in ticks of 10 ms, longer than what is
-    to be measured here at times.
+    By its CPU clock (clock_getcpuclockid(3)): /proc counts in ticks of 10 ms, which is too coarse.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -34,7 +27,7 @@ def kernel_seconds(pid: int) -> float:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Of those that are still there: a store's fork that saved its data, say, is not."""
+    """Of the processes that still exist: a fork of the store that saved its data may have ended."""
     page = resource.getpagesize()
     total = 0
     for pid in pids:
@@ -43,8 +36,13 @@ def resident_bytes(pids: Iterable[int]) -> int:
     return total
 
 
+def megabytes(pids: list[int]) -> float | None:
+    """None: not known, because the processes are not."""
+    return resident_bytes(pids) / 1e6 if pids else None
+
+
 def with_descendants(pids: Iterable[int]) -> list[int]:
-    """These processes and all that descend from them. Raises ProcessLookupError with the pid."""
+    """These processes and all their descendants. Raises ProcessLookupError with the pid."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -80,7 +78,7 @@ class CpuMeter:
 
 
 def _used(pid: int) -> tuple[float, float] | None:
-    """CPU and kernel seconds; None: it has ended. Those of its last moments nobody can tell."""
+    """CPU and kernel seconds; None: it has ended, and what it used last is unknown."""
     try:
         return cpu_seconds(pid), kernel_seconds(pid)
     except OSError:
@@ -93,57 +91,3 @@ def _spent(
     if before is None or now is None:
         return 0.0, 0.0
     return now[0] - before[0], now[1] - before[1]
-
-
-class Figure:
-    """A number measured several times: what is reported is its median and its range."""
-
-    def __init__(self, values: Sequence[float]) -> None:
-        self.values = list(values)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    def __str__(self) -> str:
-        low, high = min(self.values), max(self.values)
-        return f"{short(self.median)} ({short(low)}-{short(high)})"
-
-    def to_json(self) -> dict[str, float]:
-        return {"median": self.median, "min": min(self.values), "max": max(self.values)}
-
-
-def summary(values: Sequence[float | None]) -> dict[str, float] | None:
-    """A figure as it is reported; None: not known, because the processes are not ours to see."""
-    known = [value for value in values if value is not None]
-    return Figure(known).to_json() if known else None
-
-
-def short(value: float) -> str:
-    if value >= 1000:
-        return f"{value:,.0f}"
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def size_name(size: int) -> str:
-    if size >= 1 << 20:
-        return f"{size >> 20} MB"
-    return f"{size >> 10} KB" if size >= 1024 else f"{size} B"
-
-
-def table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    made = Table(title=title, title_justify="left")
-    for name in rows[0]:
-        made.add_column(name, justify="right")
-    for row in rows:
-        made.add_row(*(str(value) for value in row.values()))
-    return made
-
-
-def show(made: Table) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE  # a file has no edge to fold columns at
-    console.print(made)

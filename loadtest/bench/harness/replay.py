@@ -1,24 +1,23 @@
-"""Clients for benchmarks: as little work per request as possible, so that the broker is measured.
+"""Clients that do as little work per request as possible, so that the broker is measured.
 
-A frame is encoded once and sent again and again, a fixed number in flight per connection; of the
-replies only the lengths are read (whether they are good is checked before and after, see bench.py).
+A frame is encoded once and sent again and again, a fixed number in flight per connection. Of the
+replies only the lengths are read; benchmarks check before and after a run that requests succeed.
 One uvloop drives all connections of a run. The same load can go to a store, for the baseline.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-_LENGTH = struct.Struct(">i")
+from broker.wire.frame import LENGTH
 
 
 class Totals(NamedTuple):
-    """What a run came to."""
+    """The result of a run."""
 
     requests: int
     received: int
@@ -36,13 +35,13 @@ class Totals(NamedTuple):
 
 
 class Replayer(asyncio.Protocol):
-    """One connection to a broker: keeps `in_flight` requests out until the run is over."""
+    """One connection to a broker: keeps `in_flight` requests in flight until the run is over."""
 
-    def __init__(self, frame: Sequence[bytes], in_flight: int) -> None:
-        self._frames = frame
+    def __init__(self, frames: Sequence[bytes], in_flight: int) -> None:
+        self._frames = frames
         self._turn = 0
         self._in_flight = in_flight
-        self._left = 0  # of the reply that is being received
+        self._left = 0  # bytes of the reply that is being received
         self._head = b""
         self._sent_at: deque[float] = deque()
         self._transport: asyncio.Transport | None = None
@@ -91,7 +90,7 @@ class Replayer(asyncio.Protocol):
             self.done.set_result(None)
 
     def _count(self, data: bytes) -> int:
-        """How many replies end in `data`; nothing of them is kept."""
+        """How many replies end in `data`; their content is not kept."""
         at, end, count = 0, len(data), 0
         while at < end:
             if self._left:
@@ -102,24 +101,24 @@ class Replayer(asyncio.Protocol):
                     count += 1
                 continue
             if not self._head and end - at >= 4:
-                (self._left,) = _LENGTH.unpack_from(data, at)
+                (self._left,) = LENGTH.unpack_from(data, at)
                 at += 4
                 continue
             take = min(4 - len(self._head), end - at)
             self._head += data[at : at + take]
             at += take
             if len(self._head) == 4:
-                (self._left,) = _LENGTH.unpack(self._head)
+                (self._left,) = LENGTH.unpack(self._head)
                 self._head = b""
         return count
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():
-            self.done.set_exception(ConnectionError(f"connection closed in mid-run: {exc}"))
+            self.done.set_exception(ConnectionError(f"connection closed during the run: {exc}"))
 
 
-class LineReplayer(Replayer):
-    """One connection to a store, for commands answered in two lines, as XADD is."""
+class XaddReplayer(Replayer):
+    """One connection to a store, for commands answered with one bulk string: two lines."""
 
     def _count(self, data: bytes) -> int:
         if b"-" in (data[:1], self._head):
@@ -129,23 +128,45 @@ class LineReplayer(Replayer):
         return lines // 2
 
 
-class BulkReplayer(Replayer):
-    """One connection to a store, for commands whose reply has a known size, as a fixed XRANGE."""
+class FixedReplyReplayer(Replayer):
+    """One connection to a store, for a command whose reply has a known size."""
 
-    reply_size = 1
+    def __init__(self, command: bytes, in_flight: int, reply_size: int) -> None:
+        super().__init__([command], in_flight)
+        self._reply_size = reply_size
 
     def _count(self, data: bytes) -> int:
-        whole, self._left = divmod(self._left + len(data), self.reply_size)
+        whole, self._left = divmod(self._left + len(data), self._reply_size)
         return whole
 
 
+class CountedReplayer(Replayer):
+    """A fixed number of requests."""
+
+    def __init__(self, frame: bytes, in_flight: int, requests: int) -> None:
+        super().__init__([frame], min(in_flight, requests))
+        self._unsent = requests
+
+    def _send(self, count: int) -> None:
+        count = min(count, self._unsent)
+        self._unsent -= count
+        if count:
+            super()._send(count)
+        elif not self._sent_at and not self.done.done():
+            self.done.set_result(None)
+
+
 Connect = Callable[[], Replayer]
+Address = str | tuple[str, int]  # the path of a unix socket, or host and port
+Connection = tuple[Connect, Address]
 
 
-async def run_load(
-    connections: Sequence[tuple[Connect, str | tuple[str, int]]], seconds: float
-) -> Totals:
-    """Open the connections (to a unix socket's path or a host and port), load them, sum up."""
+def replaying(frames: Sequence[bytes], in_flight: int, address: Address) -> Connection:
+    return lambda: Replayer(frames, in_flight), address
+
+
+async def run_load(connections: Sequence[Connection], seconds: float) -> Totals:
+    """Open the connections, load them, sum up."""
     loop = asyncio.get_running_loop()
     clients: list[Replayer] = []
     for make, address in connections:

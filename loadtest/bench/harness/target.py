@@ -1,14 +1,16 @@
-"""The broker a benchmark runs against: one of its own, or one that is running, ours or not.
+"""The broker a benchmark runs against: one of its own, or a running one, Moldau or another.
 
-Of a Moldau on this machine the processes are known by their roles. Of another broker they are those
-that --pid names and all that descend from them; the role "broker" is the sum of all there are, so
-that brokers can be compared that are made of one process and of several.
+Of a Moldau on this machine the processes are known by role. Of another broker they are those that
+--pid names, with their descendants. The role "broker" is the sum of all processes, so that brokers
+of one process and of several can be compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -16,37 +18,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.wire.apis import APIS
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from loadtest.bench.harness.client import Client
 from loadtest.bench.harness.measure import with_descendants
+from loadtest.bench.harness.requests import VERSIONS, RequestTypes
+from ops.client import API_OF
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir, worker_socket
 
-START_PATIENCE_S = 30
-# API key -> the version that the benchmarks any broker can take send: those of Kafka 3.2 and later.
-SENT = {0: 9, 1: 12, 2: 5, 3: 9, 10: 3, 11: 9, 12: 4, 13: 5, 14: 5, 19: 5, 20: 5}
-_TOPICS = {2, 3, 19, 20}  # to make one, look at its end, and delete it
-NEEDED = {
-    "produce": {0, *_TOPICS},
-    "fetch": {0, 1, *_TOPICS},
-    "latency": {0, 1, *_TOPICS},
-    "groups": {3, 10, 11, 12, 13, 14},
-    "connections": {3, 10, 12},
-}
+START_TIMEOUT_S = STOP_TIMEOUT_S = 30
 
 
 class TargetError(RuntimeError):
-    """There is no broker to measure; the text says what to do."""
+    """There is no broker to measure; the message says what to do."""
 
 
 class Target(NamedTuple):
-    """Where to send the load, and whose CPU to read; no pids when it is not ours to look at."""
+    """Where to send the load, and which processes to measure; no pids if they are unknown."""
 
     host: str
     port: int
@@ -55,12 +48,16 @@ class Target(NamedTuple):
     store_url: str | None
     router_pids: list[int]
     worker_sockets: list[str]  # by index
-    broker_pids: list[int]  # all of its processes, of whatever role
+    broker_pids: list[int]  # all its processes
 
     @property
-    def is_ours(self) -> bool:
-        """A Moldau of this machine: then we know which worker serves what, and its store."""
+    def is_local_moldau(self) -> bool:
+        """Then its workers' roles and its store are known."""
         return bool(self.worker_pids)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.host, self.port
 
     @property
     def pids(self) -> dict[str, list[int]]:
@@ -74,14 +71,14 @@ class Target(NamedTuple):
 
 
 def running(bootstrap: str, pids: Sequence[int] = ()) -> Target:
-    """A broker that runs already, and its processes' ids if it is not a Moldau of this machine."""
+    """A running broker; `pids` are its processes, if it is not a Moldau on this machine."""
     host, _, port = bootstrap.rpartition(":")
     if not host or not port.isdigit():
         raise TargetError(f"--bootstrap {bootstrap}: want HOST:PORT")
     try:
         broker_pids = with_descendants(pids)
-    except ProcessLookupError as fault:
-        raise TargetError(f"--pid {fault}: there is no such process") from None
+    except ProcessLookupError as error:
+        raise TargetError(f"--pid {error}: there is no such process") from None
     try:
         directory = runtime_dir(os.environ)
         status = ask_status(control_socket(directory, int(port)))
@@ -91,30 +88,31 @@ def running(bootstrap: str, pids: Sequence[int] = ()) -> Target:
     return target._replace(broker_pids=broker_pids) if pids else target
 
 
-def await_ready(target: Target, bench: str) -> None:
-    """Until a broker that has just started serves. Raises TargetError, also for one that cannot."""
-    if target.is_ours:
+def await_ready(target: Target, needed: RequestTypes) -> None:
+    """Wait for a broker that has just started. Raises TargetError, also if it lacks an API."""
+    if target.is_local_moldau:
         return
-    with Client(target.host, target.port) as client:
-        _check_versions(client, NEEDED.get(bench, SENT.keys()))
-        deadline = time.monotonic() + START_PATIENCE_S
-        while not client.metadata().brokers:  # Kafka answers before its controller trusts it
+    with Client(target.address) as client:
+        _check_versions(client, needed)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not client.metadata().brokers:  # Kafka answers before it has registered
             if time.monotonic() > deadline:
-                raise TargetError("this broker names no brokers in its metadata")
+                raise TargetError("the metadata of this broker lists no brokers")
             time.sleep(0.1)
 
 
-def _check_versions(client: Client, needed: Collection[int]) -> None:
-    """That a broker speaks what a benchmark sends."""
+def _check_versions(client: Client, needed: RequestTypes) -> None:
+    """The broker has to serve the versions that a benchmark sends."""
     answer = client.call(ApiVersionsRequest(), 0)
-    spoken = {told.api_key: (told.min_version, told.max_version) for told in answer.api_keys}
+    served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     missing = []
-    for key in sorted(needed):
-        lowest, highest = spoken.get(key, (0, -1))
-        if not lowest <= SENT[key] <= highest:
-            missing.append(f"{APIS[key].name} {SENT[key]}")
+    for request in needed:
+        api, version = API_OF[request], VERSIONS[request]
+        lowest, highest = served.get(api.key, (0, -1))
+        if not lowest <= version <= highest:
+            missing.append(f"{api.name} {version}")
     if missing:
-        raise TargetError(f"this broker does not speak {', '.join(missing)}")
+        raise TargetError(f"this broker does not serve {', '.join(missing)}")
 
 
 def _from_status(status: dict[str, object], host: str, port: int, directory: Path) -> Target:
@@ -153,8 +151,9 @@ def _free_port(count: int) -> int:
 
 
 @contextmanager
-def own(workers: int, options: list[str]) -> Iterator[Target]:
-    """A broker of our own with an embedded store in a temporary directory, gone afterwards."""
+def own_broker(workers: int, options: list[str]) -> Iterator[Target]:
+    """A broker with an embedded store in a temporary directory, removed afterwards."""
+    raise_open_files_limit()
     directory = tempfile.mkdtemp(prefix="moldau-bench-")
     port = _free_port(1 + workers)
     environment = {**os.environ, "MOLDAU_RUNTIME_DIR": os.path.join(directory, "run")}
@@ -180,10 +179,35 @@ def own(workers: int, options: list[str]) -> Iterator[Target]:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(START_PATIENCE_S)
+                process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
             assert process.stdout is not None
             process.stdout.close()
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def broker_options(arguments: argparse.Namespace) -> list[str]:
+    """Options of a broker that a benchmark starts."""
+    options = ["--store-fsync", arguments.store_fsync]
+    return [*options, "--tail-cache-bytes", str(arguments.tail_cache_bytes)]
+
+
+@contextmanager
+def broker_under_test(arguments: argparse.Namespace, needed: RequestTypes = ()) -> Iterator[Target]:
+    """The broker at --bootstrap, which has to serve the `needed` requests, or one of its own."""
+    if arguments.bootstrap:
+        raise_open_files_limit()
+        target = running(arguments.bootstrap, arguments.pid or ())
+        await_ready(target, needed)
+        yield target
+        return
+    with own_broker(arguments.workers, broker_options(arguments)) as target:
+        yield target
+
+
+def raise_open_files_limit() -> None:
+    """To the hard limit: benchmarks and the brokers they start have thousands of connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

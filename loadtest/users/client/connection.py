@@ -1,8 +1,8 @@
-"""One blocking connection that reconnects by itself and reports every request.
+"""A connection that reconnects by itself and reports every request, on top of ops/client.
 
-Versions are negotiated with the broker (ApiVersions), at most those in _HIGHEST: the last that name
-topics by name. Every request goes to `report`, with the time since it was due, the size of the
-response, and the error.
+Versions are negotiated with the broker (ApiVersions), at most those in VERSIONS: the last that name
+topics by name and one group each. Every request goes to `report`, with the time since it was due,
+the size of the response, and the error.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from broker.wire.schema import Message
 from ops.client import API_OF, Address, Connection, Versions, error_name
 
 TIMEOUT_S = 70.0  # longer than a rebalance may take
-_HIGHEST = {
-    "Produce": 9,
-    "Fetch": 12,
-    "ListOffsets": 6,
-    "Metadata": 9,
-    "OffsetCommit": 8,
-    "OffsetFetch": 7,
-    "FindCoordinator": 3,
-    "JoinGroup": 7,
-    "Heartbeat": 4,
-    "LeaveGroup": 4,
-    "SyncGroup": 5,
-    "DescribeGroups": 5,
-    "ListGroups": 4,
-    "CreateTopics": 5,
-    "InitProducerId": 4,
-    "DescribeConfigs": 4,
-    "DescribeCluster": 0,
+VERSIONS = {
+    name: Versions(0, highest)
+    for name, highest in {
+        "Produce": 9,
+        "Fetch": 12,
+        "ListOffsets": 6,
+        "Metadata": 9,
+        "OffsetCommit": 8,
+        "OffsetFetch": 7,
+        "FindCoordinator": 3,
+        "JoinGroup": 7,
+        "Heartbeat": 4,
+        "LeaveGroup": 4,
+        "SyncGroup": 5,
+        "DescribeGroups": 5,
+        "ListGroups": 4,
+        "CreateTopics": 5,
+        "InitProducerId": 4,
+        "DescribeConfigs": 4,
+        "DescribeCluster": 0,
+    }.items()
 }
-VERSIONS = {name: Versions(0, highest) for name, highest in _HIGHEST.items()}
 
 # API, seconds since it was due, bytes of the response, error
 Report = Callable[[str, float, int, Exception | None], None]
@@ -58,13 +60,10 @@ def top_level_error(answer: Any) -> int:
 class UserConnection:
     """Connects when it is needed. Raises OSError, MalformedMessage, RequestRefused."""
 
-    def __init__(
-        self, address: Address, client_id: str, report: Report, timeout: float = TIMEOUT_S
-    ) -> None:
-        self.address = address
+    def __init__(self, address: Address, client_id: str, report: Report) -> None:
+        self._address = address
         self._client_id = client_id
         self._report = report
-        self._timeout = timeout
         self._connection: Connection | None = None
 
     def call(
@@ -76,55 +75,60 @@ class UserConnection:
         expected: Collection[int] = (),
     ) -> Any:
         """The response. An error code that is not in `expected` is reported and raised."""
-        name = API_OF[type(request)].name
+        api = API_OF[type(request)].name
         began = time.perf_counter() if due is None else due
         size = 0
         try:
-            connection = self._open()
+            connection = self._connected()
             answer = connection.call(request)
             size = connection.reply_bytes
             code = 0 if error_of is None else error_of(answer)
             if code and code not in expected:
-                raise RequestRefused(name, code)
+                raise RequestRefused(api, code)
         except (OSError, MalformedMessage) as error:
             self.close()
-            self._report(name, time.perf_counter() - began, size, error)
+            self._report(api, time.perf_counter() - began, size, error)
             raise
         except RequestRefused as error:
-            self._report(name, time.perf_counter() - began, size, error)
+            self._report(api, time.perf_counter() - began, size, error)
             raise
-        except BaseException:  # greenlet killed: the next response on it would be to this request
+        except BaseException:  # greenlet killed: the next response would be to this request
             self.close()
             raise
-        self._report(name, time.perf_counter() - began, size, None)
+        self._report(api, time.perf_counter() - began, size, None)
         return answer
 
     def send(self, request: Message, *, due: float) -> None:
         """A request without a response: Produce with acks=0."""
-        name = API_OF[type(request)].name
+        api = API_OF[type(request)].name
         try:
-            self._open().send(request, has_reply=False)
+            self._connected().send(request, has_reply=False)
         except (OSError, MalformedMessage) as error:
             self.close()
-            self._report(name, time.perf_counter() - due, 0, error)
+            self._report(api, time.perf_counter() - due, 0, error)
             raise
         except BaseException:
             self.close()
             raise
-        self._report(name, time.perf_counter() - due, 0, None)
+        self._report(api, time.perf_counter() - due, 0, None)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _open(self) -> Connection:
+    def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = opened = Connection(
-                self.address, timeout=self._timeout, client_id=self._client_id, versions=VERSIONS
+            made = Connection(
+                self._address, timeout=TIMEOUT_S, client_id=self._client_id, versions=VERSIONS
             )
-            began = time.perf_counter()
-            opened.negotiate()
-            elapsed = time.perf_counter() - began
-            self._report("ApiVersions", elapsed, opened.reply_bytes, None)
+            try:
+                began = time.perf_counter()
+                made.negotiate()
+                elapsed = time.perf_counter() - began
+                self._report("ApiVersions", elapsed, made.reply_bytes, None)
+            except BaseException:
+                made.close()
+                raise
+            self._connection = made
         return self._connection

@@ -6,7 +6,6 @@ The user decides when to send one.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from broker.errors import ErrorCode
@@ -25,9 +24,11 @@ from broker.wire.messages.offset_commit import (
 )
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from loadtest.consumer_protocol import assignment, subscription
 from loadtest.users.client.connection import RequestRefused, top_level_error
-from loadtest.users.client.session import EARLIEST, Session, partition_error, records_of
+from loadtest.users.client.session import Session, partition_error, records_of
 from loadtest.users.client.stamped import PartitionCheck
+from ops.client import EARLIEST
 
 PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 REBALANCE_MS = 60_000
@@ -210,18 +211,3 @@ class Member:
 
     def _key(self, partition: int) -> tuple[str, str, int]:
         return self.group, self._topic, partition
-
-
-def _topic_name(topic: str) -> bytes:
-    return struct.pack(">h", len(topic)) + topic.encode()
-
-
-def subscription(topic: str) -> bytes:
-    """A ConsumerProtocolSubscription, version 0."""
-    return struct.pack(">hi", 0, 1) + _topic_name(topic) + struct.pack(">i", -1)
-
-
-def assignment(topic: str, partitions: Sequence[int]) -> bytes:
-    """A ConsumerProtocolAssignment, version 0."""
-    numbers = struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
-    return struct.pack(">hi", 0, 1) + _topic_name(topic) + numbers + struct.pack(">i", -1)

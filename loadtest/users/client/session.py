@@ -29,9 +29,8 @@ from loadtest.users.client.connection import (
     UserConnection,
     top_level_error,
 )
-from ops.client import Address
+from ops.client import EARLIEST, LATEST, Address
 
-LATEST, EARLIEST = -1, -2
 RETRY_S = 0.1
 # The leader or coordinator may be another one now: look it up, and try again.
 MOVED = frozenset(

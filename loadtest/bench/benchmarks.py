@@ -1,0 +1,33 @@
+"""The table of benchmarks. `moldau bench --help`, `all` and the README's list follow from it."""
+
+from __future__ import annotations
+
+from loadtest.bench import (
+    connections,
+    fetch,
+    groups,
+    growth,
+    latency,
+    native,
+    produce,
+    router,
+    scaling,
+    wire,
+)
+from loadtest.bench.harness.benchmark import Benchmark
+
+BENCHMARKS: dict[str, Benchmark] = {
+    module.BENCHMARK.name: module.BENCHMARK
+    for module in (
+        produce,
+        fetch,
+        latency,
+        groups,
+        connections,
+        router,
+        scaling,
+        native,
+        growth,
+        wire,
+    )
+}

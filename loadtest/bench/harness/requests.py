@@ -1,0 +1,78 @@
+"""The requests that benchmarks send: their versions, and their frames, which are encoded once.
+
+The versions are those that Apache Kafka 3.2 and later serve, so that any broker can be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from broker.wire.frame import read_response, request_frame
+from broker.wire.messages.create_topics import CreateTopicsRequest
+from broker.wire.messages.delete_topics import DeleteTopicsRequest
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.join_group import JoinGroupRequest
+from broker.wire.messages.leave_group import LeaveGroupRequest
+from broker.wire.messages.list_offsets import ListOffsetsRequest
+from broker.wire.messages.metadata import MetadataRequest
+from broker.wire.messages.offset_commit import OffsetCommitRequest
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.schema import Message
+from ops.client import API_OF
+
+CLIENT_ID = "bench"
+CORRELATION_ID = 1  # of every frame: a frame that is sent again and again has one
+
+VERSIONS: dict[type[Message], int] = {
+    ProduceRequest: 9,
+    FetchRequest: 12,
+    ListOffsetsRequest: 5,
+    MetadataRequest: 9,
+    OffsetCommitRequest: 8,
+    FindCoordinatorRequest: 3,
+    JoinGroupRequest: 9,
+    HeartbeatRequest: 4,
+    LeaveGroupRequest: 5,
+    SyncGroupRequest: 5,
+    CreateTopicsRequest: 5,
+    DeleteTopicsRequest: 5,
+}
+RequestTypes = Collection[type[Message]]
+# To create a topic, find its leaders and its end, and delete it.
+TOPIC_REQUESTS: RequestTypes = (
+    CreateTopicsRequest,
+    MetadataRequest,
+    ListOffsetsRequest,
+    DeleteTopicsRequest,
+)
+
+
+def encode(request: Message, client_id: str = CLIENT_ID) -> bytes:
+    api, version = API_OF[type(request)], VERSIONS[type(request)]
+    return bytes(request_frame(api, version, CORRELATION_ID, client_id, request))
+
+
+def decode(request: type[Message], frame: bytes) -> Any:
+    """The response to a request of this type, from a frame without its length."""
+    return read_response(API_OF[request], VERSIONS[request], frame)[1]
+
+
+def produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest:
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])
+    return ProduceRequest(None, -1, 30_000, [data])
+
+
+def fetch_request(
+    topic: str, partition: int, offset: int, max_bytes: int, max_wait_ms: int = 500
+) -> FetchRequest:
+    wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic, partitions=[wanted])],
+    )
