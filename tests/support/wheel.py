@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 from tests.support.running import ROOT
@@ -14,11 +16,33 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "broker", "router", "ops", 
 
 
 def install_wheel(directory: Path) -> Path:
-    """Gives the directory to put on the Python path. Built from a copy: builds write in the tree.
+    """Gives the directory to put on the Python path.
 
     Dependencies are those of the running interpreter.
     """
-    tree, site = directory / "tree", directory / "site"
+    site = directory / "site"
+    _pip("install", "--no-deps", "--no-compile", "--target", str(site), _build_wheel(directory))
+    return site
+
+
+def install_in_venv(directory: Path) -> Path:
+    """Gives the `bin` directory of a fresh virtual environment that the wheel is installed in.
+
+    Dependencies are those of the running interpreter, whose own Moldau is not found: it is
+    installed by a .pth file, which is not read in a directory that another .pth file adds.
+    """
+    environment = directory / "environment"
+    venv.create(environment, with_pip=False)
+    python = str(environment / "bin" / "python")
+    _pip("--python", python, "install", "--no-deps", "--no-compile", _build_wheel(directory))
+    (site,) = environment.glob("lib/python3*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return environment / "bin"
+
+
+def _build_wheel(directory: Path) -> str:
+    """Its path. Built from a copy: builds write in the tree."""
+    tree, built = directory / "tree", directory / "wheels"
     tree.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
@@ -26,11 +50,16 @@ def install_wheel(directory: Path) -> Path:
             shutil.copytree(ROOT / name, tree / name, ignore=ignored)
         elif (ROOT / name).exists():
             shutil.copy(ROOT / name, tree)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    command += ["--no-build-isolation", "--no-compile", "--target", str(site), str(tree)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(tree))
+    (wheel,) = built.glob("moldau-*.whl")
+    return str(wheel)
+
+
+def _pip(*words: str) -> None:
+    environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    command = [sys.executable, "-m", "pip", "--quiet", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return site
 
 
 def run_python(program: str, directory: Path, site: Path | None = None) -> str:

@@ -1,0 +1,78 @@
+"""Moldau built into a wheel, installed into a fresh environment and started outside of the tree."""
+
+import json
+import os
+import signal
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.running import ROOT, clean_environment, free_ports, wait_until
+from tests.support.wheel import install_in_venv
+
+MODULES = ("broker", "router", "ops", "loadtest", "moldau")
+WHERE = f"""
+import importlib, json
+print(json.dumps([importlib.import_module(name).__file__ for name in {MODULES}]))
+"""
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_in_venv(tmp_path_factory.mktemp("wheel"))
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """A user's: nothing in it leads to the tree."""
+    inherited = clean_environment()
+    inherited.pop("PYTHONPATH", None)
+    return {**inherited, "MOLDAU_RUNTIME_DIR": str(directory / "run")}
+
+
+def run(program: Path, *words: str, directory: Path) -> str:
+    done = subprocess.run(
+        [program, *words], cwd=directory, env=environment(directory), timeout=60,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_everything_comes_from_the_wheel(scripts: Path, tmp_path: Path) -> None:
+    for found in json.loads(run(scripts / "python", "-c", WHERE, directory=tmp_path)):
+        assert Path(found).is_relative_to(scripts.parent)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = run(scripts / "moldau", "--version", directory=tmp_path)
+    assert told == f"moldau {project['version']}\n"
+
+
+def test_it_serves(scripts: Path, tmp_path: Path) -> None:
+    port = free_ports(2)
+    command = [str(scripts / "moldau"), "serve", "--port", str(port), "--workers", "1"]
+    # What is in the current directory must not be taken for the broker.
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "__init__.py").write_text("raise ImportError('not this one')\n")
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / "data")],
+            cwd=tmp_path, env=environment(tmp_path), stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: "moldau ready" in log.read_text(), 60, "it is ready")
+        # Native topics need a data file of the package, the store's function library.
+        name = ("topics", "create", "shared", "--config", "moldau.storage=native")
+        address = ("--bootstrap", f"127.0.0.1:{port}")
+        assert "created" in run(scripts / "moldau", *name, *address, directory=tmp_path)
+        producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
+        for topic in ("shared", "plain"):
+            producer.produce(topic, b"a record")
+        assert producer.flush(30) == 0
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
+    assert code == 0, log.read_text()
+    assert os.listdir(tmp_path / "data" / "store" / "appendonlydir")
