@@ -1,14 +1,14 @@
-"""The `moldau` command: finds the subcommand, hands over to its module.
+"""The `moldau` command: finds the subcommand and runs its module.
 
 A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> exit code`, named in
-COMMANDS; it is imported only when it is asked for.
+COMMANDS. It is imported only when it is asked for.
 """
 
 import argparse
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 DESCRIPTION = """\
@@ -19,11 +19,13 @@ EXAMPLES = """\
 examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
-  moldau status                    what is running
-  moldau topics create orders      topics, and what is in them
+  moldau status                    the processes of a running broker
+  moldau topics create orders      topics: create, list, describe, alter, delete
   moldau groups describe billing   consumer groups: members, offsets, lag
-  moldau pipeline archive --help   topics to Delta tables with Spark
-  moldau bench produce             how fast it is here, and what raw Redis does
+  moldau pipeline archive --help   archive topics to Delta tables with Spark
+  moldau bench produce             measure the broker beside raw Redis on this machine
+
+`moldau COMMAND --help` has examples and all options of a command.
 """
 
 
@@ -39,12 +41,24 @@ COMMANDS = {
     "groups": Command("ops.admin.groups", "list, describe, delete groups and reset their offsets"),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench.command", "measure a broker against its own baseline"),
+    "completion": Command("ops.completion", "print a script for completion in your shell"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in arguments if word in COMMANDS), None)
+    parser = build_parser(() if chosen is None else (chosen,))
+    parsed = parser.parse_args(arguments)
+    if parsed.command is None:
+        parser.print_help()
+        return 2
+    code: int = importlib.import_module(COMMANDS[parsed.command].module).run(parsed)
+    return code
+
+
+def build_parser(complete: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the whole command; the subcommands in `complete` with all their arguments."""
     parser = argparse.ArgumentParser(
         prog="moldau",
         description=DESCRIPTION,
@@ -58,14 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = commands.add_parser(
             name, help=command.summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        if name == chosen:
+        if name in complete:
             importlib.import_module(command.module).add_arguments(subparser)
-    parsed = parser.parse_args(arguments)
-    if parsed.command is None:
-        parser.print_help()
-        return 2
-    code: int = importlib.import_module(COMMANDS[parsed.command].module).run(parsed)
-    return code
+    return parser
 
 
 if __name__ == "__main__":
