@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.client import ClientError, Cluster, parse_address
+from ops.client import ClientError, Cluster, parse_addresses
 
 BOOTSTRAP_ENV = "MOLDAU_BOOTSTRAP"
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+PORT_ENV = "MOLDAU_PORT"  # of `serve`: where a broker with the same environment listens
+DEFAULT_PORT = "9092"
 EXIT_CODES = "exit code: 0 done, 1 not done (the message says why), 2 wrong usage"
 
 Cell = str | int | None
@@ -73,12 +74,15 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
-        help=f"where the broker is ({DEFAULT_BOOTSTRAP}, or what {BOOTSTRAP_ENV} says)",
+        help=f"address of the broker, or several separated by commas "
+        f"(${BOOTSTRAP_ENV}, else 127.0.0.1 and ${PORT_ENV} or 9092)",
     )
 
 
 def bootstrap_of(arguments: argparse.Namespace) -> str:
-    return arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV) or DEFAULT_BOOTSTRAP
+    """HOST:PORT, or several of them, as given."""
+    named = arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV)
+    return named or f"127.0.0.1:{os.environ.get(PORT_ENV) or DEFAULT_PORT}"
 
 
 def positive(text: str) -> int:
@@ -95,11 +99,11 @@ def run_action(arguments: argparse.Namespace) -> int:
     def ask() -> int:
         parser: argparse.ArgumentParser = arguments.action_parser
         try:
-            address = parse_address(bootstrap_of(arguments))
+            addresses = parse_addresses(bootstrap_of(arguments))
         except ValueError as error:
             parser.error(f"--bootstrap {error}")
         try:
-            with Cluster([address]) as cluster:
+            with Cluster(addresses) as cluster:
                 code: int = arguments.action(cluster, arguments)
             sys.stdout.flush()
         except BrokenPipeError:

@@ -1,14 +1,14 @@
-"""`moldau status`: what a running `serve` says of its processes and its store."""
+"""`moldau status`: the processes and the store of a running `moldau serve`."""
 
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from broker.settings.loading import load_settings
-from broker.settings.processes import ConfigError
+from ops.client import parse_addresses
+from ops.command_line import BOOTSTRAP_ENV, print_facts, print_json, print_table
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir
 
@@ -16,25 +16,27 @@ DESCRIPTION = "Show the processes of a running broker, and its store."
 
 EXAMPLES = """\
 examples:
-  moldau status                    the broker on port 9092, or where MOLDAU_PORT says
+  moldau status                    the broker of this user and machine on port 9092
   moldau status --port 19092
   moldau status --json             for scripts
 
-exit code: 0 it is running, 1 it is not, 2 wrong usage
+Without --port, it is the port of MOLDAU_BOOTSTRAP (HOST:PORT), else MOLDAU_PORT, else 9092.
+
+exit codes: 0 it is running, 1 it is not, 2 wrong usage
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
-    parser.add_argument("--port", metavar="PORT", help="bootstrap port of the broker (9092)")
+    parser.add_argument("--port", metavar="PORT", help="bootstrap port of the broker")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        port = load_settings({"port": arguments.port}, os.environ).port
-    except ConfigError as error:
+        port = _port(arguments.port, os.environ)
+    except ValueError as error:
         print(f"moldau: {error}", file=sys.stderr)
         return 2
     directory = runtime_dir(os.environ)
@@ -43,48 +45,53 @@ def run(arguments: argparse.Namespace) -> int:
     except NotRunningError:
         print(
             f"moldau: no broker of user {os.getuid()} is running on port {port} "
-            f"(asked in {directory}); start one with: moldau serve --port {port}",
+            f"(looked in {directory}); start one with: moldau serve --port {port}",
             file=sys.stderr,
         )
         return 1
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(status), indent=2).decode())
+        print_json(status)
     else:
         _print_tables(status)
     return 0
 
 
-def _print_tables(status: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _port(flag: str | None, env: Mapping[str, str]) -> int:
+    """Raises ValueError."""
+    if flag is None and (bootstrap := env.get(BOOTSTRAP_ENV)):
+        try:
+            return parse_addresses(bootstrap)[0][1]
+        except ValueError as error:
+            raise ValueError(f"{BOOTSTRAP_ENV} {error}") from None
+    return load_settings({"port": flag}, env).port
 
-    processes = Table("process", "pid", "port", "state", "uptime", "restarts", "slots")
+
+def _print_tables(status: dict[str, Any]) -> None:
+    rows = []
     for process in status["processes"]:
         name = process["role"]
         if name in ("worker", "router"):
             name += f" {process['index']}"
-        processes.add_row(
-            name,
-            str(process["pid"] or "-"),
-            str(process["port"] or "-"),
-            process["state"],
-            _duration(process["uptime_s"]),
-            str(process["restarts"]),
-            _slots(process["slots"]),
+        rows.append(
+            (
+                name,
+                process["pid"],
+                process["port"],
+                process["state"],
+                _duration(process["uptime_s"]),
+                process["restarts"],
+                _slots(process["slots"]),
+            )
         )
-    store = Table("store", "", show_header=False)
-    for key, value in status["store"].items():
-        store.add_row(key, str(value))
-    console = Console()
-    console.print(processes)
-    console.print("store", style="bold")
-    console.print(store)
+    print_table(("process", "pid", "port", "state", "uptime", "restarts", "slots"), rows)
+    print("\nstore")
+    print_facts(status["store"])
 
 
-def _slots(owned: list[int] | None) -> str:
-    """The slots of a worker: all of them are in --json."""
+def _slots(owned: list[int] | None) -> str | None:
+    """The slots of groups a worker owns, shortened: all of them are in --json."""
     if not owned:
-        return "-"
+        return None
     first = ", ".join(str(number) for number in owned[:3])
     return first if len(owned) <= 3 else f"{first} … {owned[-1]} ({len(owned)})"
 

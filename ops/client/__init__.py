@@ -14,7 +14,7 @@ from ops.client.connection import (
     error_name,
 )
 from ops.client.errors import CONFIG_NAMES, RETRIABLE, ClientError, refusal
-from ops.client.names import Address, Node, TopicPartition, parse_address
+from ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
 from ops.client.retry import Backoff
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "leaders_of",
     "nodes_of",
     "parse_address",
+    "parse_addresses",
     "partitions_of",
     "refusal",
 ]

@@ -35,3 +35,8 @@ def parse_address(text: str) -> Address:
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r}: want HOST:PORT, such as 127.0.0.1:9092")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """HOST:PORT,HOST:PORT: several bootstrap addresses. Raises ValueError."""
+    return [parse_address(one) for one in text.split(",")]
