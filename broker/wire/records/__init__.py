@@ -13,14 +13,12 @@ records or CorruptBatch, in time linear in the size of the (decompressed) batch.
 is not looked at here.
 
     record.py     a record      varints.py   the numbers in it      headers.py   its headers
-    walking.py    where the fields of each record of a batch are; reading.py is made of that
-    building.py   batches of records that are there; builder.py makes one record by record
+    walking.py    where the fields of each record of a batch are; decoding.py is made of that
+    encoding.py   batches of records that are there; batch_builder.py makes one record by record
 """
 
-from broker.wire.records.builder import BatchBuilder
-from broker.wire.records.building import build_batch, encode_records, recompress
-from broker.wire.records.headers import decode_headers, encode_headers
-from broker.wire.records.reading import (
+from broker.wire.records.batch_builder import BatchBuilder
+from broker.wire.records.decoding import (
     first_at_or_after,
     iter_records,
     keyless_record,
@@ -29,6 +27,8 @@ from broker.wire.records.reading import (
     record_at,
     record_spans,
 )
+from broker.wire.records.encoding import build_batch, encode_records, recompress
+from broker.wire.records.headers import decode_headers, encode_headers
 from broker.wire.records.record import NO_HEADERS, NO_TIMESTAMP, Record
 from broker.wire.records.walking import Span
 
