@@ -7,9 +7,9 @@ from broker.handlers.context import Broker
 from broker.handlers.describe_configs import BROKER, TOPIC
 from broker.server.connection import Call
 from broker.settings.kafka import BROKER_KEYS, apply_incremental
+from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

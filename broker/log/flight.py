@@ -10,7 +10,7 @@ import msgspec
 
 from broker.log.state import Producer
 from broker.store.streams import Entry
-from broker.wire.batch import BatchHeader, Buffer, place
+from broker.wire.batch import BatchHeader, Buffer, set_base_offset
 
 JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
 
@@ -59,7 +59,7 @@ class Flight(msgspec.Struct, eq=False):
 
     def add(self, append: Append, producer: Producer | None) -> None:
         header = append.header
-        place(append.batch, self.end)
+        set_base_offset(append.batch, self.end)
         append.base_offset = self.end
         if producer is not None:
             self.producers[header.producer_id] = producer

@@ -1,4 +1,4 @@
-"""What ApiVersions answers, straight from the table of APIs; workers and routers say the same."""
+"""The ApiVersions response, made from the table of APIs; the same from workers and routers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.wire.messages.api_versions import (
 METADATA_VERSION = "metadata.version"
 METADATA_LEVEL = 25
 
-# The cheapest request: ApiVersions v0. Every process answers it without the store.
+# The cheapest request: every process answers ApiVersions v0 without the store.
 PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest())
 
 
@@ -32,9 +32,9 @@ def api_versions() -> ApiVersionsResponse:
 
 
 def unsupported_api_versions(correlation_id: int) -> list[Buffer]:
-    """The answer to a version of ApiVersions that is not spoken.
+    """The response to a version of ApiVersions that is not served.
 
-    In the v0 layout, naming what is spoken: the client asks again in a version it finds there.
+    In the v0 layout, listing the versions that are: the client retries with one of them (KIP-511).
     """
     own = APIS[ApiKey.API_VERSIONS]
     answer = ApiVersionsResponse(

@@ -2,9 +2,9 @@
 
 Nothing here decodes a record: the produce and fetch paths only ever look at these 61 bytes.
 
-    byte  0  base offset       8 | outside the CRC: the broker patches these two
-    byte 12  leader epoch      4 |
+    byte  0  base offset       8   patched by the broker: outside the CRC
     byte  8  length            4   of everything after this field
+    byte 12  leader epoch      4   patched by the broker: outside the CRC
     byte 16  magic             1   2
     byte 17  crc               4   CRC-32C from byte 21 to the end
     byte 21  attributes        2   0-2 codec, 3 LogAppendTime, 4 transactional, 5 control
@@ -30,9 +30,10 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
-LENGTH_AT = 8
+LEADER_EPOCH_AT = 12
 CRC_AT = 17
 ATTRIBUTES_AT = 21
+LAST_OFFSET_DELTA_AT = 23
 MAX_TIMESTAMP_AT = 35
 LENGTH_OVERHEAD = 12  # base offset and length itself, which `length` does not count
 
@@ -48,9 +49,8 @@ CODEC_ZSTD = 4
 _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
-# Base offset, length and leader epoch; and what a walk over batches needs to know.
-_PLACE = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
+_BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class CorruptBatch(ValueError):
@@ -92,10 +92,10 @@ def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
     return header
 
 
-def place(batch: bytearray | memoryview, base_offset: int) -> None:
-    """Give a batch its place in the log: base offset, and leader epoch 0 (there is one epoch)."""
+def set_base_offset(batch: bytearray | memoryview, base_offset: int) -> None:
+    """Patch in the base offset, and leader epoch 0: there is only one epoch."""
     _INT64.pack_into(batch, 0, base_offset)
-    _INT32.pack_into(batch, 12, 0)
+    _INT32.pack_into(batch, LEADER_EPOCH_AT, 0)
 
 
 def checksum(batch: Buffer) -> int:
@@ -104,14 +104,14 @@ def checksum(batch: Buffer) -> int:
 
 
 def stamp_append_time(batch: bytearray | memoryview, attributes: int, now_ms: int) -> None:
-    """Turn a batch into one with LogAppendTime: the only change here that needs a new CRC."""
+    """Set LogAppendTime: the only change made here that needs a new CRC."""
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
     _UINT32.pack_into(batch, CRC_AT, checksum(batch))
 
 
 def split_batches(blob: Buffer) -> Iterator[memoryview]:
-    """The batches that stand one after the other in an entry."""
+    """The batches of an entry."""
     view = memoryview(blob)
     at, end = 0, len(view)
     while at < end:
@@ -121,7 +121,7 @@ def split_batches(blob: Buffer) -> Iterator[memoryview]:
 
 
 def headers(blob: Buffer) -> Iterator[BatchHeader]:
-    """The headers of the batches that stand one after the other in an entry."""
+    """The headers of the batches of an entry."""
     at, end = 0, len(blob)
     while at < end:
         header = read_header(blob, at)
@@ -130,7 +130,7 @@ def headers(blob: Buffer) -> Iterator[BatchHeader]:
 
 
 def _step(length: int) -> int:
-    """From one batch to the next: never backwards, whatever bytes somebody put into a log."""
+    """From one batch to the next: never backwards, whatever bytes are in a log."""
     if length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise CorruptBatch(f"batch length {length}")
     return length + LENGTH_OVERHEAD
@@ -143,8 +143,8 @@ def find_batch(blob: Buffer, offset: int) -> int:
     """
     at, end = 0, len(blob)
     while at < end:
-        base, length = _PLACE.unpack_from(blob, at)
-        (delta,) = _INT32.unpack_from(blob, at + 23)
+        base, length = _BASE_OFFSET_AND_LENGTH.unpack_from(blob, at)
+        (delta,) = _INT32.unpack_from(blob, at + LAST_OFFSET_DELTA_AT)
         if base + delta >= offset:
             return at
         at += _step(length)
@@ -157,7 +157,7 @@ def cut(blob: Buffer, start: int, limit: int, *, at_least_one: bool) -> int:
     if end - start <= limit:
         return end
     while at < end:
-        _, length = _PLACE.unpack_from(blob, at)
+        _, length = _BASE_OFFSET_AND_LENGTH.unpack_from(blob, at)
         following = at + _step(length)
         if following - start > limit and not (at_least_one and at == start):
             return at

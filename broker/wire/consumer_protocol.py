@@ -1,5 +1,5 @@
-"""What consumers tell each other through a group: opaque to Kafka's brokers, read here to show it,
-and to know who reads a native topic."""
+"""The consumers' embedded protocol: opaque to Kafka's brokers, decoded here to display assignments
+and to find the readers of a native topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 
 
 def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
-    """Topic and partition of each in a ConsumerProtocolAssignment; None: it is something else.
+    """Topics and partitions of a ConsumerProtocolAssignment; None: it is something else.
 
     Every version begins as version 0 does: the version, then topics with their partitions. A
     member without an assignment (the group is rebalancing) has no bytes at all.

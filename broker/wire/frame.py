@@ -1,4 +1,4 @@
-"""Frames and headers: what stands before a message on the wire.
+"""Frames and headers: what precedes a message on the wire.
 
 A frame is an int32 length and that many bytes. A request begins with its header (API key,
 version, correlation id, client id, and tagged fields when flexible); a response with the
@@ -31,13 +31,13 @@ RESPONSE_CORRELATION_ID_END = RESPONSE_CORRELATION_ID_AT + 4
 _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _RESPONSE_HEAD = struct.Struct(">ii")
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
-JOIN_BELOW = 16384  # smaller responses are made one piece: that is cheaper than writing many
-# Not an API of Kafka: what a router says first on a worker's unix socket. See `peer_frame`.
+JOIN_BELOW = 16384  # smaller responses are joined: cheaper than writing many parts
+# Not an API of Kafka: what a router sends first on a worker's unix socket. See `peer_frame`.
 PEER_ADDRESS = 32767
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """What every request begins with; made once per request, hence not a NamedTuple."""
+    """Made once per request: a Struct, because that is cheaper than a NamedTuple."""
 
     api_key: int
     api_version: int
@@ -90,7 +90,10 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
 def request_frame(
     api: Api, version: int, correlation_id: int, client_id: str | None, message: Message
 ) -> bytes:
-    """A whole request frame: what a client sends. Used by the load test and the tests."""
+    """A whole request frame, with its length: what a client sends.
+
+    Workers compare what clients send with it (server/request_route.py), routers send parts of
+    requests on with it, the tools and the load test are clients."""
     name = (client_id or "").encode()
     head = _HEAD.pack(api.key, version, correlation_id, -1 if client_id is None else len(name))
     parts: list[Buffer] = [head, name, b"\0" if version >= api.flexible_from else b""]
@@ -100,7 +103,7 @@ def request_frame(
 
 
 def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int, Message]:
-    """Correlation id and message of a response frame (without its length): the client's side."""
+    """Correlation id and message of a response frame (without its length), for clients."""
     try:
         (correlation_id,) = INT32.unpack_from(frame)
         position = INT32.size
@@ -116,11 +119,11 @@ def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int
 
 
 def peer_frame(host: str) -> bytes:
-    """Who the requests that follow on this connection come from, in a router's words.
+    """Where the requests that follow on this connection come from: sent by a router.
 
     A request header of the private API PEER_ADDRESS with the client's address in place of its
-    client id, and nothing after it; there is no reply. Workers take it on their unix sockets only:
-    over TCP it is an API that is not served.
+    client id, and no body; there is no reply. Workers accept it on their unix sockets only: over
+    TCP it is an API that is not served.
     """
     name = host.encode()
     return LENGTH.pack(_HEAD.size + len(name)) + _HEAD.pack(PEER_ADDRESS, 0, 0, len(name)) + name

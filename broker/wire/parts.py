@@ -1,10 +1,10 @@
-"""Bytes in parts: how many pieces a write is made of."""
+"""How many parts a write consists of."""
 
 from __future__ import annotations
 
 from broker.wire.batch import Buffer
 
-JOIN_BELOW = 8192  # smaller parts are joined: an entry in a system call's vector costs more
+JOIN_BELOW = 8192  # smaller parts are joined: copying them is cheaper than an iovec entry
 
 
 def coalesce(parts: list[Buffer]) -> list[Buffer]:

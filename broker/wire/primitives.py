@@ -1,4 +1,4 @@
-"""Variable-length integers and what generated codecs call for the rare cases.
+"""Variable-length integers and what generated codecs call in rare cases.
 
 Fixed-size fields are read with `struct` right in the generated code; see schema.py.
 """
@@ -77,7 +77,7 @@ def skip_tag(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buf: Buffer, pos: int, end: int, count: int) -> int:
-    """Step over tagged fields nobody here knows: never an error, whatever the client added."""
+    """Step over unknown tagged fields: never an error, whatever the client added."""
     for _ in range(count):
         _, _, pos = skip_tag(buf, pos, end)
     return pos

@@ -1,4 +1,4 @@
-"""What the writers of decoders and encoders share: lines of source, and the names they need."""
+"""Shared by decoder and encoder generation: lines of source, and the names they need."""
 
 from __future__ import annotations
 

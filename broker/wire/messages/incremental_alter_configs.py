@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.wire.schema import Bool, Int8, Int16, Int32, Message, String
+from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
+from broker.wire.schema import Bool, Int8, Int32, Message, String
 
 
 class AlterableConfig(Message):
@@ -20,13 +21,6 @@ class AlterConfigsResource(Message):
 class IncrementalAlterConfigsRequest(Message):
     resources: list[AlterConfigsResource] = []
     validate_only: Bool = False
-
-
-class AlterConfigsResourceResponse(Message):
-    error_code: Int16 = 0
-    error_message: String | None = ""
-    resource_type: Int8 = 0
-    resource_name: String = ""
 
 
 class IncrementalAlterConfigsResponse(Message):

@@ -8,13 +8,16 @@ native topics, whose records are entries of their own, do.
             varint, key, value (length varint, negative for null, then the bytes),
             header count varint, headers (key, then value, each with its length varint)
 
-All varints are zigzag. What is read may be damaged or hostile: whatever it is, the outcome is
-records or CorruptBatch, in time linear in the size of the (decompressed) batch. The checksum
-is not looked at here.
+All varints are zigzag. The bytes may be damaged or hostile: the outcome is records or CorruptBatch,
+in time linear in the size of the (decompressed) batch. The checksum is not verified here.
 
-    record.py     a record      varints.py   the numbers in it      headers.py   its headers
-    walking.py    where the fields of each record of a batch are; decoding.py is made of that
-    encoding.py   batches of records that are there; batch_builder.py makes one record by record
+    record.py         one record
+    varints.py        its numbers
+    headers.py        its headers
+    walking.py        where the fields of each record of a batch are
+    decoding.py       the records of a batch, and look-ups among them, by that walk
+    encoding.py       a batch made of given records, or compressed with another codec
+    batch_builder.py  a batch made record by record
 """
 
 from broker.wire.records.batch_builder import BatchBuilder
@@ -22,7 +25,6 @@ from broker.wire.records.decoding import (
     first_at_or_after,
     iter_records,
     keyless_record,
-    offset_of_max_timestamp,
     read_records,
     record_at,
     record_spans,
@@ -45,7 +47,6 @@ __all__ = [
     "first_at_or_after",
     "iter_records",
     "keyless_record",
-    "offset_of_max_timestamp",
     "read_records",
     "recompress",
     "record_at",

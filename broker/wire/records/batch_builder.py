@@ -1,4 +1,4 @@
-"""A batch made record by record: the fast path of native topics, whose entries become batches."""
+"""A batch made record by record: the hot path of native topics, whose entries become batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
 
 
 class BatchBuilder:
-    """A batch made record by record, without more to each than its bytes."""
+    """Takes the bytes of each record; no Record is made."""
 
     __slots__ = (
         "_base_timestamp",

@@ -1,12 +1,11 @@
-"""The records of a batch, and those that are looked for in it. See walking.py for the checks."""
+"""The records of a batch, and look-ups among them. The checks are in walking.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
 
 from broker.wire.batch import Buffer
-from broker.wire.records.record import NO_TIMESTAMP, Record
+from broker.wire.records.record import Record
 from broker.wire.records.walking import NULL_END, Span, open_batch, walk
 
 
@@ -16,7 +15,7 @@ def read_records(batch: Buffer, limit: int) -> list[Record]:
 
 
 def iter_records(batch: Buffer, limit: int) -> Iterator[Record]:
-    """The same, one by one: for those who must not be away from their event loop for long."""
+    """The same, one by one: for callers that must not block their event loop for long."""
     header, payload = open_batch(batch, limit)
     base = header.base_offset
     return (
@@ -34,7 +33,7 @@ def iter_records(batch: Buffer, limit: int) -> Iterator[Record]:
 
 
 def record_spans(batch: Buffer, limit: int) -> tuple[bytes, list[Span]]:
-    """The payload of a batch and where the fields of its records are, for those in a hurry."""
+    """The payload of a batch and where the fields of its records are: no Record is made."""
     header, payload = open_batch(batch, limit)
     return payload, list(walk(header, payload))
 
@@ -73,13 +72,3 @@ def first_at_or_after(
         if span[1] >= timestamp and span[0] >= start:
             return header.base_offset + span[0], span[1]
     return None
-
-
-def offset_of_max_timestamp(batch: Buffer, limit: int) -> tuple[int, int]:
-    """Offset and timestamp of the newest record, the first of them if several are.
-
-    (-1, -1), which is how ListOffsets says "none", for a batch without records.
-    """
-    header, payload = open_batch(batch, limit)
-    newest = max(walk(header, payload), key=itemgetter(1), default=None)
-    return (-1, NO_TIMESTAMP) if newest is None else (header.base_offset + newest[0], newest[1])

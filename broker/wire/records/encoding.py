@@ -1,4 +1,4 @@
-"""Batches of records that are there already, and batches under another codec."""
+"""Batches made of given records, and batches compressed with another codec."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def build_batch(
 
     `payload` is what `encode_records` makes of the records, when that was done piece by piece.
 
-    A batch without records, which Kafka writes to keep what a producer's last batch says
-    about its sequence numbers, is never compressed.
+    A batch without records, which Kafka writes to keep the sequence numbers of a producer's last
+    batch, is never compressed.
     """
     previous = base_offset - 1
     for record in records:
@@ -116,9 +116,9 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 
 
 def recompress(batch: Buffer, codec: int, level: int | None, limit: int) -> Buffer:
-    """The same batch under another codec; the very same object when it has that one already.
+    """The same batch with another codec; the very same object when it has that one already.
 
-    The records are not looked at: what is compressed anew is the payload as a whole.
+    The records are not decoded: the payload is recompressed as a whole.
     """
     header = checked_header(batch)
     if header.attributes & CODEC_MASK == codec or header.record_count == 0:

@@ -1,4 +1,4 @@
-"""The headers of a record: their bytes as they stand in it, and what these say."""
+"""The headers of a record, encoded and decoded."""
 
 from __future__ import annotations
 

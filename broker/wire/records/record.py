@@ -1,4 +1,4 @@
-"""A record, as those see it who read or build batches."""
+"""A record outside its batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ NO_TIMESTAMP = -1
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A record with its place in the log.
-
-    `headers` are the bytes as they came, count included: what is not understood is not
-    changed. See `decode_headers`.
-    """
+    """`headers` are the encoded bytes, count included, so that they survive unchanged; see
+    `decode_headers`."""
 
     offset: int
     timestamp: int

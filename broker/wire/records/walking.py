@@ -1,7 +1,7 @@
 """Where the fields of each record of a batch are: the one walk over records.
 
-`walk` lets each field end where it says and then compares the end of the last one with the end of
-the record: positions only grow, so a field that overruns its record cannot make the two meet.
+`walk` takes each field's length as declared and then compares the end of the last one with the end
+of the record: positions only grow, so a field that overruns its record cannot make the two meet.
 Overrunning the batch is an IndexError on the way.
 """
 
@@ -123,7 +123,7 @@ def walk(header: BatchHeader, payload: bytes) -> Iterator[Span]:
             headers_at = at
             at = at + 1 if payload[at] == 0 else end_of_headers(payload, at)
             if at != end:
-                raise CorruptBatch("a record does not end where it says")
+                raise CorruptBatch("a record does not have its declared length")
             yield delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end
     except IndexError:
         raise CorruptBatch("a record does not end inside its batch") from None

@@ -10,7 +10,7 @@ from broker.errors import ErrorCode, KafkaError
 from broker.log.admission import admit
 from broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from broker.wire import batch as layout
-from broker.wire.batch import checksum, place, read_header
+from broker.wire.batch import checksum, read_header, set_base_offset
 from broker.wire.records import read_records
 from tests.support.raw_client import make_batch
 
@@ -159,7 +159,7 @@ def test_4_2_a_flipped_bit_under_the_checksum_is_a_corrupt_message(at: int, flip
 def test_5_place_and_leader_epoch_are_outside_the_checksum() -> None:
     batch = fresh()
     before = checksum(batch)
-    place(batch, 123_456_789_012)
+    set_base_offset(batch, 123_456_789_012)
     header = read_header(batch)
     assert (header.base_offset, header.leader_epoch) == (123_456_789_012, 0)
     assert checksum(batch) == before == header.crc

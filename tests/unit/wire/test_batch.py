@@ -25,8 +25,8 @@ from broker.wire.batch import (
     cut,
     find_batch,
     headers,
-    place,
     read_header,
+    set_base_offset,
     split_batches,
     stamp_append_time,
 )
@@ -75,7 +75,7 @@ def entry_of(counts: list[int], base: int) -> tuple[bytes, list[int]]:
     blob, begins = bytearray(), []
     for number, count in enumerate(counts):
         batch = plain_batch(count, size=number * 7 % 50)
-        place(batch, base)
+        set_base_offset(batch, base)
         begins.append(len(blob))
         blob += batch
         base += count
@@ -125,8 +125,8 @@ def test_placing_a_batch_needs_no_new_checksum(
     batch[12:16] = b"\xff\xff\xff\xff"  # producers do not know the leader epoch
     before = bytes(batch)
     frame = bytearray(b"frame" + before + b"frame")
-    place(memoryview(frame)[5:-5], offset)
-    place(batch, offset)
+    set_base_offset(memoryview(frame)[5:-5], offset)
+    set_base_offset(batch, offset)
     assert frame == b"frame" + batch + b"frame"
     assert batch[16:] == before[16:]
     assert batch[8:12] == before[8:12]

@@ -30,7 +30,6 @@ from broker.wire.records import (
     encode_headers,
     first_at_or_after,
     keyless_record,
-    offset_of_max_timestamp,
     read_records,
     recompress,
 )
@@ -191,7 +190,6 @@ def test_append_time_is_every_records_time(codec: int) -> None:
     assert {record.timestamp for record in read_records(batch, LIMIT)} == {NOW + 5000}
     assert first_at_or_after(batch, NOW + 5000, LIMIT) == (100, NOW + 5000)
     assert first_at_or_after(batch, NOW + 5001, LIMIT) is None
-    assert offset_of_max_timestamp(batch, LIMIT) == (100, NOW + 5000)
     for oracle in ("aiokafka", "aiokafka in C"):
         assert read_with(oracle, batch) == their_view(read_records(batch, LIMIT))
 
@@ -203,7 +201,6 @@ def test_a_batch_without_records() -> None:
     assert read_records(batch, LIMIT) == []
     assert not keyless_record(batch, LIMIT)
     assert first_at_or_after(batch, MIN_INT64, LIMIT) is None
-    assert offset_of_max_timestamp(batch, LIMIT) == (-1, -1)
     assert recompress(batch, ZSTD, None, LIMIT) is batch
 
 
@@ -276,9 +273,6 @@ def test_look_up_by_timestamp(codec: int, records: list[Record], wanted: int) ->
     start = records[-1].offset - 1
     later = [pair for pair in found if pair[0] >= start]
     assert first_at_or_after(batch, wanted, LIMIT, start) == (later[0] if later else None)
-    newest = max(r.timestamp for r in records)
-    first = next(r.offset for r in records if r.timestamp == newest)
-    assert offset_of_max_timestamp(batch, LIMIT) == (first, newest)
 
 
 @examples(60)
@@ -309,7 +303,6 @@ def test_the_limit_is_on_what_is_decompressed(codec: int) -> None:
         lambda: read_records(batch, 50_000),
         lambda: keyless_record(batch, 50_000),
         lambda: first_at_or_after(batch, 0, 50_000),
-        lambda: offset_of_max_timestamp(batch, 50_000),
         lambda: recompress(batch, GZIP if codec == NONE else NONE, None, 50_000),
     ]
     for read in readers:

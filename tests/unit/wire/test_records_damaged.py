@@ -17,7 +17,6 @@ from broker.wire.records import (
     encode_headers,
     first_at_or_after,
     keyless_record,
-    offset_of_max_timestamp,
     read_records,
     recompress,
 )
@@ -41,7 +40,6 @@ def read_in_every_way(batch: bytes | bytearray) -> None:
         lambda: read_records(batch, LIMIT),
         lambda: keyless_record(batch, LIMIT),
         lambda: first_at_or_after(batch, NOW, LIMIT),
-        lambda: offset_of_max_timestamp(batch, LIMIT),
         lambda: recompress(batch, LZ4, None, LIMIT),
     ]
     for read in ways:
