@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,6 +24,27 @@ from tests.support.running import (  # noqa: E402
     running_broker,
     short_temp_dir,
 )
+
+HERE = Path(__file__).parent
+
+
+class FilesAndOneSpark(LoadFileScheduling):  # type: ignore[misc]
+    """With `-n`: a file's tests stay in one process, and the pipeline's all share one Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return "pipeline" if scope.startswith("tests/pipeline/") else scope
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesAndOneSpark:
+    config.option.loadscopereorder = False  # in the order below, not by number of tests
+    return FilesAndOneSpark(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that short tests fill what is left of the time."""
+    rooms = {"pipeline": 0, "unit": 2}
+    items.sort(key=lambda item: rooms.get(item.path.relative_to(HERE).parts[0], 1))
 
 
 @pytest.hookimpl(tryfirst=True)

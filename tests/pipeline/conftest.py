@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: a Spark for each module, an empty lake for each test."""
+"""What the tests of the pipeline share: one Spark, an empty lake for each test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     with spark_session() as session:
         yield session
