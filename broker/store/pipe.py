@@ -219,7 +219,7 @@ class Pipe(asyncio.Protocol):
             if reply is False:
                 return
             if not waiting:
-                logger.error("store connection %s: a reply nobody asked for", self._name)
+                logger.error("store connection %s: a reply to no command", self._name)
                 self._abort()
                 return
             self._deliver(waiting.popleft(), reply)
@@ -229,7 +229,7 @@ class Pipe(asyncio.Protocol):
             done(reply)
         except Exception:
             # A defect in one callback must not cost the others their replies.
-            logger.exception("store connection %s: a reply could not be dealt with", self._name)
+            logger.exception("store connection %s: a callback failed", self._name)
 
     def _abort(self) -> None:
         if self._transport is not None:
@@ -264,7 +264,7 @@ class Pipe(asyncio.Protocol):
         if left > 0.001:
             self._watchdog = self._loop.call_later(left, self._check_stall)
         else:
-            logger.error("store connection %s: no answer for %.0f s", self._name, self._stall_after)
+            logger.error("store connection %s: no reply for %.0f s", self._name, self._stall_after)
             self._abort()
 
 
@@ -289,4 +289,4 @@ async def within(seconds: float, future: asyncio.Future[Any]) -> Any:
 
 def _give_up(future: asyncio.Future[Any], seconds: float) -> None:
     if not future.done():
-        future.set_exception(StoreTimeout(f"the store did not answer in {seconds:g} s"))
+        future.set_exception(StoreTimeout(f"the store did not reply within {seconds:g} s"))
