@@ -18,7 +18,7 @@ from broker.settings.processes import ConfigError, ServeSettings
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"
-# Variables that are ours but are not options of `serve`.
+# Variables of Moldau that are not options of `serve`.
 OTHER_ENV = frozenset({"MOLDAU_RUNTIME_DIR"})
 
 
@@ -27,7 +27,7 @@ def load_settings(
 ) -> ServeSettings:
     """Settings from command line flags (by field name), the environment and a TOML file.
 
-    A flag that was not given is None or absent. `file` falls back on MOLDAU_CONFIG.
+    A flag that was not given is None or absent. The default of `file` is MOLDAU_CONFIG.
     """
     values: dict[str, Any] = {"data_dir": default_data_dir(env)}
     path = file or env.get(ENV_PREFIX + "CONFIG")
@@ -98,7 +98,7 @@ def near_miss(name: str, known: list[str]) -> str:
 
 
 def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
-    """A variable that is nearly ours is a slip; others (Kubernetes', other tools') are let be."""
+    """A name close to one of ours is a mistake; others (Kubernetes, other tools) are ignored."""
     known = [option.env for option in OPTIONS] + [ENV_PREFIX + "CONFIG", *OTHER_ENV]
     suffixes = [name.removeprefix(ENV_PREFIX) for name in known]
     for name in sorted(env):

@@ -1,7 +1,7 @@
-"""The options of `moldau serve`: the table of them all, and how each value is read.
+"""The options of `moldau serve`: one table of all, and the parsing of each value.
 
-A value is text (from a flag or the environment) or already typed (from TOML). A parser returns it
-in its final form or raises ValueError with what was expected; where it stood is said by the caller.
+A value is text (from a flag or the environment) or already typed (from TOML). A parser returns the
+final value, or raises ValueError with what was expected; the caller adds where it was set.
 """
 
 import os
@@ -54,7 +54,7 @@ def _size(low: int) -> Callable[[object], int]:
 
 def _choice(*choices: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
-        # TOML's bare `no` is a syntax error, but `false` is what people write for it.
+        # A bare `no` is a syntax error in TOML; users write `false` instead.
         text = "no" if value is False else str(value).strip().lower()
         if text not in choices:
             raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}")
@@ -134,7 +134,7 @@ OPTIONS: tuple[Option, ...] = (
         "advertise",
         _choice("workers", "router"),
         "workers|router",
-        "what clients are told: every worker's own port (workers, the default), "
+        "what is advertised to clients: every worker's own port (workers, the default), "
         "or the bootstrap port only (router), for networks that let one port through",
         _LISTEN,
     ),
@@ -142,7 +142,7 @@ OPTIONS: tuple[Option, ...] = (
         "advertised-host",
         _advertised_host,
         "HOST",
-        "host name or address clients are told (the host; this machine's name for 0.0.0.0)",
+        "host name or address advertised to clients (the host; this machine's name for 0.0.0.0)",
         _LISTEN,
     ),
     Option(

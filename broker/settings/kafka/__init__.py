@@ -1,8 +1,10 @@
-"""Kafka's configuration keys for topics and brokers: declared, checked, resolved, described.
+"""Kafka's configuration keys for topics and brokers. No I/O; imports nothing else of Moldau.
 
-`topic.py` and `broker.py` declare them, `resolve.py` says which value counts, `validate.py` and
-`alter.py` serve the APIs that change them, `view.py` is what the log reads. No I/O; nothing of
-ours is imported.
+config_key.py                what a key is: type, default, allowed values; parsing one value
+topic_keys.py, broker_keys.py  the declarations
+resolve.py                   which value is in force and where it comes from (DescribeConfigs)
+validate.py, alter.py        checking and applying changes (CreateTopics, AlterConfigs)
+topic_config.py              the typed view that the log reads
 """
 
 from broker.settings.kafka.alter import ConfigOperation, apply_incremental

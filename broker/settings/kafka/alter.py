@@ -1,6 +1,6 @@
-"""What IncrementalAlterConfigs makes of the configurations a topic or broker sets.
+"""IncrementalAlterConfigs: applies its operations to the configuration of a topic or broker.
 
-Pure and unchecked: the result is for `validate.py` to accept.
+Pure and unchecked: the result goes through `validate.py`.
 """
 
 import enum
@@ -18,7 +18,7 @@ from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigOperation(enum.IntEnum):
-    """Operations as on the wire."""
+    """The operations, as on the wire."""
 
     SET = 0
     DELETE = 1
@@ -33,10 +33,10 @@ def apply_incremental(
     keys: Mapping[str, ConfigKey] = TOPIC_KEYS,
     broker: BrokerConfig | None = None,
 ) -> dict[str, str]:
-    """What would be set after the (name, operation, value) triples.
+    """The configuration after the (name, operation, value) triples.
 
-    `keys` says whose configurations these are: TOPIC_KEYS or BROKER_KEYS. APPEND and SUBTRACT on
-    a list that is not set start from the value in force, for which `broker` is needed.
+    `keys`: TOPIC_KEYS or BROKER_KEYS. APPEND and SUBTRACT on a list that is not set start from the
+    value in force, for which `broker` is needed.
     """
     altered = dict(current)
     seen = set()
@@ -81,5 +81,5 @@ def _parts(text: str) -> list[str]:
 def _combined(before: list[str], operation: ConfigOperation, parts: list[str]) -> list[str]:
     if operation is ConfigOperation.SUBTRACT:
         return [part for part in before if part not in parts]
-    # A dict keeps order and drops repetitions; what was there stays where it was.
+    # A dict keeps the order and drops duplicates.
     return list(dict.fromkeys([*before, *parts]))

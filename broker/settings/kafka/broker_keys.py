@@ -1,7 +1,7 @@
-"""The broker keys: those clients and consoles look at, and those Moldau is tuned with.
+"""The broker keys: those that clients and consoles look at, and those that tune Moldau.
 
-Declarations only. Defaults and what can be changed while running are Kafka 4.3's; a key that
-would be dynamic in Kafka but means nothing here is read-only, so that nobody changes it in vain.
+Declarations only. Defaults, and which keys can change at runtime, are Kafka 4.3's; a key that is
+dynamic in Kafka but has no effect here is read-only.
 """
 
 from typing import Final
@@ -15,12 +15,12 @@ LONG, LIST = ConfigType.LONG, ConfigType.LIST
 MAX_INT: Final = "2147483647"
 HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
-# Groups and transactional ids are spread over the workers by this many slots, for good.
+# The number of slots that spread groups and transactional ids over the workers; fixed.
 SLOTS: Final = 50
 
 # Minus one is "no limit"; zero would drop records as they are written.
 _UNLIMITED_OR_POSITIVE = Range(1, also=(-1,))
-# Topic keys whose broker key is null by default, and the keys that then count, in this order.
+# Topic keys whose broker key is null by default, and its fallbacks in order of precedence.
 _FALLBACKS = {
     "retention.ms": ("log.retention.minutes", "log.retention.hours"),
     "segment.ms": ("log.roll.hours",),
@@ -30,7 +30,7 @@ _FALLBACKS = {
 
 
 def _topic_default(topic: ConfigKey, synonym: str) -> ConfigKey:
-    """The broker key that gives `topic` its value where a topic does not set it: dynamic."""
+    """The dynamic broker key that is the default of the topic key `topic`."""
     fallbacks = _FALLBACKS.get(topic.name, ())
     return ConfigKey(
         synonym,
@@ -46,14 +46,13 @@ def _topic_default(topic: ConfigKey, synonym: str) -> ConfigKey:
 def _fallback(
     name: str, kind: ConfigType, default: str | None, milliseconds: int, validator: Validator
 ) -> ConfigKey:
-    """A key that counts when the finer one it stands in for is not set."""
+    """A coarser key that is used when the finer one is not set."""
     finer = next(topic for topic, names in _FALLBACKS.items() if name in names)
     return ConfigKey(
         name,
         kind,
         default,
-        f"Stands in for {TOPIC_KEYS[finer].synonym} where that is not set. "
-        f"{TOPIC_KEYS[finer].documentation}",
+        f"Used where {TOPIC_KEYS[finer].synonym} is not set. {TOPIC_KEYS[finer].documentation}",
         validator,
         read_only=True,
         milliseconds=milliseconds,
@@ -72,7 +71,7 @@ def _static(
     inert: bool = False,
     set_by: str = "",
 ) -> ConfigKey:
-    """A key that is read at start."""
+    """A key that is only read at start."""
     return ConfigKey(
         name,
         kind,
@@ -89,7 +88,7 @@ def _static(
 def _dynamic(
     name: str, kind: ConfigType, default: str, documentation: str, validator: Validator
 ) -> ConfigKey:
-    """A key that may change while running, for the whole cluster or for one broker."""
+    """A key that can change at runtime, for the whole cluster or one broker."""
     return ConfigKey(name, kind, default, documentation, validator)
 
 
@@ -103,7 +102,7 @@ _LISTENING = (
         "advertised.listeners",
         LIST,
         None,
-        "Where clients are told to connect to this broker.",
+        "The address of this broker that is advertised to clients.",
         ListOf(may_be_empty=False),
         fallbacks=("listeners",),
         set_by="--advertise and --advertised-host",
@@ -126,7 +125,7 @@ _LISTENING = (
         "connections.max.idle.ms",
         LONG,
         "600000",
-        "A connection on which nothing moved for this long is closed.",
+        "A connection that was idle for this long is closed.",
     ),
     _static(
         "fetch.max.bytes",
@@ -197,7 +196,7 @@ _TOPICS = (
         "num.partitions",
         INT,
         "1",
-        "Partitions of a topic that is created without saying how many.",
+        "Partitions of a topic that is created without a number of partitions.",
         Range(1),
     ),
 )

@@ -1,7 +1,7 @@
 """What a configuration key is: its type, default, allowed values and documentation.
 
-The vocabulary of the declarations in `topic.py` and `broker.py`, and the parsing of one value.
-No key is declared here, nothing is resolved here, and nothing of ours is imported.
+The vocabulary of the declarations in `topic_keys.py` and `broker_keys.py`, and the parsing of one
+value. Declares no key and resolves nothing.
 """
 
 import enum
@@ -12,7 +12,7 @@ import msgspec
 
 
 class ConfigType(enum.IntEnum):
-    """Types as DescribeConfigs v3+ puts them on the wire."""
+    """Types, as in DescribeConfigs v3+."""
 
     BOOLEAN = 1
     STRING = 2
@@ -26,7 +26,7 @@ class ConfigType(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from, as on the wire; a lower code wins over a higher one."""
+    """Where a value comes from, as on the wire; a lower code has precedence."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -37,11 +37,11 @@ class ConfigSource(enum.IntEnum):
 
 
 class InvalidConfig(ValueError):
-    """A key or value that is refused: INVALID_CONFIG. The message is meant for the user."""
+    """A key or value that is refused: INVALID_CONFIG. The message is for the user."""
 
 
 class InvalidConfigRequest(InvalidConfig):
-    """An alteration that makes no sense whatever the key is: Kafka says INVALID_REQUEST."""
+    """An alteration that is invalid for any key: INVALID_REQUEST, as in Kafka."""
 
 
 Value = bool | int | float | str | tuple[str, ...]
@@ -71,7 +71,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class OneOf(msgspec.Struct, frozen=True):
-    """One of some words, case and all; `refused` says why a known word is not taken."""
+    """One of some words, case-sensitive; `refused` gives the reason for known words it rejects."""
 
     words: tuple[str, ...]
     refused: Mapping[str, str] = {}
@@ -83,7 +83,7 @@ class OneOf(msgspec.Struct, frozen=True):
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """A list without repetitions: of some words, or of any when none are named."""
+    """A list without duplicates: of some words, or of any if none are named."""
 
     words: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -126,10 +126,10 @@ class ConfigKey(msgspec.Struct, frozen=True):
     """One configuration key.
 
     `default` is None where Kafka's is null. `synonym` names the broker key a topic key takes its
-    value from when the topic does not set it. `fallbacks` are the keys that stand in for an unset
-    broker key, in order of precedence; each counts in `milliseconds`, when that is not 0.
-    `inert` keys are accepted because tools set them, and change nothing: their documentation says
-    so. `set_by` names the options of `moldau serve` that decide a key nobody may set otherwise.
+    value from when the topic does not set it. `fallbacks` are used for an unset broker key, in
+    order of precedence; `milliseconds` is their unit, 0 if they have none. `inert` keys are
+    accepted because tools set them, and have no effect; their documentation says so. `set_by` names
+    the options of `moldau serve` that determine a key that cannot be set otherwise.
     """
 
     name: str
@@ -146,7 +146,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
     set_by: str = ""
 
     def parse(self, text: str) -> Value:
-        """The typed value of `text`, or InvalidConfig that names key, value and what is allowed."""
+        """The typed value of `text`. Raises InvalidConfig with key, value and what is allowed."""
         value = self._typed(text.strip())
         problem = self.validator.problem(value) if self.validator is not None else None
         if problem is not None:
@@ -172,7 +172,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
                 return text.lower() == "true"
             case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
                 bits = _BITS[self.type]
-                # The length is looked at first: int() of a huge text is slow, then an error.
+                # The length first: int() of a huge text is slow, then fails.
                 if len(text) > 32 or not _INTEGER.fullmatch(text):
                     raise self._invalid(text, f"must be a whole number of {bits} bits")
                 number = int(text)

@@ -1,6 +1,6 @@
-"""Which value of a key counts, where it comes from, and how DescribeConfigs tells it.
+"""Which value of a key is in force, where it comes from, and its entry in DescribeConfigs.
 
-Nothing here checks values for sense beyond parsing them: that is `validate.py`, before they are
+Values are only parsed here; whether they are allowed is checked by `validate.py` before they are
 stored.
 """
 
@@ -15,7 +15,7 @@ from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """One of the places a value could come from."""
+    """One of the sources a value could come from."""
 
     name: str
     value: str | None
@@ -23,7 +23,7 @@ class ConfigSynonym(msgspec.Struct, frozen=True):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """One key as DescribeConfigs answers it; `value` is None when it is sensitive or not set."""
+    """One key in DescribeConfigs; `value` is None if it is sensitive or not set."""
 
     name: str
     value: str | None
@@ -36,7 +36,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 
 class Resolved(NamedTuple):
-    """The value that counts, its source, and all candidates in order of precedence."""
+    """The value in force, its source, and all candidates in order of precedence."""
 
     value: str | None
     source: ConfigSource
@@ -44,17 +44,17 @@ class Resolved(NamedTuple):
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
-    """What is set for a broker: at start, for the whole cluster, and for this broker alone."""
+    """What is set for a broker: at start, for the whole cluster, and for this broker only."""
 
     static: dict[str, str] = {}
     dynamic_default: dict[str, str] = {}
     dynamic_broker: dict[str, str] = {}
 
     def resolve(self, name: str) -> Resolved:
-        """The value of a broker key. A name that is not a broker key is a KeyError.
+        """The value of a broker key. Raises KeyError for any other name.
 
-        A source wins as a whole, as in Kafka: log.retention.hours changed for the cluster beats
-        log.retention.ms from the start. An unset key takes the value of its fallbacks.
+        Sources have precedence over fallbacks, as in Kafka: log.retention.hours set for the cluster
+        beats log.retention.ms set at start. An unset key takes the value of its fallbacks.
         """
         key = BROKER_KEYS[name]
         synonyms = tuple(self._candidates((name, *key.fallbacks)))
@@ -63,7 +63,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
         return Resolved(_as_value_of(key, synonyms[0]), synonyms[0].source, synonyms)
 
     def get(self, name: str) -> str:
-        """The value of a broker key as Kafka prints it; empty when there is none."""
+        """The value of a broker key as Kafka prints it; empty if there is none."""
         return self.resolve(name).value or ""
 
     def get_int(self, name: str) -> int:
@@ -98,7 +98,7 @@ def _as_value_of(key: ConfigKey, candidate: ConfigSynonym) -> str:
 
 
 def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> str:
-    """The value of a topic key as Kafka prints it: the topic's own, the broker's or the default."""
+    """The value of a topic key as Kafka prints it: the topic's, the broker's or the default."""
     key = TOPIC_KEYS[name]
     own = overrides.get(name)
     if own is not None:
@@ -111,7 +111,7 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -
 def describe_topic(
     overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """Every topic key, or those of `names` there are; no names are all, as null and [] in Kafka."""
+    """Every topic key, or those in `names`; no names means all, like null and [] in Kafka."""
     return [
         _topic_entry(key, overrides, broker)
         for key in TOPIC_KEYS.values()
@@ -122,10 +122,10 @@ def describe_topic(
 def describe_broker(
     broker: BrokerConfig, names: Collection[str] | None = None, *, cluster_default: bool = False
 ) -> list[ConfigEntry]:
-    """Every broker key, or those of `names` there are.
+    """Every broker key, or those in `names`.
 
-    `cluster_default` answers for the broker resource with the empty name: only what was changed
-    for the whole cluster.
+    `cluster_default`: the broker resource with the empty name, which has only what was set for the
+    whole cluster.
     """
     if cluster_default:
         broker = BrokerConfig(dynamic_default=broker.dynamic_default)

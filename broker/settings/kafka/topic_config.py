@@ -1,7 +1,7 @@
 """A topic's configuration as the log reads it: typed, resolved once, plain attributes.
 
-Made anew when the topic's or the broker's configuration changes, never looked up by name on the
-hot path.
+Rebuilt when the configuration of the topic or the broker changes; nothing is looked up by name on
+the hot path.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 from broker.settings.kafka.resolve import BrokerConfig, topic_value
 
-# Codec numbers of the record batch header; `producer` has none: batches stay as they came.
+# Codec numbers of the record batch header; `producer` has none: batches are stored as received.
 CODEC_NUMBERS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODECS_WITH_LEVELS: Final = frozenset({"gzip", "lz4", "zstd"})
 

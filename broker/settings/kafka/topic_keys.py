@@ -1,7 +1,7 @@
-"""The topic keys: every one of Kafka 4.3's, with its default, and Moldau's own.
+"""The topic keys: all of Kafka 4.3's with their defaults, and Moldau's own.
 
-Declarations only. The documentation is what DescribeConfigs hands out: it says what Moldau does
-with a key, and of the inert ones that they have no effect, and why.
+Declarations only. The documentation is returned by DescribeConfigs: what Moldau does with a key,
+and for inert keys that they have no effect, and why.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 MAX_LONG: Final = "9223372036854775807"
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 STORAGES: Final = ("log", "native")
-# What says how and where records lie, and so cannot change while there are any.
+# How and where records are stored; cannot change after creation.
 FIXED: Final = ("moldau.storage", "moldau.native.key", "moldau.native.sequence.bits")
 
 _NO_FILES = "Accepted for compatibility, no effect: a partition is one stream, not a set of files"
@@ -76,7 +76,7 @@ _DECLARED = (
         "compression.type",
         STRING,
         "producer",
-        "producer stores batches as they came. Any other value makes the broker recompress the "
+        "producer stores batches as received. Any other value makes the broker recompress the "
         "batches that come in another codec before it appends them.",
         OneOf(CODECS),
         synonym="compression.type",

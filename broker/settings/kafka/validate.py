@@ -1,6 +1,6 @@
-"""Whether configurations may be stored: known names, values in range, values that fit together.
+"""Whether a configuration may be stored: known names, values in range, values that fit together.
 
-Every check raises InvalidConfig with a message for the user. The checks across keys look at what
+Every check raises InvalidConfig with a message for the user. Checks across keys use the values that
 would be in force, broker defaults included, as Kafka does.
 """
 
@@ -21,9 +21,9 @@ def validate_topic(
     broker: BrokerConfig | None = None,
     existing: Mapping[str, str] | None = None,
 ) -> None:
-    """Check all that a topic would set: in CreateTopics, or after an alteration.
+    """Check everything a topic would set: in CreateTopics, or after an alteration.
 
-    `existing` is what it sets now; some changes are refused for what was there before.
+    `existing` is what it sets now: some changes depend on it.
     """
     broker = broker or BrokerConfig()
     checked = _check_each(overrides, TOPIC_KEYS, "topic")
@@ -70,7 +70,7 @@ def _check_storage(
 def validate_broker(
     overrides: Mapping[str, str | None], broker: BrokerConfig | None = None
 ) -> None:
-    """Check all that would be set while running, for the cluster or for one broker."""
+    """Check everything that would be set at runtime, for the cluster or for one broker."""
     checked = _check_each(overrides, BROKER_KEYS, "broker")
     fixed = sorted(name for name in checked if BROKER_KEYS[name].read_only)
     if fixed:
@@ -165,7 +165,7 @@ def _check_remote_storage(overrides: Mapping[str, str], broker: BrokerConfig) ->
 
 
 def _check_local_retention(local_name: str, local: int, total_name: str, total: int) -> None:
-    """What stays in Redis cannot be more than what is kept at all; -2 takes over the latter."""
+    """What stays in Redis cannot exceed what is kept at all; -2 means the same."""
     if total < 0 or local == -2:
         return
     if local == -1 or local > total:

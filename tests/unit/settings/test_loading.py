@@ -1,4 +1,4 @@
-"""Settings: where they come from, who wins, and what an operator's slip is answered with."""
+"""Settings: their sources, precedence, and the messages for mistakes."""
 
 from pathlib import Path
 

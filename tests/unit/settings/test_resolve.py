@@ -1,4 +1,4 @@
-"""Which value counts, where it is said to come from, and what DescribeConfigs answers."""
+"""Which value is in force, its source, and its entry in DescribeConfigs."""
 
 import pytest
 
