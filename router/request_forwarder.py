@@ -112,17 +112,16 @@ class RequestForwarder:
         if not (self.kept or self._frames.left or self.is_stopped):
             # The usual case with as little work as possible: one whole request that begins with
             # the same bytes as an earlier one.
-            known = self._workers.known.get(data[LENGTH_SIZE:API_END])
-            if known is not None:
-                prefix, least, connection = known
-                size = len(data) - LENGTH_SIZE
-                if (
-                    least <= size <= self._state.max_request_bytes
-                    and LENGTH.unpack_from(data)[0] == size
-                    and data.startswith(prefix, COMPARED_AT)
-                ):
-                    connection.transport.write(data)
-                    return not self._replies.expect(connection.replies)
+            size = len(data) - LENGTH_SIZE
+            known = self._workers.known.find(data, LENGTH_SIZE, size)
+            if (
+                known is not None
+                and LENGTH.unpack_from(data)[0] == size
+                and size <= self._state.max_request_bytes
+            ):
+                connection = known.connection
+                connection.transport.write(data)
+                return not self._replies.expect(connection.replies)
         elif self.kept:
             kept = self.kept
             if not isinstance(kept, bytearray):
@@ -167,13 +166,9 @@ class RequestForwarder:
             requests += 1
             end = at + LENGTH_SIZE + size
             connection: WorkerConnection | None
-            found = known.get(data[at + LENGTH_SIZE : at + API_END])
-            if (
-                found is not None
-                and found[1] <= size
-                and data.startswith(found[0], at + COMPARED_AT)
-            ):
-                connection = found[2]
+            found = known.find(data, at + LENGTH_SIZE, size)
+            if found is not None:
+                connection = found.connection
                 may_go_on = replies.expect(connection.replies)
             else:
                 frame_at = at + LENGTH_SIZE

@@ -11,6 +11,7 @@ requests may have to go elsewhere.
 from __future__ import annotations
 
 from broker.wire.frame import API_SIZE, CORRELATION_ID_END
+from broker.wire.request_cache import RequestCache, RequestPattern
 from router.reply_queue import ReplyQueue
 from router.routing import Route, RouteKind
 from router.state import RouterState
@@ -19,8 +20,15 @@ from router.worker_connection import Client, WorkerConnection
 CONTROLLER = 0
 MAX_KNOWN_BYTES = 512
 
-# The bytes behind the correlation id, how long a frame must be to have them, where it goes.
-KnownRoute = tuple[bytes, int, WorkerConnection]
+
+class KnownRoute(RequestPattern):
+    """Requests that begin with the same bytes go to the same worker."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, api: bytes, prefix: bytes, connection: WorkerConnection) -> None:
+        super().__init__(api, prefix)
+        self.connection = connection
 
 
 class WorkerConnections:
@@ -43,7 +51,7 @@ class WorkerConnections:
         self._state = state
         self.every: set[WorkerConnection] = set()
         self.blocked: set[WorkerConnection] = set()  # connecting, or with a full socket
-        self.known: dict[bytes, KnownRoute] = {}  # by API and version as encoded on the wire
+        self.known: RequestCache[KnownRoute] = RequestCache()
         self._by_worker: dict[int, WorkerConnection] = {}  # by the worker at the other end
         self._leaders: dict[int, WorkerConnection] = {}  # by the leader the requests are for
         self._any: WorkerConnection | None = None
@@ -64,7 +72,7 @@ class WorkerConnections:
         is_stand_in = route.kind is RouteKind.LEADER and connection.worker != route.worker
         if route.has_reply and 0 < depends_on <= MAX_KNOWN_BYTES and not is_stand_in:
             prefix = head[CORRELATION_ID_END:depends_on]
-            self.known[head[:API_SIZE]] = (prefix, depends_on, connection)
+            self.known.add(KnownRoute(head[:API_SIZE], prefix, connection))
 
     # --- choosing one ---
 

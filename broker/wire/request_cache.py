@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from broker.wire.frame import CORRELATION_ID_END
+from broker.wire.frame import API_SIZE, CORRELATION_ID_END
 
 # Bounds of a cache: a client can send anything.
 MAX_PATTERNS = 64
@@ -48,42 +48,43 @@ class RequestPattern:
 class RequestCache(Generic[P]):
     """The patterns of one connection."""
 
-    __slots__ = ("_by_prefix", "_last", "_prefix_ends")
+    __slots__ = ("_by_start", "_last", "_prefix_ends")
 
     def __init__(self) -> None:
         self._last: P | None = None  # looked at first: most connections send one kind of request
-        self._by_prefix: dict[bytes, P] = {}
+        self._by_start: dict[bytes, P] = {}  # API and prefix
         self._prefix_ends: list[int] = []  # where in a frame prefixes end
 
     def __len__(self) -> int:
-        return len(self._by_prefix)
+        return len(self._by_start)
 
     def find(self, data: bytes | bytearray, at: int, size: int) -> P | None:
         """The pattern that the request frame of `size` bytes at `at` matches."""
         last = self._last
         if last is not None and last.matches(data, at, size):
             return last
+        api, prefix_at = bytes(data[at : at + API_SIZE]), at + CORRELATION_ID_END
         for end in self._prefix_ends:
-            found = self._by_prefix.get(bytes(data[at + CORRELATION_ID_END : at + end]))
+            found = self._by_start.get(api + data[prefix_at : at + end])
             if found is not None and found.matches(data, at, size):
                 self._last = found
                 return found
         return None
 
     def add(self, pattern: P) -> None:
-        """Replaces a pattern with the same prefix. A full cache starts over."""
-        prefix, end = pattern.prefix, CORRELATION_ID_END + len(pattern.prefix)
-        if len(prefix) > MAX_PREFIX:
+        """Replaces a pattern with the same API and prefix. A full cache starts over."""
+        start, end = pattern.api + pattern.prefix, CORRELATION_ID_END + len(pattern.prefix)
+        if len(pattern.prefix) > MAX_PREFIX:
             return
-        if len(self._by_prefix) >= MAX_PATTERNS and prefix not in self._by_prefix:
+        if len(self._by_start) >= MAX_PATTERNS and start not in self._by_start:
             self.clear()
         if end not in self._prefix_ends:
             if len(self._prefix_ends) >= MAX_PREFIX_LENGTHS:
                 self.clear()
             self._prefix_ends.append(end)
-        self._by_prefix[prefix] = self._last = pattern
+        self._by_start[start] = self._last = pattern
 
     def clear(self) -> None:
         self._last = None
-        self._by_prefix.clear()
+        self._by_start.clear()
         self._prefix_ends.clear()

@@ -62,7 +62,7 @@ def test_what_is_found_matches_and_what_matches_is_found(
     request = frame(api, start + end)
     for _ in range(2):  # found among all, then as the one found last
         found = cache.find(request, 0, len(request))
-        kept = {pattern.prefix: pattern for pattern in added}.values()
+        kept = {(pattern.api, pattern.prefix): pattern for pattern in added}.values()
         matching = [each for each in kept if each.matches(request, 0, len(request))]
         assert found in matching if matching else found is None
 
@@ -76,6 +76,17 @@ def test_a_pattern_replaces_another_with_the_same_prefix() -> None:
     assert cache.find(b"api.7777abc 1", 0, 13) is None
     cache.clear()
     assert cache.find(b"api.7777abc 2", 0, 13) is None
+
+
+def test_patterns_of_several_apis_with_the_same_prefix_are_kept() -> None:
+    """Requests of one client about one group begin alike whatever their API is."""
+    cache: RequestCache[RequestPattern] = RequestCache()
+    heartbeat, commit = RequestPattern(b"beat", b"group"), RequestPattern(b"comm", b"group")
+    cache.add(heartbeat)
+    cache.add(commit)
+    for data in (bytes, bytearray):
+        assert cache.find(data(frame(b"beat", b"group 1")), 0, 15) is heartbeat
+        assert cache.find(data(frame(b"comm", b"group 2")), 0, 15) is commit
 
 
 def test_a_cache_is_bounded_and_starts_over_when_it_is_full() -> None:
