@@ -12,12 +12,11 @@ from broker.wire.batch import Buffer
 from broker.wire.frame import (
     CORRELATION_ID_AT,
     CORRELATION_ID_END,
-    RESPONSE_CORRELATION_ID_AT,
-    RESPONSE_CORRELATION_ID_END,
     RequestHeader,
     read_request_header,
     response_frame,
 )
+from broker.wire.response_template import ResponseTemplate
 from broker.wire.schema import Message
 
 MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # of a request; requests
@@ -34,8 +33,7 @@ class LocalAnswers:
     def __init__(self, brokers: Sequence[Endpoint], is_up: Sequence[bool]) -> None:
         self._brokers = brokers
         self._is_up = is_up
-        # A request without its correlation id -> the reply before and after its correlation id.
-        self._cached: dict[bytes, tuple[bytes, bytes]] = {}
+        self._cached: dict[bytes, ResponseTemplate] = {}  # by the request without correlation id
 
     def __len__(self) -> int:
         return len(self._cached)
@@ -47,13 +45,12 @@ class LocalAnswers:
         request = frame[:CORRELATION_ID_AT] + frame[CORRELATION_ID_END:]
         cached = self._cached.get(request)
         if cached is None:
-            reply = self._encode_reply(frame)
-            cached = reply[:RESPONSE_CORRELATION_ID_AT], reply[RESPONSE_CORRELATION_ID_END:]
+            cached = ResponseTemplate(self._encode_reply(frame))
             if len(request) <= MAX_CACHED_BYTES:
                 if len(self._cached) >= MAX_CACHED:
                     self._cached.clear()
                 self._cached[request] = cached
-        return cached[0] + frame[CORRELATION_ID_AT:CORRELATION_ID_END] + cached[1]
+        return cached.answer(frame)
 
     def _encode_reply(self, frame: bytes) -> bytes:
         header = read_request_header(frame)

@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.wire.frame import (
-    API_SIZE,
-    CORRELATION_ID_END,
-    LENGTH,
-    LENGTH_SIZE,
-    read_request_header,
-)
+from broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
 from broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
 from broker.wire.primitives import MalformedMessage
 from router.gathered_reply import GatheredReply
@@ -30,11 +24,6 @@ from router.worker_connections import WorkerConnections
 FIRST_HEAD_BYTES = 2048
 # Requests forwarded before other connections get their turn, however fast a client sends them.
 MAX_PER_TURN = 256
-
-# Where API key and version end, and what is compared with a known request begins, in a request
-# frame with its length.
-API_END = LENGTH_SIZE + API_SIZE
-COMPARED_AT = LENGTH_SIZE + CORRELATION_ID_END
 
 FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, RouteKind.ANY})
 
@@ -107,21 +96,20 @@ class RequestForwarder:
     # --- forwarding ---
 
     def receive(self, data: bytes) -> bool:
-        """Forward bytes from the client. True: `may_read` may have changed. Raises
-        FAULTS."""
+        """Forward bytes from the client. True: `may_read` may have changed. Raises FAULTS."""
         if not (self.kept or self._frames.left or self.is_stopped):
             # The usual case with as little work as possible: one whole request that begins with
             # the same bytes as an earlier one.
             size = len(data) - LENGTH_SIZE
-            known = self._workers.known.find(data, LENGTH_SIZE, size)
             if (
-                known is not None
+                MIN_REQUEST <= size <= self._state.max_request_bytes
                 and LENGTH.unpack_from(data)[0] == size
-                and size <= self._state.max_request_bytes
             ):
-                connection = known.connection
-                connection.transport.write(data)
-                return not self._replies.expect(connection.replies)
+                known = self._workers.known.find(data, LENGTH_SIZE, size)
+                if known is not None:
+                    connection = known.connection
+                    connection.transport.write(data)
+                    return not self._replies.expect(connection.replies)
         elif self.kept:
             kept = self.kept
             if not isinstance(kept, bytearray):
@@ -166,12 +154,12 @@ class RequestForwarder:
             requests += 1
             end = at + LENGTH_SIZE + size
             connection: WorkerConnection | None
-            found = known.find(data, at + LENGTH_SIZE, size)
+            frame_at = at + LENGTH_SIZE
+            found = known.find(data, frame_at, size)
             if found is not None:
                 connection = found.connection
                 may_go_on = replies.expect(connection.replies)
             else:
-                frame_at = at + LENGTH_SIZE
                 route, depends_on = self._find_route(data, frame_at, min(end, have), size)
                 kind = route.kind
                 if kind is RouteKind.MORE:
