@@ -5,7 +5,8 @@ KIP-226: synonyms. KIP-569: types and documentation from v3.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError
+from broker.handlers.config_resources import BROKER, BROKER_LOGGER, TOPIC, fill_error
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.settings.kafka import ConfigEntry, describe_broker, describe_topic
@@ -18,8 +19,6 @@ from broker.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
-
 
 async def handle(
     broker: Broker, request: DescribeConfigsRequest, call: Call
@@ -30,7 +29,7 @@ async def handle(
         try:
             entries = await _entries(broker, item)
         except MoldauError as fault:
-            result.error_code, result.error_message = code_for(fault), str(fault)
+            fill_error(result, fault)
         else:
             result.configs = [_answer(entry, request) for entry in entries]
         results.append(result)

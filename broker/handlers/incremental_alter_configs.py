@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.config_resources import BROKER, Change, alter
 from broker.handlers.context import Broker
-from broker.handlers.describe_configs import BROKER, TOPIC
 from broker.server.connection import Call
-from broker.settings.kafka import BROKER_KEYS, apply_incremental
+from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, apply_incremental
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -18,33 +17,16 @@ from broker.wire.messages.incremental_alter_configs import (
 async def handle(
     broker: Broker, request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse:
-    results = []
+    answers = []
     for item in request.resources:
         answer = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
-        try:
-            await _alter(broker, item, request.validate_only)
-        except MoldauError as fault:
-            answer.error_code, answer.error_message = code_for(fault), str(fault)
-        results.append(answer)
-    return IncrementalAlterConfigsResponse(responses=results)
+        answers.append(answer)
+        await alter(broker, answer, _change(broker, item), validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=answers)
 
 
-async def _alter(broker: Broker, item: AlterConfigsResource, validate_only: bool) -> None:
+def _change(broker: Broker, item: AlterConfigsResource) -> Change:
     operations = [(config.name, config.config_operation, config.value) for config in item.configs]
-    if item.resource_type == TOPIC:
-        await broker.topics.set_configs(
-            item.resource_name,
-            lambda current: apply_incremental(current, operations, broker=broker.config),
-            validate_only=validate_only,
-        )
-    elif item.resource_type == BROKER:
-        await broker.alter_broker_config(
-            item.resource_name,
-            lambda current: apply_incremental(
-                current, operations, keys=BROKER_KEYS, broker=broker.config
-            ),
-            validate_only=validate_only,
-        )
-    else:
-        text = f"resource type {item.resource_type}: only topics and brokers"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    keys = BROKER_KEYS if item.resource_type == BROKER else TOPIC_KEYS
+    config = broker.config
+    return lambda current: apply_incremental(current, operations, keys=keys, broker=config)

@@ -20,8 +20,8 @@ What stays is decided as Kafka's log cleaner does:
 
 A damaged batch raises CorruptBatch from either pass, before anything is noted of it.
 
-A batch of ten thousand records takes 50 ms: `note_in_steps` and `clean_in_steps` do the same work
-less than a millisecond at a time, for whoever must not hold up an event loop.
+A batch of ten thousand records takes 50 ms. Both passes are generators that yield after less than a
+millisecond of work, so that the caller can let the event loop run in between.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ from array import array
 from collections.abc import Generator
 from hashlib import blake2b
 from itertools import islice
-from typing import TypeVar
 
 from broker.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, Buffer, read_header
 from broker.wire.records import Record, build_batch, encode_records, iter_records
-
-T = TypeVar("T")
 
 _DIGEST = 16
 _FREE = bytes(_DIGEST)
@@ -62,15 +59,11 @@ class KeyMap:
     def __len__(self) -> int:
         return self._used
 
-    def note(self, batch: Buffer, limit: int) -> bool:
+    def note(self, batch: Buffer, limit: int) -> Generator[None, None, bool]:
         """Remember the keys of the next batch; False, and nothing noted, if there is no room.
 
-        There is always room for the first batch, so that a pass gets somewhere.
+        There is always room for the first batch, so that every pass makes progress.
         """
-        return _finish(self.note_in_steps(batch, limit))
-
-    def note_in_steps(self, batch: Buffer, limit: int) -> Generator[None, None, bool]:
-        """`note`, yielding now and then."""
         header = read_header(batch)
         if not header.attributes & CONTROL:
             records = yield from _read_in_steps(batch, limit)
@@ -128,35 +121,12 @@ def clean(
     limit: int,
     codec: int | None = None,
     level: int | None = None,
-) -> Buffer | None:
+) -> Generator[None, None, Buffer | None]:
     """What stays of a batch: itself, a smaller one, or None for nothing.
 
-    A batch that has to be rebuilt is compressed with `codec`, by default with its own.
+    A batch that has to be rebuilt is compressed with `codec`, by default with its own. A generator:
+    the result is its return value.
     """
-    return _finish(
-        clean_in_steps(
-            batch,
-            keys,
-            now_ms=now_ms,
-            delete_retention_ms=delete_retention_ms,
-            limit=limit,
-            codec=codec,
-            level=level,
-        )
-    )
-
-
-def clean_in_steps(
-    batch: Buffer,
-    keys: KeyMap,
-    *,
-    now_ms: int,
-    delete_retention_ms: int,
-    limit: int,
-    codec: int | None = None,
-    level: int | None = None,
-) -> Generator[None, None, Buffer | None]:
-    """`clean`, yielding now and then."""
     header = read_header(batch)
     if header.attributes & CONTROL or header.next_offset - 1 > keys.last_offset:
         return batch
@@ -212,13 +182,3 @@ def _read_in_steps(batch: Buffer, limit: int) -> Generator[None, None, list[Reco
         records += step
         yield
     return records
-
-
-def _finish(steps: Generator[None, None, T]) -> T:
-    """Take all the steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
 from broker.errors import MoldauError
-from broker.log.cleaning import KeyMap, clean_in_steps
+from broker.log.cleaning import KeyMap, clean
 from broker.log.reader import LogMoved, LogReader, end_of
 from broker.log.timestamps import DECODED_LIMIT, LogPosition
 from broker.settings.kafka import TopicConfig
@@ -106,7 +106,7 @@ class CleaningPass:
     async def _note_entry(self, keys: KeyMap, entry: Entry) -> bool:
         for batch in split_batches(entry.blob):
             try:
-                if not await self._in_steps(keys.note_in_steps(batch, DECODED_LIMIT)):
+                if not await self._in_steps(keys.note(batch, DECODED_LIMIT)):
                     return False
             except CorruptBatch as fault:
                 logger.warning("%r: a batch stays as it is: %s", self._log, fault)
@@ -137,7 +137,7 @@ class CleaningPass:
     ) -> Buffer | None:
         try:
             return await self._in_steps(
-                clean_in_steps(
+                clean(
                     batch,
                     keys,
                     now_ms=now_ms,

@@ -6,15 +6,14 @@ Put together from a reader (reader.py), an appender (appender.py) and its replic
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from broker.log import timestamps
 from broker.log.appender import LogAppender
-from broker.log.callbacks import Completion
 from broker.log.flight import Append
 from broker.log.log import FetchClient, Log, OffsetAndTimestamp
 from broker.log.reader import LogReader
-from broker.log.replica import ReplicaHost
+from broker.log.replica import LogReplica, ReplicaHost
 from broker.log.retention import Retention
 from broker.log.tail import Tail
 from broker.settings.kafka import TopicConfig
@@ -30,6 +29,8 @@ class LogHost(ReplicaHost, Protocol):
 
 class PartitionLog(Log):
     """`wake`: the command that notifies the leader of an append; None when this worker leads."""
+
+    replica: LogReplica
 
     def __init__(
         self, host: LogHost, topic: str, partition: int, key: bytes, tail: Tail, wake: bytes | None
@@ -68,10 +69,6 @@ class PartitionLog(Log):
     # --- keeping up with other workers ---
 
     @property
-    def is_loaded(self) -> bool:
-        return self.replica.is_loaded
-
-    @property
     def is_watched(self) -> bool:
         if self._is_led:
             return True  # other workers wake the leader
@@ -81,18 +78,6 @@ class PartitionLog(Log):
     def tail_with(self, watcher: Watcher) -> bool:
         watcher.tail(self.key, self.end)
         return True
-
-    def received(self, entries: list[Any]) -> None:
-        self.replica.received(entries)
-
-    def look(self) -> None:
-        self.replica.look()
-
-    def when_loaded(self, done: Completion) -> None:
-        self.replica.when_loaded(done)
-
-    def when_current(self, done: Completion) -> None:
-        self.replica.when_current(done)
 
     async def loaded(self) -> None:
         if not self.is_loaded:

@@ -7,10 +7,11 @@ replica.py, reading is in reader.py, reading for a member of a group in group_re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull
+from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
 from broker.log.callbacks import Completion
 from broker.log.flight import Append
 from broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
@@ -28,6 +29,8 @@ from broker.store.watch import Watcher
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans
 
+logger = logging.getLogger("moldau.log")
+
 DECODED_LIMIT = 1 << 28
 
 
@@ -41,6 +44,8 @@ class NativeHost(ReplicaHost, Protocol):
 
 
 class NativeLog(Log):
+    replica: NativeReplica
+
     def __init__(
         self,
         host: NativeHost,
@@ -81,10 +86,6 @@ class NativeLog(Log):
     # --- keeping up with other writers ---
 
     @property
-    def is_loaded(self) -> bool:
-        return self.replica.is_loaded
-
-    @property
     def is_watched(self) -> bool:
         # Where several topics share a stream, only those that know what was before are up to date.
         watcher = self._host.watcher
@@ -99,18 +100,6 @@ class NativeLog(Log):
 
     def untailed(self) -> None:
         self.replica.is_followed = False
-
-    def received(self, entries: list[Any]) -> None:
-        self.replica.received(entries)
-
-    def look(self) -> None:
-        self.replica.look()
-
-    def when_loaded(self, done: Completion) -> None:
-        self.replica.when_loaded(done)
-
-    def when_current(self, done: Completion) -> None:
-        self.replica.when_current(done)
 
     async def load_start(self) -> None:
         await self.current()
@@ -161,7 +150,12 @@ class NativeLog(Log):
 
     async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None:
         kept_ms = self._host.producers_kept_ms()
-        await maintenance.enforce(self._host.native, self.replica, config, kept_ms, now_ms)
+        try:
+            await maintenance.enforce(self._host.native, self.replica, config, kept_ms, now_ms)
+        except StoreRefused as fault:
+            if "WRONGTYPE" not in str(fault):
+                raise
+            logger.warning("%r: %s", self, fault)  # a Redis client replaced the stream
 
     # --- groups, as Redis sees them ---
 

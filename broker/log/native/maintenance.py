@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
-from broker.errors import StoreRefused
 from broker.log.native.ids import Id, parse
 from broker.log.native.replica import NativeReplica
 from broker.settings.kafka import TopicConfig
 from broker.store.native import NativeStreams
-
-logger = logging.getLogger("moldau.retention")
 
 NO_LIMIT = -1
 
@@ -23,21 +18,6 @@ async def enforce(
     now_ms: int,
 ) -> None:
     """retention.ms, retention.bytes, and the expiry of producers that write no more."""
-    try:
-        await _enforce(native, log, config, kept_producers_ms, now_ms)
-    except StoreRefused as fault:
-        if "WRONGTYPE" not in str(fault):
-            raise
-        logger.warning("%r: %s", log, fault)  # a Redis client replaced the stream
-
-
-async def _enforce(
-    native: NativeStreams,
-    log: NativeReplica,
-    config: TopicConfig,
-    kept_producers_ms: int,
-    now_ms: int,
-) -> None:
     removed = 0
     if config.retention_ms != NO_LIMIT:
         oldest = Id(max(now_ms - config.retention_ms, 0), 0)
