@@ -1,9 +1,7 @@
 """One worker process: `python -m broker.worker`, started by the supervisor.
 
-It reads its settings as one JSON line on standard input and says `ready` on standard output when
-it serves. Standard input stays open as a life-line: when it ends, the supervisor is gone and the
-worker goes too. SIGTERM drains. Exit code 3: it could not start, the last line of standard error
-says why.
+How it talks to the supervisor is in process.py. When the supervisor is gone the worker exits too.
+SIGTERM drains: what is being served is answered before the worker exits.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from broker.store.store import Store
 from broker.store.topics import Change
 from broker.store.watch import Watcher
 
-log = logging.getLogger("moldau.worker")
+logger = logging.getLogger("moldau.worker")
 
 DRAIN_SECONDS = 8.0
 IDLE_CHECK_SECONDS = 60.0
@@ -46,7 +44,7 @@ STORE_CHECK_SECONDS = 1.0
 
 
 class Worker:
-    """startup, main_loop, shutdown: what a worker goes through."""
+    """startup, main_loop, shutdown: the life of a worker."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
@@ -114,17 +112,17 @@ class Worker:
             self._background.append(asyncio.ensure_future(events.run()))
 
     def _static_config(self) -> dict[str, str]:
-        """What the operator set, and what follows from how this worker was started."""
+        """The operator's broker configs, and those that follow from the process settings."""
         settings = self.settings
         node = str(settings.index)
         own = next((b for b in settings.brokers if b.node_id == settings.index), None)
-        told = own or settings.brokers[0]
+        advertised = own or settings.brokers[0]
         return {
             **settings.broker_configs,
             "node.id": node,
             "broker.id": node,
             "listeners": f"PLAINTEXT://{settings.host}:{settings.port}",
-            "advertised.listeners": f"PLAINTEXT://{told.host}:{told.port}",
+            "advertised.listeners": f"PLAINTEXT://{advertised.host}:{advertised.port}",
             "log.dirs": self.store.label,
             "socket.request.max.bytes": str(settings.max_request_bytes),
         }
@@ -154,7 +152,7 @@ class Worker:
             self._connection, settings.host, settings.port, settings.unix_socket, shared=False
         )
 
-    # --- hearing of changes ---
+    # --- changes ---
 
     def _changed(self, change: Change) -> None:
         self.logs.spawn(self._apply(change))
@@ -172,20 +170,20 @@ class Worker:
                 if topic is not None and change.partition < topic.partitions:
                     await self.logs.log_for(topic, change.partition).load_start()
         except StoreFault as fault:
-            log.warning("a change could not be read, everything will be: %s", fault)
+            logger.warning("a change could not be read, reloading everything: %s", fault)
             await self._reload()
 
     def _missed_changes(self) -> None:
         self.logs.spawn(self._reload())
 
     async def _watch_store(self) -> None:
-        """Nobody tells of a FLUSHALL: topics would be served from memory that are not there."""
+        """A FLUSHALL sends no notification: deleted topics would still be served from memory."""
         while True:
             await asyncio.sleep(STORE_CHECK_SECONDS)
             try:
                 is_known = await self.store.topics.has_contents(self._contents)
             except StoreFault:
-                continue  # who needs the store says so
+                continue  # requests that need the store report it
             if not is_known:
                 await self._reload()
 
@@ -196,9 +194,9 @@ class Worker:
         await self.topics.reseed()
         await self.store.topics.cluster_id(self.broker.cluster_id)
         self._contents = await self.store.topics.contents_id()
-        log.critical(
+        logger.critical(
             "THE STORE WAS EMPTIED OR EXCHANGED (FLUSHALL, FLUSHDB, another data set?): what it "
-            "holds now is served; of %d topics those that are not in it any more are gone, with "
+            "holds now is served; of %d topics those that are missing from it are gone, with "
             "their records and offsets",
             before,
         )
@@ -213,7 +211,7 @@ class Worker:
                 for found in self.logs.all():
                     await found.load_start()
             except StoreFault as fault:
-                log.warning("waiting for the store: %s", fault)
+                logger.warning("waiting for the store: %s", fault)
                 await asyncio.sleep(0.2)
             else:
                 self.logs.look_everywhere()
@@ -226,7 +224,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         say_ready()
-        log.info("worker %d serves on port %d", self.settings.index, self.settings.port)
+        logger.info("worker %d serves on port %d", self.settings.index, self.settings.port)
         collect_seldom()
         await self._stop.wait()
 
@@ -235,7 +233,7 @@ class Worker:
         ended = asyncio.Event()
         watch_parent(ended.set)
         await ended.wait()
-        log.error("the supervisor is gone, leaving")
+        logger.error("the supervisor is gone, exiting")
         self._parent_gone = True
         self._stop.set()
 
@@ -246,10 +244,11 @@ class Worker:
         try:
             await self.group_coordinator.topic_deleted(topic)
         except StoreFault as fault:
-            log.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)
+            logger.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)
 
     async def _keep_groups(self) -> None:
-        """Load our groups, then see to what expires. Deletions that a crash hid are found too."""
+        """Load this worker's groups, then expire offsets. Topics whose deletion a crash interrupted
+        are found too."""
         await self.group_coordinator.load()
         while True:
             try:
@@ -260,7 +259,7 @@ class Worker:
                         await self.group_coordinator.topic_deleted(topic)
                 await self.group_coordinator.expire()
             except StoreFault as fault:
-                log.warning("expiry of offsets waits for the store: %s", fault)
+                logger.warning("expiry of offsets waits for the store: %s", fault)
             await asyncio.sleep(OFFSETS_CHECK_SECONDS)
 
     async def _close_idle(self) -> None:

@@ -1,7 +1,7 @@
-"""ApiVersions (key 18): what this broker speaks, straight from the table of APIs.
+"""ApiVersions (key 18): the APIs that are served, from the table of APIs.
 
-KIP-511: v3 brings the client's name and version. KIP-584: features. A version that is not served
-is answered by the dispatcher, in the v0 layout.
+KIP-511: v3 has the client's name and version. KIP-584: features. A version that is not served is
+answered by the dispatcher, in the v0 layout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that must be answered by a certain time, with one timer for all of them.
 
-A timer per request would be paid by every request; this is paid by those that have to wait, and
-nothing runs while nobody does.
+A timer per request would cost every request; this costs a sweep twice a second, and nothing while
+no request waits.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-SWEEP_EVERY = 0.5  # seconds; a deadline is kept to within this
+SWEEP_EVERY = 0.5  # seconds; the precision of deadlines
 
 
-class Waiting(Protocol):
+class Expiring(Protocol):
     deadline: float
 
     def time_out(self) -> None: ...
@@ -20,15 +20,15 @@ class Waiting(Protocol):
 
 class Deadlines:
     def __init__(self) -> None:
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[Expiring, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, request: Waiting) -> None:
+    def add(self, request: Expiring) -> None:
         self._waiting[request] = None
         if self._timer is None:
             self._arm()
 
-    def remove(self, request: Waiting) -> None:
+    def remove(self, request: Expiring) -> None:
         self._waiting.pop(request, None)
 
     def __len__(self) -> int:

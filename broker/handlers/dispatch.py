@@ -17,7 +17,7 @@ from broker.wire.apis import APIS, Api, ApiKey
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
 
-log = logging.getLogger("moldau.server")
+logger = logging.getLogger("moldau.server")
 
 # A handler returns its response, and is awaited; or it replies by itself, now or later. The latter
 # are those of the hot path and of groups. The route that one returns serves the requests that
@@ -44,7 +44,7 @@ REPLYING = cast(
 
 
 class Dispatcher:
-    """Called by connections with every frame."""
+    """Called by connections for every request that no route serves."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -57,15 +57,15 @@ class Dispatcher:
         if api is None:
             _refuse_version(call)
             return
-        place = (header.api_key, header.api_version)
-        decode = self._decoders.get(place)
+        key = (header.api_key, header.api_version)
+        decode = self._decoders.get(key)
         if decode is None:
-            decode = self._decoders[place] = api.request_codec(header.api_version).decode
+            decode = self._decoders[key] = api.request_codec(header.api_version).decode
         try:
             # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata has some.
             request, _ = decode(frame, header.body_at)
         except MalformedMessage as fault:
-            log.warning(
+            logger.warning(
                 "closing %s: malformed %s v%d: %s", call.peer, api.name, header.api_version, fault
             )
             call.connection.abort()
@@ -80,8 +80,8 @@ class Dispatcher:
             if route is not None and route.learn(frame):
                 call.connection.routes.add(route)
             return
-        # One after the other, as in Kafka: a commit and what follows it on the same connection
-        # must not change places.
+        # One after the other, as in Kafka: a commit and the requests behind it on the same
+        # connection must not change places.
         call.connection.hold()
         task = asyncio.get_running_loop().create_task(self._serve(call, api, request))
         self._tasks.add(task)
@@ -93,22 +93,22 @@ class Dispatcher:
         except Exception:
             _give_up(call, api)
         else:
-            call.connection.go_on()
+            call.connection.resume()
 
 
 def _give_up(call: Call, api: Api) -> None:
-    """A fault of ours. The client sees a closed connection, which every client retries."""
-    log.exception("serving %s v%d to %s failed", api.name, call.header.api_version, call.peer)
+    """A bug of the broker. The connection is closed, which makes every client retry."""
+    logger.exception("serving %s v%d to %s failed", api.name, call.header.api_version, call.peer)
     call.connection.abort()
 
 
 def _refuse_version(call: Call) -> None:
-    """An API or a version of one that is not served: say so where the protocol has a way."""
+    """The API, or this version of it, is not served. Only ApiVersions has a reply for that."""
     header = call.header
     known = APIS.get(header.api_key)
     if header.api_key == ApiKey.API_VERSIONS:
         call.reply_with(unsupported_api_versions(header.correlation_id))
         return
     name = known.name if known is not None else f"API {header.api_key}"
-    log.warning("closing %s: %s v%d is not served", call.peer, name, header.api_version)
+    logger.warning("closing %s: %s v%d is not served", call.peer, name, header.api_version)
     call.connection.abort()

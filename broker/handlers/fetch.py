@@ -62,7 +62,7 @@ def _start(broker: Broker, request: FetchRequest, call: Call, topics: list[Topic
 
     def reply() -> None:
         call.reply(_response(request, reads))
-        call.connection.go_on_soon()
+        call.connection.resume_soon()
 
     DelayedFetch(
         broker, call, reads, request.max_bytes, request.min_bytes, request.max_wait_ms, reply

@@ -89,4 +89,4 @@ async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
     else:
         produce.start(topics)
     finally:
-        produce.call.connection.go_on()
+        produce.call.connection.resume()

@@ -1,10 +1,10 @@
-"""How many bytes of requests and replies a connection, and a worker as a whole, may hold."""
+"""How many bytes of requests and replies a connection, and the worker as a whole, may hold."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-LEAST_REPLY = 1 << 16
+MIN_REPLY = 1 << 16
 
 
 class Waiter(Protocol):
@@ -12,7 +12,7 @@ class Waiter(Protocol):
 
 
 class Budget:
-    """Counts bytes; connections that found it exhausted are told when there is room again."""
+    """Counts bytes; connections that wait for room are notified when there is some."""
 
     def __init__(self, total: int, per_connection: int) -> None:
         self.total = total
@@ -40,12 +40,12 @@ class Budget:
 
     @property
     def reply_room(self) -> int:
-        """How large a reply may become.
+        """How large the next reply may be.
 
-        A share of what is left, so that who comes last gets less, but never nothing: clients
-        that do not read their replies can slow others down, not stop them.
+        A share of what is left, so that later ones get less, but never nothing: clients that do
+        not read their replies can slow others down, not stop them.
         """
-        return max((self.total - self.held) // 4, LEAST_REPLY)
+        return max((self.total - self.held) // 4, MIN_REPLY)
 
     def hold(self, size: int) -> None:
         self.held += size
@@ -53,7 +53,7 @@ class Budget:
     def release(self, size: int) -> None:
         self.held -= size
 
-    # --- those who wait ---
+    # --- waiting connections ---
 
     def wait(self, waiter: Waiter) -> None:
         self._waiting[waiter] = None

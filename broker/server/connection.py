@@ -1,10 +1,11 @@
 """A client's connection: frames in, replies out in the order of their requests.
 
-Replies that are finished in one turn of the event loop go out in one write.
+Replies completed in one turn of the event loop go out in one write.
 
 Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
 read its replies, is not read from until that has eased; the worker as a whole has a budget too.
-Replies that wait for such a client are counted as well: others' fetches get smaller, not refused.
+Unsent replies count against the budget: they make other clients' fetches smaller, but do not stop
+them.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from broker.wire.primitives import MalformedMessage
 from broker.wire.request_cache import RequestCache
 from broker.wire.schema import Message
 
-log = logging.getLogger("moldau.server")
+logger = logging.getLogger("moldau.server")
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
-MAX_BACKLOG = 8  # frames received behind one that holds the connection
-MOST_ON_END = 256  # frames served before others get their turn, in whatever time they came
+MAX_BACKLOG = 8  # frames received while the connection is held
+MAX_SERVED_PER_TURN = 256  # frames, before other connections get their turn
 WRITE_HIGH_WATER = 1 << 20
 
 
 class Call(msgspec.Struct, eq=False):
-    """A request being served: what came with it, and the place of its reply."""
+    """A request being served, and its reply once there is one."""
 
     connection: Connection
     header: RequestHeader
     size: int
     parts: list[Buffer] | None = None  # the reply, once there is one
-    on_lost: Callable[[], None] | None = None  # told when nobody waits for it any more
+    on_lost: Callable[[], None] | None = None  # called when the client is gone
 
     def reply(self, message: Message) -> None:
         header = self.header
@@ -57,18 +58,20 @@ class Call(msgspec.Struct, eq=False):
                 header.api, header.api_version, header.correlation_id, message
             )
         except Exception:
-            log.exception("reply to %s v%d cannot be encoded", header.api.name, header.api_version)
+            logger.exception(
+                "the reply to %s v%d cannot be encoded", header.api.name, header.api_version
+            )
             self.connection.abort()
             return
         self.connection.answered(self)
 
     def reply_with(self, frame: list[Buffer]) -> None:
-        """Reply with a frame that is encoded already."""
+        """Reply with an encoded frame."""
         self.parts = frame
         self.connection.answered(self)
 
     def no_reply(self) -> None:
-        """Served, and the protocol has no answer to it (Produce with acks=0)."""
+        """The request is served and has no reply (Produce with acks=0)."""
         self.parts = []
         self.connection.answered(self)
 
@@ -85,22 +88,22 @@ class Connection(asyncio.BufferedProtocol):
         self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
     ) -> None:
         self._frames = FrameReader(max_frame)
-        self._receiving = False  # replies completed meanwhile go out when that is over
+        self._receiving = False  # replies completed meanwhile go out at its end
         self._dispatch = dispatch
         self._budget = budget
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._backlog: deque[bytearray] = deque()  # received whole, not begun for back-pressure
+        self._backlog: deque[bytearray] = deque()  # frames received, not served yet
         self._calls: deque[Call] = deque()
         self._unanswered_bytes = 0
         self._out: list[Buffer] = []
-        self._unsent = 0  # bytes of replies that wait for a client that does not read
+        self._unsent = 0  # bytes of replies that the client has not read
         self._flush_scheduled = False
         self._write_paused = False
         self._read_paused = False
         self._held = False
-        self._served_on_end = 0  # frames, since others were let
+        self._served_this_turn = 0
         self.closing = False
         self.last_active = 0.0
         self.peer = "?"
@@ -114,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         name = transport.get_extra_info("peername")
-        # A unix socket's other end is a router, which tells whom it speaks for.
+        # A unix socket's other end is a router, which sends its client's address first.
         self._is_local = not isinstance(name, tuple)
         self.peer = "unix" if self._is_local else str(name[0])
         self.last_active = self._loop.time()
@@ -127,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = self._frames.received(nbytes)
         except InvalidFrameSize as fault:
-            log.warning("closing %s: %s", self.peer, fault)
+            logger.warning("closing %s: %s", self.peer, fault)
             self.abort()
             return
         if not frames:
@@ -146,11 +149,11 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()  # what was answered at once
 
     def _serve(self, frame: bytearray) -> None:
-        if self._served_on_end == MOST_ON_END:
+        if self._served_this_turn == MAX_SERVED_PER_TURN:
             self._backlog.appendleft(frame)
-            self._let_others()
+            self._yield_turn()
             return
-        self._served_on_end += 1
+        self._served_this_turn += 1
         size = len(frame)
         route = self.routes.find(frame, 0, size)
         if route is not None:
@@ -166,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 header = read_request_header(frame)
             except MalformedMessage as fault:
-                log.warning("closing %s: %s", self.peer, fault)
+                logger.warning("closing %s: %s", self.peer, fault)
                 self.abort()
                 return
             if header.api_key == PEER_ADDRESS and self._is_local:
@@ -181,8 +184,8 @@ class Connection(asyncio.BufferedProtocol):
             if route is None or not route.serve(call, frame):
                 self._dispatch(call, frame)
         except Exception:
-            # Not further: it may be another connection's reply that let this one go on.
-            log.exception("closing %s: its request could not be served", self.peer)
+            # Not raised further: the caller may be another connection, whose reply made room.
+            logger.exception("closing %s: serving its request failed", self.peer)
             self.abort()
             return
         if (
@@ -195,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- replying ---
 
     def answered(self, call: Call) -> None:
-        """A call has its reply: send it and those behind it that were waiting for it."""
+        """A call has its reply: send it, and the replies behind it that waited for it."""
         calls = self._calls
         if not calls or (parts := calls[0].parts) is None:
             return
@@ -244,10 +247,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._budget.exhausted:
                 self._budget.wait(self)
 
-    def _let_others(self) -> None:
-        """Who sends without pause what is answered at once could keep the loop for seconds."""
-        self._served_on_end = 0
-        self._held = True  # nothing else holds it, or this frame had not been begun
+    def _yield_turn(self) -> None:
+        """A client that pipelines requests that are answered at once could block the loop."""
+        self._served_this_turn = 0
+        self._held = True  # it was not held before, or this frame would not be served
         self._pause()
         self._loop.call_soon(self._next_turn)
 
@@ -256,15 +259,15 @@ class Connection(asyncio.BufferedProtocol):
         self.ease(MAX_UNANSWERED - 1)
 
     def hold(self) -> None:
-        """Begin nothing more until `go_on`; reading goes on for a while, or nobody would notice
-        that the client is gone."""
+        """Serve nothing more until `resume`. Reading goes on for a while, so that it is noticed
+        when the client disconnects."""
         self._held = True
 
-    def go_on_soon(self) -> None:
-        """Once what is answered now has gone out, if the client takes it."""
-        self._loop.call_soon(self.go_on)
+    def resume_soon(self) -> None:
+        """Once the replies completed now are written."""
+        self._loop.call_soon(self.resume)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._held = False
         if self._read_paused:
             self.ease()
@@ -272,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_backlog()
 
     def ease(self, most_calls: int = MAX_UNANSWERED // 2) -> None:
-        """Go on reading if there is room again: first with what was received already."""
+        """Resume reading if there is room again, after serving what was received already."""
         if (
             not self._read_paused
             or self._held
@@ -314,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ---
 
     def drain(self) -> None:
-        """Take no further request; close when those begun are answered."""
+        """Serve no further request; close when those being served are answered."""
         self.closing = True
         if self._transport is None:
             return
@@ -330,13 +333,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being served; half a request may be there, whose rest does not come."""
+        """No request is being served; part of one may have been received."""
         return not self._calls
 
     def close_idle(self) -> None:
         if self._write_paused or self._frames.is_inside_frame:
             what = "does not read its replies" if self._write_paused else "sent half a request"
-            log.warning("closing %s: it %s, and nothing more came for long", self.peer, what)
+            logger.warning("closing %s: it %s, and was idle for too long", self.peer, what)
             self.abort()
         else:
             self.drain()

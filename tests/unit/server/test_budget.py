@@ -1,4 +1,4 @@
-"""The budget of bytes that connections share: nothing leaks, nobody is forgotten."""
+"""The budget of bytes that connections share: nothing leaks, no waiter is forgotten."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,15 +10,15 @@ TOTAL = 1_000
 
 
 class Waiting:
-    """A paused connection; what it does when told is the test's choice."""
+    """A paused connection; what it does when notified is the test's choice."""
 
     def __init__(self, budget: Budget, takes: int) -> None:
         self._budget = budget
         self._takes = takes
-        self.told = 0
+        self.notified = 0
 
     def ease(self) -> None:
-        self.told += 1
+        self.notified += 1
         if self._budget.exhausted:
             self._budget.wait(self)
         elif self._takes:
@@ -55,13 +55,13 @@ class BudgetMachine(RuleBasedStateMachine):
         if not self.taken:
             return
         size = self.taken.pop(index % len(self.taken))
-        before = [waiter.told for waiter in self.waiting]
+        before = [waiter.notified for waiter in self.waiting]
         self.budget.give_back(size)
         if self.budget.used * 4 < TOTAL * 3:
-            assert [waiter.told for waiter in self.waiting] == [told + 1 for told in before]
+            assert [waiter.notified for waiter in self.waiting] == [count + 1 for count in before]
             self.waiting.clear()
         else:
-            assert [waiter.told for waiter in self.waiting] == before
+            assert [waiter.notified for waiter in self.waiting] == before
 
     @invariant()
     def counts(self) -> None:
@@ -72,16 +72,16 @@ class BudgetMachine(RuleBasedStateMachine):
 TestBudget = BudgetMachine.TestCase
 
 
-def test_those_told_can_take_so_much_that_the_others_go_on_waiting() -> None:
+def test_notified_waiters_can_take_so_much_that_the_others_keep_waiting() -> None:
     budget = Budget(TOTAL, TOTAL)
     budget.take(TOTAL)
     waiters = [Waiting(budget, 400) for _ in range(5)]
     for waiter in waiters:
         budget.wait(waiter)
     budget.give_back(TOTAL)
-    assert [waiter.told for waiter in waiters] == [1, 1, 0, 0, 0]
+    assert [waiter.notified for waiter in waiters] == [1, 1, 0, 0, 0]
     budget.give_back(400)
-    assert [waiter.told for waiter in waiters] == [1, 1, 1, 0, 0]
+    assert [waiter.notified for waiter in waiters] == [1, 1, 1, 0, 0]
 
 
 @given(st.lists(st.integers(0, 3 * TOTAL), max_size=30))

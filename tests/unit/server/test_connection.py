@@ -296,12 +296,12 @@ async def test_nothing_is_begun_behind_one_that_holds_the_connection() -> None:
         await asyncio.sleep(0.05)
         assert len(recorder.calls) == 1
         (connection,) = connections
-        connection.go_on_soon()
+        connection.resume_soon()
         await until(lambda: len(recorder.calls) == 3)  # the third holds it again
         answer(recorder.calls[0])
         assert await exactly(client, 8) == struct.pack(">ii", 4, 1)
         assert len(recorder.calls) == 3
-        connection.go_on()
+        connection.resume()
         await until(lambda: len(recorder.calls) == 4)
 
 
@@ -442,7 +442,7 @@ async def test_a_dispatch_that_closes_the_connection_with_no_room_left(
     assert not caplog.text
 
 
-async def test_idle_is_also_who_stopped_in_the_middle_of_a_frame() -> None:
+async def test_a_client_that_stopped_in_the_middle_of_a_frame_is_idle() -> None:
     async with served(echo) as (client, connections):
         await send(client, framed(request(1))[:9])
         await until(lambda: bool(connections))

@@ -5,7 +5,7 @@ import struct
 from typing import cast
 
 from broker.server.budget import Budget
-from broker.server.connection import MOST_ON_END, Call, Connection
+from broker.server.connection import MAX_SERVED_PER_TURN, Call, Connection
 from broker.server.request_route import RequestRoute
 from broker.wire.frame import CORRELATION_ID_END, LENGTH_SIZE, read_request_header
 from broker.wire.messages.api_versions import ApiVersionsRequest
@@ -139,7 +139,7 @@ async def test_it_waits_while_the_connection_is_held() -> None:
     served.receive(request(2, b"ping"))
     served.calls[0].reply_with([reply(1, b"slow")])
     assert await served.wrote(reply(1, b"slow"))
-    served.connection.go_on()
+    served.connection.resume()
     assert await served.wrote(reply(1, b"slow"), reply(2, b"at once ping"))
 
 
@@ -164,10 +164,10 @@ async def test_no_connection_is_served_without_end_in_one_turn() -> None:
     """Others get their turn however much one sends that can be answered at once."""
 
     served = Served(b"ping")
-    numbers = range(5 * MOST_ON_END // 2)
+    numbers = range(5 * MAX_SERVED_PER_TURN // 2)
     served.receive(*(request(number, b"ping") for number in numbers))
     answers = [reply(number, b"at once ping") for number in numbers]
-    assert served.transport.written == b"".join(answers[:MOST_ON_END])
+    assert served.transport.written == b"".join(answers[:MAX_SERVED_PER_TURN])
     assert not served.transport.reading
     for _ in range(6):
         await asyncio.sleep(0)
