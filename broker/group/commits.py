@@ -9,7 +9,8 @@ from broker.errors import ErrorCode
 from broker.group.group import Group
 from broker.group.offsets import CommittedOffsets, TopicPartition
 from broker.group.states import GroupState
-from broker.group.subscription import CONSUMER, topics_of
+from broker.wire import consumer_protocol
+from broker.wire.consumer_protocol import CONSUMER
 
 
 def check_commit(
@@ -90,7 +91,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
         return frozenset()
     topics: set[str] = set()
     for metadata in _subscriptions(group):
-        parsed = topics_of(metadata)
+        parsed = consumer_protocol.subscribed_topics(metadata)
         if parsed is None:
             return None
         topics |= parsed

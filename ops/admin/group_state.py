@@ -8,8 +8,7 @@ import msgspec
 
 from broker.errors import ErrorCode, StoreFault
 from broker.group.record import GroupRecord, UnknownRecordFormat, decode
-from broker.group.subscription import CONSUMER
-from broker.wire.consumer_protocol import assigned_partitions
+from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ops.client import LATEST, Cluster, TopicPartition, refusal

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable
 
 from broker.errors import StoreFault
 from broker.group.record import GroupRecord
-from broker.group.subscription import CONSUMER
 from broker.log.native.members import Members, Reader, decode_readers, encode_readers
 from broker.log.topics import Topics
 from broker.store.native import NativeStreams
 from broker.store.topics import Change, TopicStore
-from broker.wire.consumer_protocol import assigned_partitions
+from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
 
 logger = logging.getLogger("moldau.group")
 
