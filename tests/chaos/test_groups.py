@@ -37,7 +37,9 @@ def group() -> str:
     return f"group-{uuid.uuid4().hex[:12]}"
 
 
-def test_members_are_killed_while_records_flow(start_moldau: Start, short_tmp_path: Path) -> None:
+def test_6_5_members_are_killed_while_records_flow(
+    start_moldau: Start, short_tmp_path: Path
+) -> None:
     """Three kinds of clients in one group, 100,000 records: nothing is lost."""
     broker = start_moldau(workers=2, broker=QUICK)
     group, topic, count, partitions = "flow", "records", 100_000, 6

@@ -1,4 +1,4 @@
-"""Loading, restoring and giving up groups: behaviours 26 and 27."""
+"""Loading, restoring and giving up groups: behaviours 2.26 and 2.27."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""LeaveGroup and DeleteGroups: behaviours 20 and 23."""
+"""LeaveGroup and DeleteGroups: behaviours 2.20 and 2.23."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Offsets: committed and fetched, behaviours 21 and 22, as far as the group decides them."""
+"""Offsets: committed and fetched, behaviours 2.21 and 2.22, as far as the group decides them."""
 
 import pytest
 

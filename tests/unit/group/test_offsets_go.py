@@ -1,4 +1,4 @@
-"""Offsets: deleted and expired, behaviours 23 and 25, as far as the group decides them."""
+"""Offsets: deleted and expired, behaviours 2.23 and 2.25, as far as the group decides them."""
 
 from broker.errors import ErrorCode
 from broker.group.commits import (

@@ -1,4 +1,4 @@
-"""Heartbeat and session: behaviours 18 and 19, and timers that fire late or early."""
+"""Heartbeat and session: behaviours 2.18 and 2.19, and timers that fire late or early."""
 
 from broker.errors import ErrorCode
 from broker.group.effects import ArmTimer

@@ -1,4 +1,4 @@
-"""SyncGroup: behaviours 14 to 17 of the classic protocol, each by its number."""
+"""SyncGroup: behaviours 2.14 to 2.17 of the classic protocol, each by its number."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: behaviour 24."""
+"""DescribeGroups and ListGroups: behaviour 2.24."""
 
 import pytest
 
