@@ -1,4 +1,4 @@
-"""The topic of group events, as somebody who analyses groups reads it."""
+"""The topic of group events, read by a consumer."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.support.spark import create_topic, produce
 
 def events_of(broker: Broker, group: str) -> list[dict[str, Any]]:
     """What is written of a group so far, in order."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "nobody"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
     found = []
     try:
         if GROUP_EVENTS not in consumer.list_topics(timeout=20).topics:
@@ -92,9 +92,9 @@ def test_commits_are_told_when_a_worker_stops(start_moldau: Callable[..., Broker
     consumer.close()
     moldau.stop()
     again = start_moldau(workers=1, data_dir=moldau.data_dir)
-    (told,) = [e for e in events_of(again, "counting") if e["event"] == "commits"]
-    assert told["count"] == 3
-    assert told["offsets"] == {"counted": [[1, 3]]}
+    (commits,) = [e for e in events_of(again, "counting") if e["event"] == "commits"]
+    assert commits["count"] == 3
+    assert commits["offsets"] == {"counted": [[1, 3]]}
 
 
 def test_the_topic_is_internal_and_bounded(start_moldau: Callable[..., Broker]) -> None:
@@ -122,5 +122,5 @@ def test_it_can_be_turned_off(start_moldau: Callable[..., Broker]) -> None:
     consume(moldau, "g", "any", "c").close()
     moldau.stop()
     again = start_moldau(workers=1, data_dir=moldau.data_dir)
-    told = [event["event"] for event in events_of(again, "g")]
-    assert "member_joined" not in told  # only of what happened since
+    names = [event["event"] for event in events_of(again, "g")]
+    assert "member_joined" not in names  # only of what happened since

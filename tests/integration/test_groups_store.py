@@ -182,7 +182,7 @@ async def test_2_23_a_deleted_group_is_not_brought_back_by_a_late_write(
         link.requests.hold()
         joined = await own.join(name, joined.member_id)
         syncing = asyncio.ensure_future(own.sync(name, joined))
-        while not link.requests.waiting:  # noqa: ASYNC110 (what is held tells nobody)
+        while not link.requests.waiting:  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.002)
         held = bytes(link.requests._buffer)
         link.cut_client()
@@ -350,7 +350,7 @@ async def _hold_a_commit(proxy: StoreProxy, own: Shell, name: str, place: TopicP
 
 
 async def _cut_when_held(link: Link) -> None:
-    while not link.requests.waiting:  # noqa: ASYNC110 (what is held tells nobody)
+    while not link.requests.waiting:  # noqa: ASYNC110 (there is no event to wait for)
         await asyncio.sleep(0.002)
     link.cut_client()
 

@@ -1,4 +1,4 @@
-"""A consumer group in virtual time: members by name, a clock that is told, a store that is a dict.
+"""A consumer group in virtual time: members by name, a manual clock, a dict as the store.
 
 g = GroupDriver()
 a, b = g.join("a"), g.join("b")
@@ -39,7 +39,7 @@ class GroupDriver(GroupWorld):
         """The member id that the member of a name uses."""
         self.generations: dict[str, int] = {}
 
-    # Requests, by the names of members
+    # --- requests, by the names of members ---
 
     def join_once(
         self,
@@ -77,7 +77,7 @@ class GroupDriver(GroupWorld):
         return call
 
     def join(self, name: str, **options: Any) -> Call[JoinAnswer]:
-        """Join as clients do: told to come back with an id, they come back."""
+        """Join as clients do: after MEMBER_ID_REQUIRED they join again with their id."""
         call = self.join_once(name, **options)
         if not call.is_parked and call.answer.error is ErrorCode.MEMBER_ID_REQUIRED:
             call = self.join_once(name, **options)
@@ -169,7 +169,7 @@ class GroupDriver(GroupWorld):
         self.stored_offsets.update(offsets)
         self._run(self.groups.committed(self.group_id, offsets, self.now))
 
-    # Shorthands
+    # --- shorthands ---
 
     def form(self, *names: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """A Stable group of these members, each with its name as assignment."""
@@ -197,7 +197,7 @@ class GroupDriver(GroupWorld):
         leads = self.group.roster.leader
         return next(name for name, member_id in self.ids.items() if member_id == leads)
 
-    # Names and ids
+    # --- names and ids ---
 
     def id_of(self, name: str) -> str:
         self.learn()

@@ -1,4 +1,4 @@
-"""Consumers that play members of a group in virtual time, and a witness of what they were told.
+"""Consumers that play members of a group in virtual time, and a witness of the answers they get.
 
 A `Consumer` behaves as clients do: it joins, computes assignments when it leads, syncs, heartbeats,
 and takes errors as the clients' libraries take them. Tests make it misbehave from outside.
@@ -18,7 +18,7 @@ PARTITIONS = range(7)
 
 @dataclass(frozen=True)
 class Delivery:
-    """An assignment that somebody holds in its hands."""
+    """An assignment that a process has received."""
 
     identity: str
     member_id: str
@@ -36,7 +36,7 @@ class Delivery:
 class Witness:
     """All that was ever delivered, and what must hold for it.
 
-    In a generation a partition belongs to one owner, whoever asks and however often. Who may commit
+    In a generation a partition belongs to one owner, however often it is asked for. Who may commit
     holds the newest assignment: no later generation was delivered to anybody, and no other process
     of the same static member got it. So two that may commit never share a partition.
     """
@@ -45,7 +45,7 @@ class Witness:
     deliveries: list[Delivery] = field(default_factory=list)
 
     def saw(self, delivery: Delivery) -> None:
-        """Told means stored: whatever happens next, a restart finds this generation or a later."""
+        """Answered means stored: a restart finds this generation or a later one."""
         record = self.g.record
         assert record.identity == delivery.identity
         assert record.generation_id >= delivery.generation, f"{delivery} is not stored"
@@ -93,7 +93,7 @@ class Witness:
 
 @dataclass
 class Consumer:
-    """One process. `is_dead`: it was told that it is fenced, which clients do not survive."""
+    """One process. `is_dead`: it was fenced, after which clients give up."""
 
     g: GroupDriver = field(repr=False)
     witness: Witness = field(repr=False)
@@ -111,7 +111,7 @@ class Consumer:
     joined: JoinAnswer | None = None
     syncing: Call[SyncAnswer] | None = None
 
-    # What it sends
+    # --- what it sends ---
 
     def send_join(self) -> None:
         self.is_stable, self.joined, self.syncing = False, None, None
@@ -169,7 +169,7 @@ class Consumer:
         self.g.send(Leave(self.g.call("leave"), (LeavingMember(self.member_id, self.instance),)))
         self.forget()
 
-    # What it hears
+    # --- what it hears ---
 
     def hear(self) -> None:
         """Read the answers that have come."""
@@ -211,7 +211,7 @@ class Consumer:
             self.send_join()
 
     def forget(self) -> None:
-        """A new process: nothing is known, what was parked is nobody's."""
+        """A new process: nothing is known, parked requests are lost."""
         self.member_id, self.generation = "", -1
         self.lose_calls()
 

@@ -98,7 +98,7 @@ class GroupWorld:
         self.send(TimerFired(key))
 
     def write_done(self, error: ErrorCode = ErrorCode.NONE, *, stored: bool | None = None) -> None:
-        """The write in flight ends. `stored` with an error: the outcome that nobody knew."""
+        """The write in flight ends. `stored` with an error: it happened all the same."""
         write = self.write
         assert write is not None, "no write is in flight"
         self.write = None
@@ -130,7 +130,7 @@ class GroupWorld:
     def send(self, event: Event) -> None:
         self._run(self.groups.handle(self.group_id, event, self.now))
 
-    # What became of it
+    # --- what became of it ---
 
     @property
     def group(self) -> Group:
@@ -154,7 +154,7 @@ class GroupWorld:
         if generation is not None:
             assert self.group.generation_id == generation
 
-    # Underneath
+    # --- underneath ---
 
     def _new_groups(self) -> Groups:
         return Groups(self.config, IdGenerator(self._mint, self._identity), lambda _: 0)

@@ -1,4 +1,4 @@
-"""Group events when the store is slow: bounded, counted, and nobody waits."""
+"""Group events when the store is slow: bounded and counted, no request waits."""
 
 from typing import Any
 
@@ -51,13 +51,13 @@ async def test_a_pause_lasts_until_members_have_their_assignments() -> None:
     events.changed(moved(preparing, completing, "joined"))
     events.changed(moved(completing, GroupState.STABLE, "assigned"))
     await events.flush()
-    (told,) = events.appends
-    assert [one["event"] for one in told] == [
+    (written,) = events.appends
+    assert [one["event"] for one in written] == [
         "rebalance_started", "rebalance_started", "rebalance_completed",
     ]  # fmt: skip
-    assert told[2]["duration_ms"] == 500
-    assert told[2]["reason"] == "first"
-    assert all(one["worker"] == 3 for one in told)
+    assert written[2]["duration_ms"] == 500
+    assert written[2]["reason"] == "first"
+    assert all(one["worker"] == 3 for one in written)
 
 
 async def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ async def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.Monk
     assert events.appends == []
     events.fault = None
     await events.flush()
-    (told,) = events.appends
-    assert [one["event"] for one in told] == ["member_joined"] * 5 + ["events_dropped"]
-    assert told[-1]["count"] == 3
+    (written,) = events.appends
+    assert [one["event"] for one in written] == ["member_joined"] * 5 + ["events_dropped"]
+    assert written[-1]["count"] == 3
     await events.flush()
     assert len(events.appends) == 1  # nothing is written twice
 

@@ -176,15 +176,15 @@ def test_2_05_a_refusal_names_no_protocol() -> None:
 
 def test_2_06_from_v4_on_a_dynamic_member_is_told_its_id_first() -> None:
     g = GroupDriver()
-    told = g.join_once("a").answer
-    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-    assert told.member_id.startswith("a-")
+    required = g.join_once("a").answer
+    assert required.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert required.member_id.startswith("a-")
     assert g.armed(TimerKind.PENDING_MEMBER, "a") == 10_000
     call = g.join_once("a")
     assert call.is_parked
     assert g.armed(TimerKind.PENDING_MEMBER, "a") is None
     g.sleep(3_000)
-    assert call.answer.member_id == told.member_id
+    assert call.answer.member_id == required.member_id
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

@@ -47,7 +47,7 @@ def test_2_20_an_error_for_each_member_and_one_rebalance_for_all() -> None:
     g.changes.clear()
     answer = g.leave_members(
         LeavingMember(g.id_of("b"), reason="scaled down"),
-        LeavingMember("nobody"),
+        LeavingMember("unknown"),
         LeavingMember(g.id_of("c")),
         LeavingMember("wrong", "i"),
         LeavingMember(g.id_of("a"), "no such instance"),

@@ -176,7 +176,7 @@ def test_2_25_nothing_left_and_empty_means_forgettable() -> None:
     g.offsets.remove("t", 0)
     assert is_forgettable(g.group, g.offsets)
     g.join_once("b")
-    assert not is_forgettable(g.group, g.offsets)  # somebody is about to come
+    assert not is_forgettable(g.group, g.offsets)  # a pending member is about to join
 
 
 def test_2_25_a_pending_transaction_keeps_a_group() -> None:
@@ -214,7 +214,7 @@ def test_2_25_a_group_to_which_a_commit_is_under_way_is_not_forgotten() -> None:
     assert not g.groups.is_forgettable("g")
     g.groups.commit_failed("g", [place])
     assert g.groups.is_forgettable("g")
-    g.groups.commit_failed("g", [place])  # that nobody began
+    g.groups.commit_failed("g", [place])  # that was never begun
     assert g.groups.is_forgettable("g")
 
 

@@ -2,9 +2,9 @@
 
 Members join, sync, heartbeat, crash, leave, repeat themselves, come back from the dead with old
 generations; the clock jumps, writes fail or succeed in secret, the groups restarts. After each
-step: at most one member of a generation has a partition, nobody that was fenced can commit,
+step: at most one member of a generation has a partition, no fenced member can commit,
 generations only grow, every wait has a timer that ends it. At the end the members cooperate:
-everything parked is answered, and the group is Stable, or Empty if nobody is left.
+everything parked is answered, and the group is Stable, or Empty if no member is left.
 """
 
 from collections import Counter
@@ -205,8 +205,8 @@ class RandomMembers(RuleBasedStateMachine):
             self.identity, self.generation = group.identity, 0
         assert group.generation_id >= self.generation
         self.generation = group.generation_id
-        told = [d.generation for d in self.witness.deliveries if d.identity == group.identity]
-        assert group.generation_id >= max(told, default=0)
+        delivered = [d.generation for d in self.witness.deliveries if d.identity == group.identity]
+        assert group.generation_id >= max(delivered, default=0)
 
     @invariant()
     def every_wait_ends(self) -> None:
@@ -225,7 +225,7 @@ class RandomMembers(RuleBasedStateMachine):
                 assert TimerKey("g", TimerKind.NEW_MEMBER, member.member_id) in self.g.timers
                 assert member.join_call is not None
             elif not member.is_parked:
-                assert watched, f"nobody watches {member.member_id}"
+                assert watched, f"no timer watches {member.member_id}"
         for member_id in roster.pending:
             assert TimerKey("g", TimerKind.PENDING_MEMBER, member_id) in self.g.timers
         members = list(roster.by_id.values())

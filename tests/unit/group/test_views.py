@@ -37,8 +37,8 @@ def test_2_24_otherwise_it_does_not() -> None:
 
 
 def test_2_24_an_unknown_group_is_dead() -> None:
-    view = GroupDriver().groups.describe("nobody knows it")
-    assert (view.group_id, view.state, view.members) == ("nobody knows it", "Dead", ())
+    view = GroupDriver().groups.describe("unknown")
+    assert (view.group_id, view.state, view.members) == ("unknown", "Dead", ())
 
 
 @pytest.fixture

@@ -76,15 +76,15 @@ async def test_a_lost_connection_tells_all_who_wait_and_comes_back(server: Redis
         pipe.on_up = lambda: ups.append(pipe.is_up)
         link = await proxy.link("pipe")
         link.replies.hold()
-        told: list[object] = []
+        replies: list[object] = []
         for number in range(10):
-            pipe.send((command("ECHO", number),), told.append)
+            pipe.send((command("ECHO", number),), replies.append)
         await until(lambda: link.replies.waiting > 0)
         proxy.refusing = True
         link.cut()
         await until(lambda: not pipe.is_up)
-        assert len(told) == 10
-        assert all(type(reply) is StoreUnavailable for reply in told)
+        assert len(replies) == 10
+        assert all(type(reply) is StoreUnavailable for reply in replies)
         with pytest.raises(StoreDown):  # nothing was sent, so nothing can have happened
             await pipe.call("ECHO", "x")
         await asyncio.sleep(0.2)
@@ -92,7 +92,7 @@ async def test_a_lost_connection_tells_all_who_wait_and_comes_back(server: Redis
         await pipe.wait_up()
         assert ups == [True]
         assert await pipe.call("ECHO", "x") == b"x"
-        assert len(told) == 10
+        assert len(replies) == 10
 
 
 async def test_every_command_gets_its_own_reply_or_a_fault_however_often_the_connection_is_cut(
@@ -107,11 +107,11 @@ async def test_every_command_gets_its_own_reply_or_a_fault_however_often_the_con
 
         proxy.on_link = cut_some_time
         cut_some_time(await proxy.link("pipe"))
-        told = answered = sent = 0
+        replied = answered = sent = 0
 
         def expect(number: int, reply: object) -> None:
-            nonlocal told, answered
-            told += 1
+            nonlocal replied, answered
+            replied += 1
             if isinstance(reply, StoreFault):
                 return
             assert reply == b"%d" % number
@@ -128,7 +128,7 @@ async def test_every_command_gets_its_own_reply_or_a_fault_however_often_the_con
         live = proxy.live("pipe")
         if live is not None:
             live.cut()
-        await until(lambda: told == sent)
+        await until(lambda: replied == sent)
         assert answered > 1_000
 
 
@@ -179,7 +179,7 @@ async def test_a_store_that_is_slow_but_answers_is_not_left(server: RedisServer)
         link = await proxy.link("pipe")
         link.replies.hold()
         answers = []
-        for number in range(12):  # somebody always waits, but never for long
+        for number in range(12):  # a reply is always pending, but never for long
             answers.append(pipe.call("ECHO", number))
             await asyncio.sleep(0.1)
             link.replies.release()

@@ -21,7 +21,7 @@ _names = (b"moldau:watched:%d" % number for number in count())
 
 
 class Heard:
-    """A watcher of worker 0 and what it told."""
+    """A watcher of worker 0 and what it delivered."""
 
     def __init__(self, url: str) -> None:
         target = Target(url)
@@ -102,7 +102,7 @@ async def test_changes_wake_ups_and_entries_are_told(server: RedisServer) -> Non
 
 
 async def test_logs_added_in_quick_succession_are_all_heard_of(server: RedisServer) -> None:
-    """Each begins the waiting anew; one that comes while that is under way must not be missed."""
+    """Each restarts the XREAD; one added while that is in progress must not be missed."""
 
     async with watching(server.url) as heard:
         for turn in range(300):
@@ -130,7 +130,7 @@ async def test_one_added_between_the_new_wait_and_the_answer_to_the_unblock(
         control.replies.hold()
         sent = blocking.requests.passed
         heard.tail(one)
-        await until(lambda: blocking.requests.passed > sent)  # it waits anew, for one
+        await until(lambda: blocking.requests.passed > sent)  # it waits again, for one
         heard.tail(two)
         control.replies.release()
         await heard.append(two, 0)
@@ -145,7 +145,7 @@ async def test_after_a_cut_it_says_so_and_goes_on(server: RedisServer) -> None:
         await until(lambda: heard.entries.get(key) == [0])
         proxy.refusing = True
         (await proxy.link("blocking")).cut()
-        await heard.append(key, 1)  # while it is away
+        await heard.append(key, 1)  # while it is disconnected
         await TopicStore(heard.control).announce(Change("topic", "missed"))
         proxy.refusing = False
         await until(lambda: heard.resets == 1)
