@@ -57,7 +57,8 @@ QUICK_VALUES = {
     "log bytes": [4_000_000, 8_000_000],
 }
 # A short initial rebalance delay: how long groups take to form is not measured here.
-BROKER_SETTINGS = '[broker]\n"group.initial.rebalance.delay.ms" = "1000"\n'
+BROKER_SETTINGS = '[broker]\n"group.initial.rebalance.delay.ms" = "{}"\n'
+REBALANCE_DELAY_MS, QUICK_REBALANCE_DELAY_MS = 1000, 100
 SHORTEST_LOG = 10_000_000
 # Even the shortest log does not fit: all but its end is read from the store.
 SMALL_CACHE = ("--tail-cache-bytes", str(1 << 20))
@@ -107,21 +108,40 @@ def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
     if arguments.bootstrap:
         raise TargetError("growth starts a broker of its own: leave out --bootstrap")
     sampling = Sampling(arguments.seconds, arguments.repeat)
+    delay = REBALANCE_DELAY_MS
     if arguments.quick:
         sampling = Sampling(min(QUICK_S, arguments.seconds), 1)
+        delay = QUICK_REBALANCE_DELAY_MS
     rows: Rows = []
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
-        settings.write(BROKER_SETTINGS)
+        settings.write(BROKER_SETTINGS.format(delay))
         settings.flush()
-        for one in _series_of(arguments):
-            with own_broker(1, ["--config", settings.name, *one.options]) as target:
-                for value in one.values:
-                    costs = one.measure(target, value, sampling)
-                    rows += [
-                        {"what": one.name, "x": value, "run": name, "us": summary(runs)}
-                        for name, runs in costs.items()
-                    ]
-                    advance()
+        for together in _by_broker(arguments):
+            with own_broker(1, ["--config", settings.name, *together[0].options]) as target:
+                for series in together:
+                    rows += _measure(series, target, sampling, advance)
+    return rows
+
+
+def _by_broker(arguments: argparse.Namespace) -> list[list[GrowthSeries]]:
+    """Each series has a broker of its own; --quick shares them where the options allow it."""
+    if not arguments.quick:
+        return [[series] for series in _series_of(arguments)]
+    by_options: dict[tuple[str, ...], list[GrowthSeries]] = {}
+    for series in _series_of(arguments):
+        by_options.setdefault(series.options, []).append(series)
+    return list(by_options.values())
+
+
+def _measure(series: GrowthSeries, target: Target, sampling: Sampling, advance: Advance) -> Rows:
+    rows: Rows = []
+    for value in series.values:
+        costs = series.measure(target, value, sampling)
+        rows += [
+            {"what": series.name, "x": value, "run": name, "us": summary(runs)}
+            for name, runs in costs.items()
+        ]
+        advance()
     return rows
 
 

@@ -1,15 +1,13 @@
-"""`moldau bench groups` in small: what it checks and the shape of what it prints; never times."""
+"""`moldau bench groups`: short runs, for what they check and the form of the results."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.bench import Bench
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import Broker
 
@@ -28,7 +26,7 @@ FIGURES = {
     "heartbeats/s",
     "bare us/request",
 }
-OF_PROCESSES = {  # n/a of a broker whose processes cannot be seen, as this one's
+OF_PROCESSES = {  # n/a for a broker whose processes are unknown
     "form us/member",
     "of it broker us",
     "of it worker us",
@@ -39,21 +37,26 @@ OF_PROCESSES = {  # n/a of a broker whose processes cannot be seen, as this one'
 }
 
 
-def _bench(broker: Broker | None, *words: str) -> list[dict[str, Any]]:
-    """None: with a broker of its own, whose CPU it can read."""
-    where = [] if broker is None else ["--bootstrap", broker.bootstrap]
-    command = [sys.executable, "-m", "ops.cli", "bench", "groups", *where]
-    command += [*words, "--seconds", "0.5", "--repeat", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["bench"] == "groups"
-    rows: list[dict[str, Any]] = report["rows"]
-    return rows
+Groups = Callable[..., list[dict[str, Any]]]
 
 
-def test_groups_of_several_sizes(moldau: Broker) -> None:
-    few, many = _bench(moldau, "--members", "3", "--members", "100")
+@pytest.fixture
+def bench_groups(capsys: pytest.CaptureFixture[str]) -> Groups:
+    """`bench_groups(broker, *words)`; None starts a broker, whose CPU can be read."""
+
+    def run(broker: Broker | None, *words: str) -> list[dict[str, Any]]:
+        where = [] if broker is None else ["--bootstrap", broker.bootstrap]
+        short = ("--seconds", "0.3", "--repeat", "1")
+        report = Bench(capsys).report("groups", *where, *words, *short)
+        assert report["bench"] == "groups"
+        rows: list[dict[str, Any]] = report["rows"]
+        return rows
+
+    return run
+
+
+def test_groups_of_several_sizes(moldau: Broker, bench_groups: Groups) -> None:
+    few, many = bench_groups(moldau, "--members", "3", "--members", "100")
 
     assert (few["run"], many["run"]) == ("1 group of 3", "1 group of 100")
     for row in (few, many):
@@ -65,15 +68,15 @@ def test_groups_of_several_sizes(moldau: Broker) -> None:
     assert many.keys() == few.keys() == FIGURES | OF_PROCESSES | {"run", "KB/member"}
 
 
-def test_many_groups(moldau: Broker) -> None:
-    (row,) = _bench(moldau, "--members", "2", "--groups", "20")
+def test_many_groups(moldau: Broker, bench_groups: Groups) -> None:
+    (row,) = bench_groups(moldau, "--members", "2", "--groups", "20")
 
     assert row["run"] == "20 groups of 2"
     assert row["heartbeats/s"]["median"] > 0
 
 
-def test_what_members_cost_the_worker() -> None:
-    (row,) = _bench(None, "--members", "100")
+def test_what_members_cost_the_worker(bench_groups: Groups) -> None:
+    (row,) = bench_groups(None, "--members", "100")
 
     for name in FIGURES | OF_PROCESSES:
         assert row[name]["median"] > 0, name
@@ -81,14 +84,14 @@ def test_what_members_cost_the_worker() -> None:
 
 
 @pytest.mark.slow
-def test_a_group_of_1000_members_and_2000_groups() -> None:
-    """What a member costs the worker in a rebalance does not grow with the number of members."""
-    hundred, thousand = _bench(None, "--members", "100", "--members", "1000")
-    (many,) = _bench(None, "--members", "2", "--groups", "2000")
+def test_a_group_of_1000_members_and_2000_groups(bench_groups: Groups) -> None:
+    """The worker's CPU per member in a rebalance does not grow with the number of members."""
+    hundred, thousand = bench_groups(None, "--members", "100", "--members", "1000")
+    (many,) = bench_groups(None, "--members", "2", "--groups", "2000")
 
     assert (thousand["run"], many["run"]) == ("1 group of 1,000", "2,000 groups of 2")
     growth = thousand["of it worker us"]["median"] / hundred["of it worker us"]["median"]
-    assert growth < 3  # ten if each member's part took all the others' time
+    assert growth < 3  # ten if it grew with the number of members
     for row in (thousand, many):
         assert row["heartbeats/s"]["median"] > 0
         assert row["KB/member"]["median"] >= 0

@@ -1,22 +1,19 @@
-"""`moldau bench native`: a small run, for what it checks and the shape of what it prints."""
+"""`moldau bench native`: a short run, for what it checks and the form of the results."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.bench import SHORT, Bench
 
 RUNS = ["raw XADD", "produce", "raw XREADGROUP", "group fetch"]
 
 
-def test_native_topics_are_measured_against_what_redis_applications_do() -> None:
-    words = ["native", "--size", "100", "--size", "5000", "--partitions", "2", "--repeat", "1"]
-    command = [sys.executable, "-m", "ops.cli", "bench", *words, "--seconds", "0.3", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+def test_native_topics_are_measured_against_what_redis_applications_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = ("--size", "100", "--size", "5000", "--partitions", "2")
+    report = Bench(capsys).report("native", *sizes, *SHORT)
     assert report["bench"] == "native"
     rows = report["rows"]
     assert [(row["size"], row["run"]) for row in rows] == [
