@@ -117,97 +117,77 @@ def reply(number: int) -> bytes:
     return struct.pack(">iib", 5, number, 0)
 
 
-def test_other_connections_get_their_turn_however_much_one_sends() -> None:
+async def test_other_connections_get_their_turn_however_much_one_sends() -> None:
     """Requests that the router answers itself would keep the event loop for seconds."""
-
-    async def run() -> None:
-        served = Served()
-        count = 5 * MAX_PER_TURN // 2
-        served.client.data_received(versions(range(count)))
-        for turn in (1, 2):
-            assert numbers_in(served.transport.received, 0) == list(range(turn * MAX_PER_TURN))
-            assert not served.transport.reading
-            await asyncio.sleep(0)
-        assert numbers_in(served.transport.received, 0) == list(range(count))
-        assert served.transport.reading
-
-    asyncio.run(run())
-
-
-def test_replies_do_not_hasten_the_next_turn() -> None:
-    async def run() -> None:
-        served = Served()
-        served.client.data_received(heartbeats(range(1)))
-        worker = served.connect()
-        served.client.data_received(heartbeats(range(1, 2 * MAX_PER_TURN)))
-        first = list(range(1 + MAX_PER_TURN))
-        assert requested(served.at_worker.received) == first
-        worker.data_received(reply(0))
-        worker.data_received(reply(1))
-        assert requested(served.at_worker.received) == first
-        await asyncio.sleep(0)
-        assert requested(served.at_worker.received) == list(range(2 * MAX_PER_TURN))
-        assert served.transport.reading
-
-    asyncio.run(run())
-
-
-def test_a_client_that_was_closed_has_no_further_turn() -> None:
-    async def run() -> None:
-        served = Served()
-        served.client.data_received(versions(range(2 * MAX_PER_TURN)))
-        served.client.abort()
-        await asyncio.sleep(0)
-        assert len(numbers_in(served.transport.received, 0)) == MAX_PER_TURN
-
-    asyncio.run(run())
-
-
-def test_requests_beyond_the_unanswered_ones_wait_for_replies() -> None:
-    async def run() -> None:
-        served = Served()
-        served.client.data_received(heartbeats(range(1)))
-        worker = served.connect()
-        total = MAX_UNANSWERED + 100
-        served.client.data_received(heartbeats(range(1, total)))
-        for _ in range(4):
-            await asyncio.sleep(0)
-        assert requested(served.at_worker.received) == list(range(MAX_UNANSWERED))
+    served = Served()
+    count = 5 * MAX_PER_TURN // 2
+    served.client.data_received(versions(range(count)))
+    for turn in (1, 2):
+        assert numbers_in(served.transport.received, 0) == list(range(turn * MAX_PER_TURN))
         assert not served.transport.reading
-        for number in range(100):
-            worker.data_received(reply(number))
-            sent = requested(served.at_worker.received)
-            assert sent == list(range(MAX_UNANSWERED + number + 1))
-        worker.data_received(reply(100))
-        assert served.transport.reading
+        await asyncio.sleep(0)
+    assert numbers_in(served.transport.received, 0) == list(range(count))
+    assert served.transport.reading
 
-    asyncio.run(run())
+
+async def test_replies_do_not_hasten_the_next_turn() -> None:
+    served = Served()
+    served.client.data_received(heartbeats(range(1)))
+    worker = served.connect()
+    served.client.data_received(heartbeats(range(1, 2 * MAX_PER_TURN)))
+    first = list(range(1 + MAX_PER_TURN))
+    assert requested(served.at_worker.received) == first
+    worker.data_received(reply(0))
+    worker.data_received(reply(1))
+    assert requested(served.at_worker.received) == first
+    await asyncio.sleep(0)
+    assert requested(served.at_worker.received) == list(range(2 * MAX_PER_TURN))
+    assert served.transport.reading
+
+
+async def test_a_client_that_was_closed_has_no_further_turn() -> None:
+    served = Served()
+    served.client.data_received(versions(range(2 * MAX_PER_TURN)))
+    served.client.abort()
+    await asyncio.sleep(0)
+    assert len(numbers_in(served.transport.received, 0)) == MAX_PER_TURN
+
+
+async def test_requests_beyond_the_unanswered_ones_wait_for_replies() -> None:
+    served = Served()
+    served.client.data_received(heartbeats(range(1)))
+    worker = served.connect()
+    total = MAX_UNANSWERED + 100
+    served.client.data_received(heartbeats(range(1, total)))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert requested(served.at_worker.received) == list(range(MAX_UNANSWERED))
+    assert not served.transport.reading
+    for number in range(100):
+        worker.data_received(reply(number))
+        sent = requested(served.at_worker.received)
+        assert sent == list(range(MAX_UNANSWERED + number + 1))
+    worker.data_received(reply(100))
+    assert served.transport.reading
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_a_worker_receives_does_not_depend_on_the_pieces(seed: int) -> None:
+async def test_what_a_worker_receives_does_not_depend_on_the_pieces(seed: int) -> None:
     rng = random.Random(seed)
-
-    async def run() -> None:
-        served = Served()
-        served.client.data_received(heartbeats(range(1)))
-        served.connect()
-        data = heartbeats(range(1, 200))
-        while data:
-            size = rng.choice((1, 2, 3, 4, 5, 11, 100, 3000))
-            served.client.data_received(data[:size])
-            data = data[size:]
-        assert requested(served.at_worker.received) == list(range(200))
-
-    asyncio.run(run())
+    served = Served()
+    served.client.data_received(heartbeats(range(1)))
+    served.connect()
+    data = heartbeats(range(1, 200))
+    while data:
+        size = rng.choice((1, 2, 3, 4, 5, 11, 100, 3000))
+        served.client.data_received(data[:size])
+        data = data[size:]
+    assert requested(served.at_worker.received) == list(range(200))
 
 
 @pytest.mark.parametrize("sent", [LENGTH.pack(7), LENGTH.pack(2 << 20), LENGTH.pack(-1)])
-def test_a_size_that_no_request_has_closes_the_connection(sent: bytes) -> None:
-    async def run() -> None:
-        served = Served()
-        served.client.data_received(versions(range(1)) + sent)
-        assert served.transport.closed
-        assert served.client.is_closed
-
-    asyncio.run(run())
+async def test_a_size_that_no_request_has_closes_the_connection(sent: bytes) -> None:
+    served = Served()
+    served.client.data_received(versions(range(1)) + sent)
+    assert served.transport.closed
+    assert served.client.is_closed

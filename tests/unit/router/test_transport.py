@@ -82,17 +82,13 @@ def test_closing_aborts_a_peer_that_does_not_read() -> None:
     assert slow.calls == ["abort"]
 
 
-def test_closing_waits_a_while_for_what_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_waits_a_while_for_what_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.transport.LINGER_S", 0.02)
-
-    async def close() -> None:
-        transport = FakeTransport(unsent=10)
-        attached(transport).close()
-        assert transport.calls == ["close"]
-        await asyncio.sleep(0.2)
-        assert transport.calls == ["close", "abort"]
-
-    asyncio.run(close())
+    transport = FakeTransport(unsent=10)
+    attached(transport).close()
+    assert transport.calls == ["close"]
+    await asyncio.sleep(0.2)
+    assert transport.calls == ["close", "abort"]
 
 
 def test_pieces_are_what_they_are_cut_from() -> None:
