@@ -1,4 +1,4 @@
-"""The router process: where a request goes, the connections to the workers, one answer of several.
+"""The router process: it forwards each request to the worker that serves it. See README.md.
 
-Knows the wire, the errors and the settings of the broker, and nothing else of it.
+Knows the wire, the errors, the settings and the placement of the broker, and nothing else of it.
 """

@@ -11,9 +11,9 @@
     MORE     the head is too short to decide
     REFUSED  not served: the connection is closed, since the protocol has no error reply for it
 
-The table of APIs (broker/wire/apis.py) says how an API is routed. Only the header and the routing
-key are read, and the body is forwarded untouched. Requests that name several groups are decoded;
-they are rare and short.
+The table of APIs (broker/wire/apis.py) defines how an API is routed. Only the header and the
+routing key are read, and the body is forwarded untouched. Requests that name several groups are
+decoded; they are rare and short.
 
 A route mostly depends on the first bytes of a request only, and a client sends the same ones again
 and again: `find_route` returns how many bytes these are, so that the next request that begins with

@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module")
 def moldau() -> Iterator[Broker]:
-    """Two workers and two routers; clients are told of one port."""
+    """Two workers and two routers; one port is advertised."""
     with running_broker(workers=2, routers=2, advertise="router") as broker:
         yield broker
 
@@ -69,7 +69,7 @@ class TestConsuming(ConsumingTests):
     pass
 
 
-# --- groups ----------------------------------------------------------------------------------
+# --- groups ---
 
 
 def read_with_confluent(bootstrap: str, topic: str, group: str, count: int) -> int:

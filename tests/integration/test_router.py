@@ -1,4 +1,4 @@
-"""The router from outside: whom requests reach, and replies in order."""
+"""The router from outside: which worker requests reach, and replies in order."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from tests.support.running import Broker, wait_until
 
 @pytest.fixture(scope="module")
 def routed() -> Iterator[Broker]:
-    """Two workers, of which clients are told nothing."""
+    """Two workers, which are not advertised to clients."""
     yield from routed_broker()
 
 
-# --- whom requests reach ---------------------------------------------------------------------
+# --- which worker requests reach ---
 
 
 def test_groups_of_both_workers_by_one_connection(routed: Broker) -> None:
-    """Heartbeats say so when they reach a worker that is not the owner."""
+    """A worker that is not the owner refuses heartbeats."""
     with RawClient(routed.port) as client:
-        # While a worker loads its groups, heartbeats are answered with 0.
+        # While a worker loads its groups, heartbeats succeed.
         wait_until(lambda: not client.call(ListGroupsRequest()).error_code, 20, "groups loaded")
         for worker in (0, 1, 0, 1):
-            answer = client.call(HeartbeatRequest(owned_by(worker), 1, "nobody"))
+            answer = client.call(HeartbeatRequest(owned_by(worker), 1, "unknown"))
             assert answer.error_code == UNKNOWN_MEMBER
 
 
@@ -68,19 +68,19 @@ def test_the_coordinator_is_the_router(routed: Broker, moldau: Broker) -> None:
                 assert (found.error_code, found.port) == (0, expected)
 
 
-def test_the_host_for_other_networks_is_what_everybody_is_told(start_moldau: Start) -> None:
+def test_the_advertised_host_is_that_of_the_router_and_of_workers(start_moldau: Start) -> None:
     broker = start_moldau(workers=2, advertised_host="localhost")
-    told = {0: ("localhost", broker.port + 1), 1: ("localhost", broker.port + 2)}
+    advertised = {0: ("localhost", broker.port + 1), 1: ("localhost", broker.port + 2)}
     for port in (broker.port, broker.port + 1):  # by the router, and by a worker
         with RawClient(port) as client:
             nodes = client.call(MetadataRequest([])).brokers
-            assert {node.node_id: (node.host, node.port) for node in nodes} == told
+            assert {node.node_id: (node.host, node.port) for node in nodes} == advertised
             for worker in (0, 1):
                 found = client.call(FindCoordinatorRequest(owned_by(worker)), 3)
-                assert (found.host, found.port) == told[worker]
+                assert (found.host, found.port) == advertised[worker]
 
 
-def test_groups_are_described_listed_and_deleted_whoever_owns_them(routed: Broker) -> None:
+def test_groups_of_all_workers_are_described_listed_and_deleted(routed: Broker) -> None:
     groups = [owned_by(worker) for worker in (1, 0, 1, 0)]
     members = []
     for group in groups:
@@ -92,7 +92,7 @@ def test_groups_are_described_listed_and_deleted_whoever_owns_them(routed: Broke
             described = client.call(DescribeGroupsRequest(groups), version).groups
             assert [each.group_id for each in described] == groups
             assert {each.group_state for each in described} == {"Stable"}
-            # Not the router's: who really is there.
+            # The client's address, not the router's.
             assert {each.members[0].client_host for each in described} == {"127.0.0.1"}
         listed = {each.group_id for each in client.call(ListGroupsRequest()).groups}
         assert set(groups) <= listed
@@ -109,7 +109,7 @@ def test_groups_are_described_listed_and_deleted_whoever_owns_them(routed: Broke
         ]
 
 
-def test_produce_and_fetch_by_leader_and_by_home(routed: Broker) -> None:
+def test_produce_and_fetch_by_leader_and_by_several_leaders(routed: Broker) -> None:
     topic = new_topic(routed)
     one, other = led_by(topic, 0), led_by(topic, 1)
     with RawClient(routed.port) as client:
@@ -137,27 +137,27 @@ def test_produce_and_fetch_by_leader_and_by_home(routed: Broker) -> None:
                 found = client.fetch(topic, 0, partition=partition)
                 return [record.value for record in records_in(found)]
 
-            # The leader hears of what was appended by way of another worker.
-            wait_until(lambda: len(values()) == 3, 20, "the leader has heard of it")
+            # The leader learns of what was appended through another worker.
+            wait_until(lambda: len(values()) == 3, 20, "the leader has learned of it")
             assert values() == [b"first", b"second", b"third"]
 
 
-# --- order and parking -----------------------------------------------------------------------
+# --- order and parking ---
 
 
-def test_replies_come_in_the_order_of_requests_whoever_is_faster(routed: Broker) -> None:
+def test_replies_come_in_the_order_of_requests(routed: Broker) -> None:
     topic = new_topic(routed)
     with RawClient(routed.port) as client:
         started = time.monotonic()
         sent = [
             client.send(fetch_of(topic, led_by(topic, 0), wait_ms=400), NAMED),  # parked
-            client.send(HeartbeatRequest(owned_by(1), 1, "nobody")),
+            client.send(HeartbeatRequest(owned_by(1), 1, "unknown")),
             client.send(ApiVersionsRequest()),  # the router's own
             client.send(DescribeGroupsRequest([owned_by(1), owned_by(0)])),  # merged
-            client.send(HeartbeatRequest(owned_by(0), 1, "nobody")),
+            client.send(HeartbeatRequest(owned_by(0), 1, "unknown")),
             client.send(MetadataRequest([])),
             client.send(ListGroupsRequest()),
-            client.send(HeartbeatRequest(owned_by(1), 1, "nobody")),
+            client.send(HeartbeatRequest(owned_by(1), 1, "unknown")),
         ]
         kinds = [type(client.receive()).__name__ for _ in sent]
         assert time.monotonic() - started >= 0.4
@@ -173,7 +173,7 @@ def test_replies_come_in_the_order_of_requests_whoever_is_faster(routed: Broker)
     ]
 
 
-def test_a_parked_request_holds_back_nobody_else(routed: Broker) -> None:
+def test_a_parked_request_holds_back_no_other_client(routed: Broker) -> None:
     topic = new_topic(routed)
     partition = led_by(topic, 0)
     with RawClient(routed.port) as parked, RawClient(routed.port) as other:
@@ -186,8 +186,8 @@ def test_a_parked_request_holds_back_nobody_else(routed: Broker) -> None:
 
 
 def test_many_requests_at_once(routed: Broker) -> None:
-    """More than are taken without an answer: the rest has to wait, and is not forgotten."""
-    ask = HeartbeatRequest(owned_by(1), 1, "nobody")
+    """More than may be unanswered: the rest waits, and is not lost."""
+    ask = HeartbeatRequest(owned_by(1), 1, "unknown")
     for mixed in (False, True):
         count = 6000
         data = b"".join(
@@ -244,7 +244,7 @@ def test_requests_in_any_pieces(routed: Broker) -> None:
     assert answered == [each for number in range(60) for each in (number, 1000 + number)]
 
 
-def test_acks_0_is_sent_on_and_failure_is_told_by_hanging_up(routed: Broker) -> None:
+def test_acks_0_is_forwarded_and_a_failure_closes_the_connection(routed: Broker) -> None:
     topic = new_topic(routed, 2)
     with RawClient(routed.port) as client:
         for number in range(2):
@@ -257,7 +257,7 @@ def test_acks_0_is_sent_on_and_failure_is_told_by_hanging_up(routed: Broker) -> 
                 ],
             )
             client.send(request, NAMED)
-        assert client.call(ApiVersionsRequest()).error_code == 0  # the connection is in order
+        assert client.call(ApiVersionsRequest()).error_code == 0  # the connection is intact
         for number in range(2):
             wait_until(
                 lambda number=number: bool(  # type: ignore[misc]
@@ -278,13 +278,13 @@ def test_acks_0_is_sent_on_and_failure_is_told_by_hanging_up(routed: Broker) -> 
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         struct.pack(">ihhih", 10, 99, 0, 1, -1),  # no such API
         struct.pack(">ihhih", 10, 1, 99, 1, -1),  # no such version
-        struct.pack(">ihhih", 10, 32767, 0, 1, -1),  # what only routers say, and not over TCP
+        struct.pack(">ihhih", 10, 32767, 0, 1, -1),  # only routers send it, and not over TCP
         struct.pack(">ihhihh", 12, 12, 0, 1, -1, 500),  # the group id overruns
         struct.pack(">i", -5),
         struct.pack(">i", 2_000_000_000),
     ],
 )
-def test_what_is_no_request_is_hung_up_on(routed: Broker, sent: bytes) -> None:
+def test_what_is_no_request_closes_the_connection(routed: Broker, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", routed.port), 20) as connection:
         connection.sendall(sent)
         with contextlib.suppress(ConnectionResetError):

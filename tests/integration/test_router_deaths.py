@@ -1,4 +1,4 @@
-"""The router from outside: what clients notice when workers and routers die, or are to stop."""
+"""The router from outside: what clients notice when workers and routers die or are stopped."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tests.support.routed import (
 )
 from tests.support.running import Broker, wait_until
 
-# --- deaths ----------------------------------------------------------------------------------
+# --- deaths ---
 
 
-def test_while_a_worker_is_away_its_groups_are_refused_and_the_rest_goes_on(
+def test_while_a_worker_is_down_its_groups_are_unavailable_and_the_rest_is_served(
     start_moldau: Start,
 ) -> None:
     broker = start_moldau(workers=2, advertise="router")
@@ -50,8 +50,8 @@ def test_while_a_worker_is_away_its_groups_are_refused_and_the_rest_goes_on(
         with pytest.raises(ConnectionError):  # not left to wait for its timeout
             waiting.receive()
         assert time.monotonic() - begun < 20
-        wait_until(lambda: broker.processes("worker")[0]["pid"] != old, 20, "it is gone for good")
-        # The other one's connection goes on, though it has spoken to that worker before.
+        wait_until(lambda: broker.processes("worker")[0]["pid"] != old, 20, "it is gone")
+        # A connection with no request to that worker goes on, though it has used it before.
         while other.call(HeartbeatRequest(mine, 1, "x")).error_code != NOT_AVAILABLE:
             assert time.monotonic() - begun < 20
         described = other.call(DescribeGroupsRequest([mine, others]), 5).groups
@@ -64,7 +64,7 @@ def test_while_a_worker_is_away_its_groups_are_refused_and_the_rest_goes_on(
         found = [(each.error_code, each.node_id) for each in other.call(request).coordinators]
         assert found == [(NOT_AVAILABLE, -1), (0, 0)]
         assert other.call(HeartbeatRequest(others, 1, "x")).error_code == UNKNOWN_MEMBER
-        # Partitions it leads are served by whoever is there.
+        # Partitions it leads are served by the other worker.
         assert other.produce(topic, batch(b"x"), partition=led_by(topic, 0)).error_code == 0
         broker.wait_restarted("worker", 0, old)
 
@@ -122,18 +122,18 @@ def test_sighup_reaches_routers_and_they_serve_on(
     assert not set(old) & set(broker.pids("router"))
     with RawClient(broker.port) as client, pytest.raises(ConnectionError):
         client.produce(topic, large)
-    with RawClient(broker.port) as client:  # what was acknowledged before is there
+    with RawClient(broker.port) as client:  # what was acknowledged before is in the log
         assert len(records_in(client.fetch(topic, 0, max_bytes=1 << 20))) == 1
 
 
-def test_parked_requests_are_answered_when_it_is_asked_to_stop(start_moldau: Start) -> None:
+def test_parked_requests_get_their_replies_when_the_broker_stops(start_moldau: Start) -> None:
     broker = start_moldau(workers=2, advertise="router")
     topic = new_topic(broker)
     with RawClient(broker.port) as client, RawClient(broker.port) as idle:
         assert idle.call(MetadataRequest([])).brokers
         client.send(fetch_of(topic, led_by(topic, 1), wait_ms=60_000), NAMED)
         client.send(MetadataRequest([]))
-        time.sleep(0.2)  # so that it is parked; if it is not, it is answered all the same
+        time.sleep(0.2)  # so that it is parked; if it is not, it gets its reply all the same
         broker.process.terminate()
         (found,) = client.receive().responses[0].partitions
         assert found.error_code == 0
@@ -202,12 +202,12 @@ def die_at_random(broker: Broker, seconds: float) -> None:
     assert {"router", "worker"} <= set(killed)
     assert not failed
     assert sum(map(len, acknowledged)) == sent
-    # Who reads all the while sees each once, in order, where it was told to be.
+    # A consumer that reads all the while sees each once, in order, at its acknowledged offset.
     assert reader.finish(sent) == [sorted(each) for each in acknowledged], reader.faults
     assert not reader.faults
     for partition in range(4):
         stored = read_all(broker, topic, partition, len(acknowledged[partition]))
-        # Once each, at the offset that was told, in the order in which they were sent.
+        # Once each, at the acknowledged offset, in the order in which they were sent.
         assert stored == sorted(acknowledged[partition])
         assert [value for _, value in stored] == sorted(value for _, value in stored)
 
@@ -218,14 +218,14 @@ class Reader:
     def __init__(self, broker: Broker, topic: str) -> None:
         self.found: list[list[tuple[int, bytes]]] = [[] for _ in range(4)]
         self.faults: list[Any] = []
-        self._wanted: int | None = None  # until it is known: all there is
+        self._wanted: int | None = None  # until it is known: read on
         self._deadline = float("inf")
         self._consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
                 "group.id": "assigned",
                 "enable.auto.commit": False,
-                # An offset that is not there is a fault, not a reason to begin elsewhere.
+                # An offset out of range is an error, not a reason to begin elsewhere.
                 "auto.offset.reset": "error",
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,

@@ -44,14 +44,14 @@ from tests.support.running import Broker, wait_until
 
 @pytest.fixture(scope="module")
 def routed() -> Iterator[Broker]:
-    """Two workers, of which clients are told nothing."""
+    """Two workers, which are not advertised to clients."""
     yield from routed_broker()
 
 
-# --- back-pressure ---------------------------------------------------------------------------
+# --- back-pressure ---
 
 
-def test_who_does_not_read_is_not_read_from_and_costs_no_memory(routed: Broker) -> None:
+def test_a_client_that_does_not_read_is_not_read_from_and_costs_no_memory(routed: Broker) -> None:
     topic = new_topic(routed, 1)
     with RawClient(routed.port) as client:
         for _ in range(8):
@@ -67,14 +67,14 @@ def test_who_does_not_read_is_not_read_from_and_costs_no_memory(routed: Broker) 
             quiet_since = time.monotonic()
             # Until it takes no more: some 200,000 requests for a megabyte each otherwise.
             while time.monotonic() - quiet_since < 0.5:
-                assert sent < 64 << 20, "it is read from for ever"
+                assert sent < 64 << 20, "it is read from without end"
                 try:
                     sent += slow.send(fetch * 100)
                     quiet_since = time.monotonic()
                 except BlockingIOError:
                     select.select([], [slow], [], 0.1)
         assert rss(router) - before < 64 << 20
-        with RawClient(routed.port) as other:  # and nobody else notices
+        with RawClient(routed.port) as other:  # and other clients do not notice
             assert other.call(ApiVersionsRequest()).error_code == 0
 
 
@@ -134,7 +134,7 @@ def test_requests_about_many_groups_are_split_however_long_they_are(routed: Brok
     with RawClient(routed.port) as client:
         described = client.call(DescribeGroupsRequest(groups), 5).groups
         assert [each.group_id for each in described] == groups
-        # A single group, and so many topics that it is longer than what is ever gathered.
+        # A single group, and so many topics that the request is longer than one that may be split.
         names = [f"{number:0240}" for number in range(MAX_SPLIT_BYTES // 240)]
         many = [OffsetFetchRequestTopics(each, partition_indexes=[0]) for each in names]
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(owned_by(1), topics=many)])
@@ -143,7 +143,7 @@ def test_requests_about_many_groups_are_split_however_long_they_are(routed: Brok
         assert [each.name for each in found.topics] == names
 
 
-# --- connections come and go -----------------------------------------------------------------
+# --- connections come and go ---
 
 
 def test_idle_connections_cost_little_and_leave_nothing(routed: Broker) -> None:
@@ -172,7 +172,7 @@ def hold_idle(broker: Broker, count: int) -> None:
     finally:
         for client in clients:
             client.close()
-    wait_until(lambda: router.num_fds() <= descriptors + 2, 20, "descriptors are given back")
+    wait_until(lambda: router.num_fds() <= descriptors + 2, 20, "descriptors are closed")
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def churn(broker: Broker, seconds: float, per_second: int = 200) -> None:
         for w in (0, 1)
     ]
     parked = request_frame(APIS[ApiKey.FETCH], NAMED, 1, "c", fetch_of(topic, 0, wait_ms=60_000))
-    one_round(broker, asks, parked, 50)  # what is made once is made now
+    one_round(broker, asks, parked, 50)  # what is allocated once is allocated now
     before = [(process.num_fds(), rss(process.pid)) for process in processes]
     begun = time.monotonic()
     done = 0
@@ -215,7 +215,7 @@ def churn(broker: Broker, seconds: float, per_second: int = 200) -> None:
                 process.num_fds() <= descriptors + 2
             ),
             20,
-            "descriptors are given back",
+            "descriptors are closed",
         )
         assert rss(process.pid) - memory < 16 << 20
 

@@ -41,6 +41,7 @@ HEARTBEAT, DESCRIBE, VERSIONS, METADATA, PRODUCE = (
 )
 # Gets what a connection produces after a request to several leaders.
 HOME = leader_of("t", 0, WORKERS)
+SIZES = (0, 1, 50, 3000, 300_000)  # of replies
 Behaviour = Callable[["FakeWorker", bytes], Coroutine[Any, Any, bytes | None]]
 
 
@@ -59,9 +60,6 @@ async def answer(worker: FakeWorker, frame: bytes) -> bytes | None:
         return b"".join(parts)
     body = struct.pack(">i", header.correlation_id) + worker.rng.randbytes(worker.rng.choice(SIZES))
     return struct.pack(">i", len(body)) + body
-
-
-SIZES = (0, 1, 50, 3000, 300_000)
 
 
 class FakeWorker:

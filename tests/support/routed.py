@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import psutil  # type: ignore[import-untyped]
 
+from broker.errors import ErrorCode
 from broker.placement import leader_of, owner_of
 from broker.wire.frame import LENGTH
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,12 +18,13 @@ from tests.support.raw_client import RawClient, make_batch
 from tests.support.running import Broker, running_broker
 
 Start = Callable[..., Broker]
-NOT_AVAILABLE, UNKNOWN_MEMBER = 15, 25
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 NAMED = 12  # the last version of Fetch and Produce that names topics
 
 
 def routed_broker() -> Iterator[Broker]:
-    """For a fixture: two workers, of which clients are told nothing."""
+    """For a fixture: two workers, which are not advertised to clients."""
     settings = {"group.initial.rebalance.delay.ms": 0}
     with running_broker(workers=2, advertise="router", broker=settings) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""The order of replies without sockets: what reaches the client, and who is read from."""
+"""The order of replies without sockets: what is written, and which workers are read from."""
 
 from __future__ import annotations
 
