@@ -1,4 +1,4 @@
-"""What handlers work with: one worker's view of the cluster."""
+"""What handlers work with: one worker's logs, groups, topics and settings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Broker:
         self._last_producer_id = 0
 
     def use_config(self, config: BrokerConfig) -> None:
-        """The broker's configuration changed: topics and what is looked at per request follow."""
+        """The broker's configuration changed: update topics and what requests look at."""
         self.topics.use_broker_config(config)
         self.group_coordinator.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -69,13 +69,13 @@ class Broker:
         return self.settings.brokers
 
     def leader(self, topic: Topic, partition: int) -> int:
-        """The node clients are told to go to for a partition."""
+        """The node that is advertised as a partition's leader."""
         if len(self.brokers) == 1:
             return self.brokers[0].node_id
         return leader_of(topic.name, partition, self.settings.workers)
 
     async def take_producer_id(self) -> int:
-        """A producer id nobody has; taken from the store a block at a time."""
+        """An unused producer id; taken from the store a block at a time."""
         while self._next_producer_id >= self._last_producer_id:
             first = await self.store.topics.take_producer_ids(PRODUCER_ID_BLOCK)
             self._next_producer_id = first
@@ -86,13 +86,13 @@ class Broker:
     # --- broker configuration ---
 
     def node_named(self, name: str) -> str:
-        """A broker resource's name, if it names a broker there is."""
+        """A broker resource's name, if there is such a broker."""
         if name not in {str(node.node_id) for node in self.brokers}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
         return name
 
     async def config_of(self, node: str) -> BrokerConfig:
-        """What is in force on a broker; "" is what is set for all of them."""
+        """What is in force on a broker; for "", what is set for all of them."""
         dynamic = await self.store.topics.broker_configs()
         return BrokerConfig(self.config.static, dynamic.get("", {}), dynamic.get(node, {}))
 

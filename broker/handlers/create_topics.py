@@ -1,6 +1,6 @@
 """CreateTopics (key 19): KIP-4, KIP-525 (what was created), KIP-516 (topic ids from v7).
 
-A replication factor is accepted as it comes: how often data is kept is the store's affair.
+Any replication factor is accepted: the store replicates, not the broker.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _create(
 
 
 def _assigned_partitions(broker: Broker, topic: CreatableTopic) -> int:
-    """Assignments by hand are honoured for the count: leaders are spread by the broker."""
+    """Manual assignments only determine the count: the broker spreads the leaders."""
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         text = "with assignments, neither partitions nor replication factor can be given"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42, KIP-229): an empty group and its offsets, gone from the store."""
+"""DeleteGroups (key 42, KIP-229): delete an empty group and its offsets."""
 
 from __future__ import annotations
 

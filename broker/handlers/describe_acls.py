@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): there is no authorizer, and user interfaces want to hear just that."""
+"""DescribeAcls (key 29): there is no authorizer; user interfaces ask for it all the same."""
 
 from __future__ import annotations
 

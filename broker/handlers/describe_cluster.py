@@ -19,7 +19,7 @@ async def handle(
 ) -> DescribeClusterResponse:
     asked_for = request.endpoint_type
     if asked_for != BROKERS:
-        # KIP-919: controllers have endpoints of their own in Kafka; here there are none.
+        # KIP-919: Kafka's controllers have endpoints of their own; there are none here.
         mismatched = asked_for == CONTROLLERS
         return DescribeClusterResponse(
             error_code=MISMATCHED_ENDPOINT_TYPE if mismatched else UNSUPPORTED_ENDPOINT_TYPE,

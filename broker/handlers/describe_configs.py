@@ -38,7 +38,7 @@ async def handle(
 
 async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[ConfigEntry]:
     if item.resource_type == TOPIC:
-        # From the store: who has just changed it through another worker wants to see that.
+        # From the store: it may just have been changed through another worker.
         topic = await broker.topics.refresh(item.resource_name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

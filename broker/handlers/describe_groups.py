@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): state, members and assignments. KIP-1043: v6 says which do not exist."""
+"""DescribeGroups (key 15): state, members and assignments. KIP-1043: GROUP_ID_NOT_FOUND from v6."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35, KIP-113, KIP-827): how many bytes each partition holds in the store.
 
-Every broker answers for the partitions it leads, so that a sum over brokers is right.
+Every broker reports the partitions it leads, so that the sum over brokers is right.
 """
 
 from __future__ import annotations

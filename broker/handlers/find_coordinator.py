@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): who coordinates a group. KIP-699: several keys from v4 on.
+"""FindCoordinator (key 10): the coordinator of a group. KIP-699: several keys from v4 on.
 
 Transactional ids have owners by the same rule, though transactions are not served yet: their
 clients get a clear error from InitProducerId instead of searching for a coordinator for ever.

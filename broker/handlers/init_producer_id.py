@@ -1,7 +1,7 @@
 """InitProducerId (key 22, KIP-98, KIP-360): ids for idempotent producers.
 
-An idempotent producer that lost track (KIP-360) asks with its old id and epoch and simply gets a
-fresh id: nothing here would stop the old one, but only itself could be using it.
+An idempotent producer that recovers (KIP-360) sends its old id and epoch and gets a new id: the old
+one is not fenced, but no other producer uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ async def handle(
     if request.transactional_id == "":
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        # The transaction APIs are not advertised either: clients say so before they get here.
+        # The transaction APIs are not advertised: clients fail before they get here.
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
         return InitProducerIdResponse(producer_id=await broker.take_producer_id(), producer_epoch=0)

@@ -1,6 +1,6 @@
-"""JoinGroup (key 11): becomes or stays a member; parked until the rebalance completes.
+"""JoinGroup (key 11): become or stay a member; parked until the rebalance completes.
 
-KIP-345: static members from v5. KIP-394: v4+ members are told their id first. KIP-800: reasons from
+KIP-345: static members from v5. KIP-394: v4+ members get their id first. KIP-800: reasons from
 v8. KIP-814: v9 lets a static leader skip the assignment. Below v7 a protocol name of null is "".
 """
 
@@ -16,12 +16,12 @@ from broker.wire.messages.join_group import (
     JoinGroupResponseMember,
 )
 
-FIRST_VERSION_TOLD_ITS_ID = 4
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP = 9
 
 
 class JoinToken:
-    """A Join that the group answers."""
+    """What the group calls with the answer."""
 
     __slots__ = ("_call",)
 
@@ -59,7 +59,7 @@ def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:
         request.rebalance_timeout_ms if version > 0 else request.session_timeout_ms,
         request.protocol_type,
         tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-        version >= FIRST_VERSION_TOLD_ITS_ID,
+        version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
         version >= FIRST_VERSION_WITH_SKIP,
         request.reason,
     )

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members go. KIP-345: several at once, and by an administrator, from v3."""
+"""LeaveGroup (key 13): remove members. KIP-345: several at once, also by admin clients, from v3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_MEMBERS = 3
 
 
 class LeaveToken:
-    """A Leave that the group answers."""
+    """What the group calls with the answer."""
 
     __slots__ = ("_call",)
 

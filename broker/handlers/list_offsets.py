@@ -2,7 +2,7 @@
 
 KIP-320: leader epochs from v4. KIP-734: -3, the largest timestamp. KIP-405 and later: -4, earliest
 local, is the log start; -5 and -6, which ask about a remote tier, have no answer here: offset -1,
-as Kafka says it for a topic that has none.
+as in Kafka for a topic without one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker.wire.messages.list_offsets import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
-# A client that asks in an older version would not understand the answer.
+# Clients of older versions do not expect these answers.
 FIRST_VERSIONS = {
     LATEST: 1,
     EARLIEST: 1,

@@ -9,14 +9,14 @@ from broker.wire.schema import NO_UUID
 
 
 def unknown_topic(topic_id: bytes) -> KafkaError:
-    """What is wrong with a request for a topic that does not exist."""
+    """The error of a request for a topic that does not exist, by name or by id."""
     if topic_id == NO_UUID:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 async def current_log(broker: Broker, topic_name: str, partition: int) -> Log:
-    """The log, with everything in it known of; raises KafkaError or a StoreFault."""
+    """The log, up to date; raises KafkaError or a StoreFault."""
     topic = await broker.topics.find(topic_name)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,4 +1,4 @@
-"""Metadata (key 3): brokers, topics and who leads their partitions; creates topics on the way.
+"""Metadata (key 3): brokers, topics and the leaders of their partitions; auto-creates topics.
 
 KIP-4: an empty list asks for none from v1 on, for all in v0. KIP-204: v4 may forbid auto-creation.
 KIP-516: topic ids from v10, and look-ups by them from v12 on.
@@ -50,8 +50,7 @@ async def _asked(
             may_create = broker.auto_create and request.allow_auto_topic_creation
             topic = await _find_or_create(broker, name, may_create)
     except MoldauError as fault:
-        # Kafka's clients ask again after LEADER_NOT_AVAILABLE; a storage error they might not
-        # expect here.
+        # Clients retry after LEADER_NOT_AVAILABLE; they may not expect a storage error here.
         code = code_for(fault)
         if not isinstance(fault, KafkaError):
             code = ErrorCode.LEADER_NOT_AVAILABLE

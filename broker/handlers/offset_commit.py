@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): where a group is in its partitions; durable before it is acknowledged.
+"""OffsetCommit (key 8): a group's offsets; durable before they are acknowledged.
 
 KIP-345: static members from v7. KIP-211: the broker's retention from v5 on. v9 knows
 GROUP_ID_NOT_FOUND. KIP-848's topic ids: v10.
@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         await _topic(broker, request, item, version, refused, accepted) for item in request.topics
     ]
     if accepted:
-        # Looking for topics may have taken a while: a member that was fenced meanwhile is refused.
+        # The look-ups may have taken a while: refuse a member that was fenced meanwhile.
         error = _check(broker, request, version)
         if not error:
             broker.logs.offsets_committed(request.group_id, accepted)

@@ -1,6 +1,6 @@
-"""OffsetFetch (key 9): where a group was. KIP-709: several groups from v8. KIP-447: stable offsets.
+"""OffsetFetch (key 9): committed offsets. KIP-709: several groups from v8. KIP-447: stable offsets.
 
-An unknown group has no offsets, and that is no error. KIP-848's member epochs (v9) concern groups
+An unknown group has no offsets; that is not an error. KIP-848's member epochs (v9) concern groups
 of that protocol; a classic group's are not checked. Topic ids from v10.
 """
 

@@ -34,5 +34,5 @@ async def _end(broker: Broker, topic: str, item: OffsetForLeaderPartition) -> Ep
     except MoldauError as fault:
         return EpochEndOffset(code_for(fault), item.partition)
     if item.leader_epoch != LEADER_EPOCH:
-        return EpochEndOffset(0, item.partition)  # an epoch that never was: undefined
+        return EpochEndOffset(0, item.partition)  # no such epoch: undefined
     return EpochEndOffset(0, item.partition, LEADER_EPOCH, log.end)

@@ -1,4 +1,4 @@
-"""Produce (key 0): append batches as they come, answer when they are in the store.
+"""Produce (key 0): append batches as they are, reply when they are in the store.
 
 KIP-98: idempotence is checked by the log. KIP-467: a refused batch gets a message. KIP-516: topic
 ids from v13. Versions 0-2 are advertised for old librdkafka, and refused.
@@ -63,7 +63,7 @@ def _start_all(
         text = "transactions are not served by this broker"
         produce.refuse_all(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
     elif any(topic is None or replicas_wanted(request.acks, topic) for topic in topics):
-        # What comes after it must not be appended before it.
+        # Requests behind it must not be appended before it.
         call.connection.hold()
         broker.logs.spawn(_ask_and_start(broker, produce))
     else:
@@ -71,7 +71,7 @@ def _start_all(
 
 
 async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
-    """Rare: the store has to be asked first, about topics or about its replicas."""
+    """Rare: ask the store first, about topics or about its replicas."""
     try:
         # Perhaps created by another worker a moment ago.
         topics = [

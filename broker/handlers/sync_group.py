@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader brings the assignment, everybody gets theirs once it is stored.
+"""SyncGroup (key 14): the leader sends the assignment, members get theirs once it is stored.
 
 KIP-345: static members from v3. KIP-559: protocol type and name from v5.
 """
@@ -13,7 +13,7 @@ from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class SyncToken:
-    """A Sync that the group answers."""
+    """What the group calls with the answer."""
 
     __slots__ = ("_call",)
 

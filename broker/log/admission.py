@@ -1,7 +1,7 @@
-"""May this batch enter this topic? What Kafka checks of a batch before it is appended.
+"""Validation of a batch before it is appended: Kafka's checks, in Kafka's order.
 
-The header is enough for most of it. Records are only decoded where the topic asks for that: a
-compacted topic (every record needs a key) and a topic with a codec of its own (recompression).
+Most of them need the header only. Records are decoded only where the topic's configuration asks for
+it: a compacted topic (every record needs a key) and a topic with a compression.type of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_ZSTD = 7
 KNOWN_CODECS = 5
 MAGIC = 2
 NO_TIMESTAMP = -1
-LEAST_RECORD = 7  # bytes: no key, no value, no headers
+MIN_RECORD_BYTES = 7  # no key, no value, no headers
 
 
 def admit(
@@ -42,21 +42,21 @@ def admit(
     if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     batch: memoryview | bytearray = records
-    # What read_header does, without its calls: this is done for every batch that comes in.
+    # read_header inlined: this runs for every batch.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(batch))
     (
         _, length, _, magic, crc, attributes, last_delta, first_ms, max_ms,
         producer, epoch, sequence, count,
     ) = header  # fmt: skip
     size = length + LENGTH_OVERHEAD
-    # Nearly every batch is like this; which rule another one breaks, if any, is found out below.
+    # True for nearly every batch; the checks below find the rule that another one breaks, if any.
     ordinary = (
         size == len(batch)
         and size <= config.max_message_bytes
         and magic == MAGIC
         and 0 <= attributes < CODEC_ZSTD
         and 0 < count == last_delta + 1
-        and (attributes != 0 or count * LEAST_RECORD <= size - HEADER_SIZE)
+        and (attributes != 0 or count * MIN_RECORD_BYTES <= size - HEADER_SIZE)
         and (producer == NO_PRODUCER_ID or (epoch >= 0 and sequence >= 0))
     )
     if not ordinary:
@@ -105,8 +105,8 @@ def _check_header(header: BatchHeader, version: int) -> None:
         text = "transactions are not served by this broker"
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
     codec = attributes & CODEC_MASK
-    if codec == 0 and header.record_count * LEAST_RECORD > header.size - HEADER_SIZE:
-        # Nobody else would count them, and each takes an offset.
+    if codec == 0 and header.record_count * MIN_RECORD_BYTES > header.size - HEADER_SIZE:
+        # Nothing else counts the records, and each takes an offset.
         text = f"{header.record_count} records in {header.size} bytes"
         raise KafkaError(ErrorCode.INVALID_RECORD, text)
     if codec >= KNOWN_CODECS:
@@ -121,7 +121,7 @@ def _check_header(header: BatchHeader, version: int) -> None:
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """By the header: the largest timestamp is exact, the first stands for the smallest."""
+    """From the header: the largest timestamp is exact, the first is taken for the smallest."""
     if config.log_append_time or header.max_timestamp == NO_TIMESTAMP:
         return
     if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
@@ -141,7 +141,7 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
 def _look_inside(
     batch: memoryview | bytearray, header: BatchHeader, config: TopicConfig
 ) -> tuple[memoryview | bytearray, BatchHeader]:
-    # Records may unpack to more than a batch may be, within reason.
+    # Decompressed records may exceed max.message.bytes, within reason.
     limit = 64 * max(config.max_message_bytes, 1 << 20)
     try:
         if config.compact and keyless_record(batch, limit):
@@ -151,7 +151,7 @@ def _look_inside(
             smaller = recompress(batch, config.codec, config.codec_level, limit)
             batch = smaller if isinstance(smaller, bytearray) else bytearray(smaller)
             header = read_header(batch)
-            _check_size(len(batch), config)  # another codec may make more of it
+            _check_size(len(batch), config)  # the other codec may compress worse
     except CorruptBatch as fault:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
     return batch, header

@@ -1,12 +1,12 @@
-"""What the lake holds of each partition, as the archiver tells it through the Kafka protocol.
+"""How much of each partition is archived in the lake.
 
-The archiver commits offsets for a group of this name, like any consumer: durable before they are
-acknowledged, gone with their topic, visible with `moldau groups describe`. Retention reads them
-from the store, as the group belongs to one worker and partitions are led by all.
+The archiver commits offsets for the group `__moldau_archive`, like any consumer: durable before
+they are acknowledged, deleted with their topic, visible with `moldau groups describe`. Retention
+reads them from the store, as one worker coordinates the group and all workers lead partitions.
 
 The metadata of such a commit begins with the id of the topic. A topic that was deleted and created
-again may meet its predecessor's offset here, for a while or (when the group's worker was away) for
-good; going by the name alone would trim records that no lake has.
+again may find its predecessor's offset here, for a while or (when the coordinating worker was down)
+for good; going by the name alone would trim records that are in no lake.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def archive_note(topic_id: bytes, lake: str) -> str:
 class Archived:
     def __init__(self, groups: GroupStore, topic_id: Callable[[str], bytes | None]) -> None:
         self._groups = groups
-        self._topic_id = topic_id  # of the topic that has this name now
+        self._topic_id = topic_id  # of the topic that has a name now
 
     async def until(self, topic: str, partition: int) -> int:
         """Every record below this offset is in a lake. 0: none is known to be."""

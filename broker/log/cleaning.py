@@ -1,21 +1,21 @@
 """Compaction as pure functions: which records of a compacted topic stay, and the batches left.
 
-Two passes over the batches of a partition, in offset order, by whoever does the I/O:
+Two passes over the batches of a partition, in offset order; the caller does the I/O:
 
 1. `KeyMap.note` each batch, up to where the pass is to end or the map has no room.
 2. `clean` each batch from the start of the log to there, and store what it returns. In offset
-   order, so that a tombstone outlives what it deletes when the pass dies half way.
+   order, so that a tombstone outlives what it deletes if the pass is cut short.
 
 What stays is decided as Kafka's log cleaner does:
 
 - Of each key the record with the highest offset. Records keep their offsets and timestamps,
-  a batch keeps the range of offsets it covers and what it says about its producer.
+  a batch keeps its range of offsets and its producer id, epoch and sequence.
 - No record without a key: a topic that was not always compacted may have some.
 - A tombstone (null value) for `delete.retention.ms` after the first pass that saw it, so that
   consumers learn of the deletion. That pass writes the time into the batch as its delete
   horizon; a later pass drops the tombstones of a batch whose horizon has come.
-- Control batches as they are. Batches of aborted transactions are not known here: whoever
-  knows them must neither note nor keep them.
+- Control batches as they are. Batches of aborted transactions are not known here: the
+  caller must neither note nor keep them.
 - A batch without a record goes. One that loses nothing comes back as the same object.
 
 A damaged batch raises CorruptBatch from either pass, before anything is noted of it.
@@ -45,14 +45,14 @@ class KeyMap:
 
     An open-addressing table of 16-byte digests beside one of offsets, half as large again as
     the number of keys it is made for (a dict of the same takes about 180 bytes a key). It
-    does not grow, for that would be one long pause: make it for as many keys as the range of
+    does not grow, as that would be one long pause: make it for as many keys as the range of
     offsets can hold, or as memory allows, and end the pass where `note` finds no room.
 
     Two keys with the same digest would be taken for one. At 128 bits that does not happen.
     """
 
     def __init__(self, capacity: int) -> None:
-        self.last_offset = -1  # up to here the log was noted
+        self.last_offset = -1  # the log was noted up to here
         self._used = 0
         self._allocate(capacity)
 
@@ -94,8 +94,8 @@ class KeyMap:
             if record.key is None:
                 continue
             digest = blake2b(record.key, digest_size=_DIGEST).digest()
-            # Python's salted hash() will do, and defeats keys chosen to collide: the table
-            # lives and dies in this process.
+            # Python's salted hash() is good enough, as the table never leaves this process, and
+            # defeats keys chosen to collide.
             slot = hash(digest) % slots
             while (found := digests[slot * _DIGEST : (slot + 1) * _DIGEST]) != digest:
                 if found == _FREE:

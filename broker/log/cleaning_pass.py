@@ -2,8 +2,8 @@
 
 It reads the log twice: what is new since the last pass for its keys, then everything up to there,
 to write what cleaning.py leaves of it into a new generation (store/cleaned.py). Only the keys'
-digests are in memory. Whether and when to do it, and what becomes of the generation, is
-compaction.py's affair.
+digests are in memory. Whether and when to run a pass, and how the generation replaces the old one,
+is decided in compaction.py.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ RENEW_S = 8.0
 ENTRY_SIZE = 1 << 18  # small batches are gathered: fewer entries, and no fetch reads far too much
 INDEX_EVERY = 1 << 20
 KEYS_AT_ONCE = (128 << 20) // 36  # Kafka's log.cleaner.dedupe.buffer.size over a key's share
-# A pass works for half a millisecond at a stretch (compressing a large batch takes longer) and
-# rests three. The longer it takes the less it rests, down to half of the time, or a log that is
-# written to faster than it is cleaned would grow and grow.
+# A pass works for half a millisecond at a time (compressing a large batch takes longer) and rests
+# for three. The longer it takes the less it rests, down to half of the time: otherwise a log
+# that is written to faster than it is cleaned would grow without bound.
 SLICE_S = 0.0005
 LONGEST_REST_S = 0.003
 SHORTEST_REST_S = 0.0005
@@ -49,9 +49,9 @@ class PassEnded(MoldauError):
 class Plan(NamedTuple):
     """What a pass over a log would clean."""
 
-    dirty: LogPosition  # from here on it was never cleaned
-    end: int  # to here it can be
-    note_to: int  # keys count to here
+    dirty: LogPosition  # never cleaned from here on
+    end: int  # can be cleaned up to here
+    note_to: int  # keys count up to here
     ratio: float  # how much of what a pass reads is dirty
 
 
@@ -94,7 +94,7 @@ class CleaningPass:
                 if await self._note_entry(keys, entry):
                     continue
                 if entry.base <= plan.dirty.offset:
-                    # Not even the first one fits: a pass has to get somewhere.
+                    # Not even the first one fits: every pass has to make progress.
                     keys = KeyMap(end_of(entry) - entry.base)
                     await self._note_entry(keys, entry)
                 else:
@@ -115,7 +115,7 @@ class CleaningPass:
     async def write(
         self, keys: KeyMap, end: int, config: TopicConfig, now_ms: int
     ) -> tuple[CleanPart, int]:
-        """Write what stays of everything below `end`: the new part, and what is gone by it."""
+        """Write what stays of everything below `end`; returns the new part and the bytes gone."""
         writer = GenerationWriter(self._cleaned, self._log.key, self.generation, now_ms)
         read = 0
         async with aclosing(self._scan(self.start)) as entries:
@@ -147,7 +147,7 @@ class CleaningPass:
                     level=config.codec_level,
                 )
             )
-        except CorruptBatch:  # said when its keys were noted
+        except CorruptBatch:  # logged when its keys were noted
             return batch
 
     async def _in_steps(self, steps: Generator[None, None, T]) -> T:
@@ -161,7 +161,7 @@ class CleaningPass:
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Let the worker do what it is there for; longer when it has much to do."""
+        """Let requests be served; for longer when there are many."""
         rested = time.perf_counter()
         await asyncio.sleep(0)
         others = time.perf_counter() - rested

@@ -38,7 +38,7 @@ from broker.wire.batch import headers, read_header
 logger = logging.getLogger("moldau.compaction")
 
 CLEAR_UP_S = 2.0
-GRACE_S = 2.0  # for readers of the old generation; without it they would have to begin again
+GRACE_S = 2.0  # for readers of the old generation, which would have to start over
 NO_LAG = (1 << 63) - 1
 
 
@@ -53,7 +53,7 @@ class Compaction:
     # --- when ---
 
     async def plan(self, log: LogReader, config: TopicConfig, now_ms: int) -> Plan | None:
-        """What there is to clean, None when it is not worth it yet."""
+        """What there is to clean; None when a pass is not worth it yet."""
         cleaned = log.clean
         dirty = LogPosition(log.start, log.start_bytes)
         kept = 0
@@ -106,7 +106,7 @@ class Compaction:
     # --- doing it ---
 
     async def compact(self, replica: LogReplica, config: TopicConfig, now_ms: int) -> bool:
-        """One pass, if it is due and nobody else is at it; True when something was cleaned."""
+        """One pass, if it is due and no other worker runs one; True when something was cleaned."""
         log = replica.reader
         async with self._lease(log) as is_ours:
             if not is_ours:
@@ -127,7 +127,7 @@ class Compaction:
                 return False
 
     async def tidy(self, log: LogReader) -> None:
-        """Remove what a crash may have left, at the first sight of a log."""
+        """Remove what a crash may have left, when a log is first seen."""
         if log in self._tidied:
             return
         async with self._lease(log) as is_ours:
@@ -161,7 +161,7 @@ class Compaction:
             async with _clearing_up():  # the next pass removes it
                 await self._cleaned.drop(log.key, generation)
             raise
-        # Should its answer be lost the generation may be current: it stays for others to judge.
+        # If the reply is lost the generation may be current: the next pass finds out.
         if not await self._cleaned.switch(log.key, old, work.start, part, start_bytes):
             await self._cleaned.drop(log.key, generation)
             raise PassEnded("the log start moved, or there is no snapshot")
@@ -176,11 +176,11 @@ class Compaction:
         return True
 
     async def _cover(self, replica: LogReplica, end: int) -> None:
-        """The fold up to `end` must be kept, as its entries will not be."""
+        """The fold up to `end` must be in a snapshot, as its entries will be gone."""
         if replica.reader.end < end:
             await replica.current()
         if await self._streams.snapshot_at(replica.reader.key) < end:
-            await replica.save_snapshot()  # should this fail, the switch does
+            await replica.save_snapshot()  # if this fails, so does the switch
 
     async def _drop_later(self, key: bytes, generation: int) -> None:
         await asyncio.sleep(GRACE_S)
@@ -192,7 +192,7 @@ class Compaction:
 
 @contextlib.asynccontextmanager
 async def _clearing_up() -> AsyncIterator[None]:
-    """For what should be done also when the worker stops or the store fails, but need not be."""
+    """For clean-up that should be tried even when the worker stops or the store fails."""
     with contextlib.suppress(StoreFault, TimeoutError):
         async with asyncio.timeout(CLEAR_UP_S):
             yield

@@ -1,4 +1,4 @@
-"""A batch on its way into a log, and the entry that carries it: pure, the log sends it."""
+"""A batch to be appended, and the entry in flight that carries it. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from broker.wire.batch import BatchHeader, Buffer, set_base_offset
 JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
 
 # Entries with a batch that is not idempotent carry a nonce: without one, two workers' identical
-# batches could not be told apart after a lost connection.
+# batches could not be distinguished after a lost connection.
 _writer = os.urandom(6)
 _appends = count()
 
 
 class Append(ABC):
-    """One batch on its way into the log; `done` is told once where it stands or why it does not."""
+    """One batch to be appended; `done` is called once, with its offset or with the fault."""
 
     __slots__ = ("base_offset", "batch", "given_up", "header", "replicas", "timeout_ms")
 
@@ -37,7 +37,7 @@ class Append(ABC):
         self.replicas = replicas
         self.timeout_ms = timeout_ms
         self.base_offset = -1
-        self.given_up = False  # its client was told of a timeout: not sent if it still waits
+        self.given_up = False  # its client got a timeout: not sent if it is still queued
 
     @abstractmethod
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None: ...

@@ -59,12 +59,12 @@ class Maintenance:
                     await self.compact()
             except StoreFault as fault:
                 logger.warning("compaction waits for the store: %s", fault)
-            # After a round that found something too: entries are small against Kafka's segments,
-            # so there is nearly always something, and little of it.
+            # Also after a round that cleaned something: entries are small compared to Kafka's
+            # segments, so there is nearly always a little to clean.
             await self._pause(began, "log.cleaner.backoff.ms")
 
     async def _pause(self, began: float, key: str) -> None:
-        """Until it is as long since `began` as the configuration says."""
+        """Sleep until the configured interval since `began` has passed."""
         await asyncio.sleep(SHORTEST_PAUSE_S)
         while (left := began + self._topics.broker.get_int(key) / 1000 - time.monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left, RECHECK_S))
@@ -73,7 +73,7 @@ class Maintenance:
         """Apply retention to every partition this worker leads, and free what was left over."""
         for topic, partition in self._led():
             log = self._logs.log_for(topic, partition)
-            # One that is being compacted comes next time: moving its start would spoil the pass.
+            # Not while it is compacted: moving the log start would void the pass.
             if log is not self._compacted:
                 await _isolated(log, log.enforce_retention(topic.config, _now_ms()))
 

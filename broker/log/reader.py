@@ -33,7 +33,7 @@ SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
 class LogMoved(MoldauError):
-    """The log was trimmed or replaced under a scan; where it lies now is known by then."""
+    """The log was trimmed or replaced under a scan; where it lies now has been read."""
 
 
 class LogReader:
@@ -135,8 +135,7 @@ class LogReader:
     async def scan(self, offset: int) -> AsyncGenerator[Entry, None]:
         """Entries from the one that holds `offset` on, to the end; raises LogMoved.
 
-        Of the store's time and this worker's memory it takes a few MiB at a time, however long
-        the log is.
+        Reads a few MiB at a time, however long the log is.
         """
         view, clean, end = self.view, self.clean, self.end
         if offset < clean.end:
@@ -145,7 +144,7 @@ class LogReader:
                 entries = await self._streams.entries_at(key, offset, _first_count(self, offset))
                 while True:
                     for entry in entries:
-                        # In a gap, the entry at or below the offset ends before it.
+                        # If the offset is in a gap, the entry below it ends before it.
                         if entry.base >= offset or end_of(entry) > offset:
                             yield entry
                     if not entries:
@@ -171,7 +170,7 @@ class LogReader:
                 await self._moved(view)
 
     async def _moved(self, view: tuple[int, int]) -> None:
-        """Something is missing where a scan looked: why?"""
+        """Entries are missing from a scan: find out why."""
         await self.load_start()
         if self.view != view:
             raise LogMoved
@@ -247,7 +246,7 @@ class _StoreRead:
 
     def _take(self, entries: list[Entry] | StoreFault) -> None:
         if isinstance(entries, StoreFault):
-            # What was read already is good; the client comes back for the rest.
+            # What was read so far is valid; the client fetches the rest.
             self._done(self._out or entries)
             return
         if self._misses_something(entries) and not self._take_what_is_there:
@@ -262,7 +261,7 @@ class _StoreRead:
     def _cut_to_fit(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.base >= self._log.end and not self._in_clean:
-                break  # appended since: nobody is shown records beyond the end he is told
+                break  # appended since: no client gets records beyond the end it is sent
             blob: Buffer = entry.blob
             begin = find_batch(blob, self._offset) if entry.base < self._offset else 0
             if begin == len(blob):
@@ -287,9 +286,9 @@ class _StoreRead:
         return entries[0].base > self._offset
 
     def _look_again(self) -> None:
-        """The log does not lie where we thought, unless it is damaged: find out which."""
+        """Either the log does not lie where we thought, or it is damaged: find out which."""
         if self._out:
-            self._done(self._out)  # the client comes back for the rest
+            self._done(self._out)  # the client fetches the rest
         else:
             self._log.reload_start(self._looked)
 
@@ -301,13 +300,13 @@ class _StoreRead:
             self._done([])  # trimmed meanwhile: the next fetch will be out of range
         else:
             if found.view == self._view:
-                # A deleted topic's end, or somebody else's XDEL: what is left must do.
+                # The topic is being deleted, or a Redis client used XDEL: return what is left.
                 logger.warning("%r: nothing at offset %d", found, self._offset)
                 self._take_what_is_there = True
             self.start()
 
     def _more(self, entries: list[Entry]) -> bool:
-        """Ask for what follows, as much as the entries so far let expect to fit."""
+        """Ask for what follows: as much as will fit, judging by the entries so far."""
         if self._in_clean and entries and entries[-1].base != self._clean.last:
             following = entries[-1].base + 1
         elif self._in_clean:

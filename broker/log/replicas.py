@@ -17,7 +17,7 @@ def acknowledge(streams: Streams, append: Append, base_offset: int, timestamp: i
     def counted(reached: int) -> None:
         error: BaseException | None = None
         if reached < 0:
-            error = StoreUnavailable("the store did not report how many replicas have it")
+            error = StoreUnavailable("the store did not say how many replicas have it")
         elif reached < wanted:
             text = f"{reached} of {wanted} replicas of the store have it"
             error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)

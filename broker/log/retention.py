@@ -1,12 +1,12 @@
-"""Where a log begins: retention by time and size, and DeleteRecords.
+"""The log start: retention by time and size, and DeleteRecords.
 
-The log start only moves up. First it is written down, then the store is trimmed behind it, at the
-edge of an entry, then everybody is told. The last entry always stays: the live stream is never
-empty once it was written to, and its end is the end of the log. Trimming waits until the store has
-a snapshot of the fold that covers what goes, so that nothing is forgotten with the bytes.
+The log start only moves up. First it is saved, then the stream is trimmed up to it, in whole
+entries, then all workers are notified. The last entry always stays: the live stream is never empty
+once it was written to, and its end is the end of the log. Trimming waits for a snapshot of the fold
+that covers what is removed, so that the state of producers is not lost with the entries.
 
-A topic with remote.storage.enable is trimmed by its local retention, and never beyond what the
-lake has (see archived.py): without an archiver it is not trimmed at all.
+A topic with remote.storage.enable is trimmed by its local retention, and never beyond what
+the lake has (see archived.py): without an archiver it is not trimmed at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("moldau.retention")
 
 NO_LIMIT = -1
 NO_TIMESTAMP = -1
-TRIES = 5  # a log that is compacted just now is counted anew
+TRIES = 5  # the positions change when the log is compacted meanwhile
 UNARCHIVED_LINE_EVERY_MS = 600_000
 
 
@@ -44,9 +44,9 @@ class Retention:
         self._topics = topics
         self._archived = archived
         self._unarchived_lines: WeakKeyDictionary[LogReader, int] = WeakKeyDictionary()
-        # A crash or a fault of the store may leave something to trim or to tell.
+        # A crash or a fault of the store may leave something to trim or to announce.
         self._settled: WeakKeyDictionary[LogReader, tuple[int, int]] = WeakKeyDictionary()
-        self._untold: WeakSet[LogReader] = WeakSet()
+        self._unannounced: WeakSet[LogReader] = WeakSet()
 
     async def delete_before(self, replica: LogReplica, offset: int) -> int:
         """Raise the log start to `offset`; returns the new log start."""
@@ -82,7 +82,7 @@ class Retention:
                 if config.remote_storage and first.offset > log.start:
                     first = await self._within_archived(log, first, now_ms)
             except LogMoved:
-                return False  # somebody trims or compacts it: the next round will do
+                return False  # trimmed or compacted meanwhile: left to the next round
             if first.offset > log.start:
                 logger.info("%r: log start %d -> %d", log, log.start, first.offset)
                 moved = await self._raise_start(log, first.offset, first, generation)
@@ -92,7 +92,7 @@ class Retention:
     async def _within_archived(
         self, log: LogReader, first: LogPosition, now_ms: int
     ) -> LogPosition:
-        """No further than the lake has it; the edge of an entry, as ever."""
+        """No further than the lake has it; at the edge of an entry, as always."""
         until = await self._archived.until(log.topic, log.partition)
         if until >= first.offset:
             return first
@@ -113,8 +113,8 @@ class Retention:
     ) -> LogPosition:
         """The first entry that neither time nor size removes.
 
-        The index takes us near, entry by entry takes us there. Entries go as wholes: one is
-        removed by time when its newest record is too old, by size when all of it is surplus. One
+        The index leads near it, a scan to the entry itself. Only whole entries are removed: one
+        goes by time when its newest record is too old, by size when all of it is surplus. One
         without any timestamp goes by time when a later one does.
         """
         first = LogPosition(log.start, log.start_bytes)
@@ -155,27 +155,27 @@ class Retention:
     async def _raise_start(
         self, log: LogReader, start: int, edge: LogPosition, generation: int
     ) -> bool:
-        """False when the generation in which `edge` was log is no longer current."""
+        """False when the generation in which `edge` was found is no longer current."""
         raised = await self._streams.raise_start(log.key, start, edge.size, generation)
         await log.load_start()
         return raised
 
     async def settle(self, replica: LogReplica, *, moved: bool) -> None:
-        """The log lies elsewhere (`moved`), or may have been left half trimmed: trim, tell all.
+        """The log start moved, or an earlier trim was cut short: trim, then notify all workers.
 
-        Telling comes last, as a full store takes it only then. Readers who have not heard yet
-        notice by themselves.
+        The notice comes last, as a full store accepts it only then. Readers that have not got it
+        yet notice by themselves.
         """
         log = replica.reader
         if moved:
-            self._untold.add(log)
+            self._unannounced.add(log)
         if self._settled.get(log) == log.view:
             return
         view = log.view
         is_trimmed, removed = await self._trim(replica)
-        if removed or log in self._untold:
+        if removed or log in self._unannounced:
             await self._topics.announce(Change("start", log.topic, log.partition))
-            self._untold.discard(log)
+            self._unannounced.discard(log)
         if is_trimmed:
             self._settled[log] = view
 
@@ -197,7 +197,7 @@ class Retention:
         return entries[0].base if entries else 0
 
     async def _is_covered(self, replica: LogReplica, offset: int) -> bool:
-        """Is there a snapshot of the fold up to `offset` in the store, not just asked for?"""
+        """Does the store have a snapshot of the fold up to `offset`? Saves one if not."""
         if await self._streams.snapshot_at(replica.reader.key) < offset:
             await replica.save_snapshot()
             return await self._streams.snapshot_at(replica.reader.key) >= offset
@@ -210,7 +210,7 @@ class Retention:
             entries = await self._streams.entries_at(key, start, 1)
             if not entries:
                 return 0
-            # The last one stays until all of them go: readers know by it that they saw everything.
+            # The last one stays until all of them go: it shows readers that nothing is missing.
             first = entries[0].base
             if end_of(entries[0]) <= start:
                 first = min(start, log.clean.last)

@@ -6,9 +6,9 @@ read. The state of idempotent producers is what makes a retried batch recognisab
 
     same epoch, exactly the sequences of one of the last five batches   duplicate: old offset
     same epoch, next sequence (wrapping at 2^31 - 1)                    append
-    same epoch, anything else                                           OUT_OF_ORDER_SEQUENCE
+    same epoch, anything else                                           OUT_OF_ORDER_SEQUENCE_NUMBER
     newer epoch, sequence 0                                             append
-    newer epoch, anything else                                          OUT_OF_ORDER_SEQUENCE
+    newer epoch, anything else                                          OUT_OF_ORDER_SEQUENCE_NUMBER
     older epoch                                                         INVALID_PRODUCER_EPOCH
     unknown producer                                                    append, any sequence
 """
@@ -65,7 +65,7 @@ class Duplicate(NamedTuple):
 
 
 class Snapshot(msgspec.Struct, array_like=True):
-    """The fold up to `end`, as it is kept beside the log."""
+    """The fold up to `end`, as it is saved beside the log."""
 
     end: int
     size: int
@@ -89,7 +89,7 @@ class LogState:
 
     def __init__(self) -> None:
         self.end = 0
-        self.size = 0  # bytes ever appended; what is kept is this less what was before the start
+        self.size = 0  # bytes ever appended, including those before the log start
         self.entries = 0
         self.max_timestamp = -1
         self.max_timestamp_base = -1  # base offset of the batch that has it
@@ -97,10 +97,10 @@ class LogState:
         self.silent: dict[int, Silence] = {}  # noted when producers are forgotten
 
     def check(self, header: BatchHeader, ahead: dict[int, Producer]) -> Duplicate | None:
-        """May this batch be appended? `ahead` holds the producers of batches about to be.
+        """May this batch be appended? `ahead`: the producers of the batches before it in the entry.
 
-        None when it may; where the batch is when it is in the log already; raises KafkaError
-        when it must be refused.
+        Returns None when it may, a Duplicate when it is in the log already; raises KafkaError when
+        it must be refused.
         """
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID:
@@ -157,7 +157,7 @@ class LogState:
             self.producers.update(producers)
 
     def apply(self, headers: Iterable[BatchHeader], size: int) -> None:
-        """An entry somebody appended: the log is right, whatever it holds."""
+        """An entry read from the log, which is right whatever it holds."""
         for header in headers:
             producer = self.advance(header, header.base_offset, {})
             if producer is not None and header.base_sequence >= 0:
@@ -172,8 +172,8 @@ class LogState:
     def forget_producers(self, now_ms: int, kept_ms: int) -> None:
         """Forget producers that have written nothing for `kept_ms`.
 
-        By our own clock, from the first time their last batch was found to be their last: who
-        replays old records, whose timestamps say nothing, is remembered as long as anybody.
+        By our own clock, from the first time their last batch was seen to be their last. Record
+        timestamps do not count, so that a producer of old records is kept as long as any other.
         """
         silent = {}
         for producer_id, producer in list(self.producers.items()):

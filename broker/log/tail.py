@@ -1,7 +1,8 @@
 """The tail cache: the newest bytes of the logs a worker appends to or follows.
 
 Consumers that keep up are served from here and never touch Redis. One budget of bytes for the
-whole worker; the oldest entry of all goes first, so what is left of a log always reaches its end.
+whole worker; the oldest entry of any log goes first, so what is left of a log always reaches its
+end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Tail:
         return self._bases[self._first] if self._first < len(self._bases) else None
 
     def add(self, entry: CachedEntry) -> None:
-        """Remember an entry; one that does not continue what is here makes it start anew."""
+        """Remember an entry; one that does not continue what is cached replaces it."""
         if self._first < len(self._entries) and self._entries[-1].end != entry.base:
             self.clear()
         self._bases.append(entry.base)
@@ -65,7 +66,7 @@ class Tail:
         self._owner.forget(self, dropped, freed)
 
     def drop_oldest(self) -> int:
-        """Called by the cache, once for every entry added; gives the bytes freed."""
+        """Called by the cache, once for every entry added; returns the bytes freed."""
         return self._drop_first() if self._first < len(self._entries) else 0
 
     def _drop_first(self) -> int:
@@ -115,12 +116,12 @@ class TailCache:
         if entries:
             self._skip[tail] = self._skip.get(tail, 0) + entries
             self._gone += entries
-            # Otherwise a cache that never gets full would note them for ever.
+            # Otherwise a cache that never gets full would keep them for ever.
             if self._gone >= 1024 and self._gone * 2 >= len(self._order):
                 self._order = deque(tail for tail in self._order if not self._is_gone(tail))
 
     def _is_gone(self, tail: Tail) -> bool:
-        """Is the next entry of this tail, in order, one that is gone? Strikes it off if so."""
+        """Is the next entry of this tail, in order, gone already? Counts it off if so."""
         skipped = self._skip.get(tail)
         if not skipped:
             return False

@@ -1,6 +1,6 @@
-"""Offsets by timestamp: the sparse index says where to begin, batch headers where to stop.
+"""Offsets by timestamp: the sparse index tells where to start, batch headers where to stop.
 
-Only the one batch that holds the answer is decoded. Index points stand about a MiB apart; those
+Only the one batch that holds the answer is decoded. Index points are about a MiB apart; those
 of the cleaned part of a compacted log are in an index of their own, so that their positions fit
 the generation they were counted in.
 """
@@ -31,7 +31,7 @@ class LogPosition(NamedTuple):
 
 
 async def position_before_time(streams: Streams, log: LogReader, timestamp: int) -> LogPosition:
-    """A place before which every timestamp is below `timestamp`; the log start at least."""
+    """A position before which every timestamp is below `timestamp`; at least the log start."""
     start = LogPosition(log.start, log.start_bytes)
     clean = log.clean
     point = await streams.index_before(log.key, timestamp)
@@ -45,15 +45,15 @@ async def position_before_time(streams: Streams, log: LogReader, timestamp: int)
 
 
 async def indexed_positions(streams: Streams, log: LogReader) -> AsyncGenerator[LogPosition, None]:
-    """Every indexed place after the log start, in order but where timestamps are equal."""
+    """The indexed positions after the log start, in order except where timestamps are equal."""
     clean = log.clean
     if log.start < clean.end:
-        async for place in _all_positions(streams, log.clean_key):
-            if place.offset > log.start:
-                yield place
-    async for place in _all_positions(streams, log.key):
-        if place.offset >= clean.end and place.offset > log.start:
-            yield place
+        async for position in _all_positions(streams, log.clean_key):
+            if position.offset > log.start:
+                yield position
+    async for position in _all_positions(streams, log.key):
+        if position.offset >= clean.end and position.offset > log.start:
+            yield position
 
 
 async def forget_positions(streams: Streams, key: bytes, first_kept: int) -> None:
@@ -96,8 +96,8 @@ async def offset_for_timestamp(
     streams: Streams, log: LogReader, timestamp: int
 ) -> OffsetAndTimestamp | None:
     """The first record whose timestamp is at least `timestamp`."""
-    place = await position_before_time(streams, log, timestamp)
-    async with aclosing(batches_from(log, place.offset)) as batches:
+    position = await position_before_time(streams, log, timestamp)
+    async with aclosing(batches_from(log, position.offset)) as batches:
         async for batch in batches:
             if read_header(batch).max_timestamp < timestamp:
                 continue
@@ -112,7 +112,7 @@ async def offset_of_largest_timestamp(log: LogReader) -> OffsetAndTimestamp | No
     state, clean = log.state, log.clean
     begin = state.max_timestamp_base
     if begin < clean.end:
-        # It lies, or lay, where compaction has been: begin with the largest of what it left.
+        # It is, or was, in the cleaned part: start with the largest that compaction left.
         begin = clean.max_timestamp_base
     best: memoryview | None = None
     largest = -1

@@ -1,7 +1,7 @@
 """The topics a worker knows, kept in step with the store, and every change to them.
 
-Reads are answered from memory. A name that is not here is looked up in the store before anybody
-is told that it does not exist: another worker may have created it a moment ago.
+Reads are answered from memory. A name that is not known here is looked up in the store
+before a client gets UNKNOWN_TOPIC_OR_PARTITION: another worker may have created it a moment ago.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker.wire.schema import NO_UUID
 
 MAX_NAME = 249
 MIN_CHOSEN_BITS, MAX_CHOSEN_BITS = 10, 20  # of a native topic's sequences
-MAX_PARTITIONS = 10_000  # per topic: beyond it a mistake is likelier than a wish
+MAX_PARTITIONS = 10_000  # per topic: more is likely a mistake
 GROUP_EVENTS = "__moldau_group_events"
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -61,19 +61,19 @@ class Topic:
         return self.config.native
 
     def key(self, partition: int) -> bytes:
-        """Of the stream that holds the partition."""
+        """The key of the partition's stream."""
         if self.config.native:
             return native_key(self.config.native_key, self.record.name, partition)
         return self.base(partition)
 
     def base(self, partition: int) -> bytes:
-        """Of what stands beside the stream: the same for every kind of topic."""
+        """The key that the names of what is kept beside the stream begin with."""
         return keys.stream(self.record.name, self.record.incarnation, partition)
 
 
 def native_key(pattern: str, topic: str, partition: int) -> bytes:
-    """Where a native partition's stream is. By default readable, and the same after re-creation:
-    what is kept beside the stream goes with the topic, so that nobody appends to a stale one."""
+    """The key of a native partition's stream. By default readable, and the same after re-creation:
+    what is kept beside the stream goes with the topic, so no worker appends to a stale one."""
     if not pattern:
         return keys.stream(topic, 0, partition)
     return pattern.replace("{topic}", topic).replace("{partition}", str(partition)).encode()
@@ -134,7 +134,7 @@ class Topics:
     # --- keeping in step ---
 
     async def load(self) -> None:
-        """Read everything anew: at start, and when changes may have been missed."""
+        """Read all topics: at start, and when changes may have been missed."""
         records = {record.name: record for record in await self._store.all_topics()}
         for name in self._by_name.keys() - records.keys():
             self._remember(name, None)
@@ -161,8 +161,8 @@ class Topics:
         known = self._by_name.get(name)
         if known is not None and (record is None or record.topic_id != known.topic_id):
             del self._by_name[name], self._by_id[known.topic_id]
-            for told in self.on_removed:
-                told(known)
+            for removed in self.on_removed:
+                removed(known)
             known = None
         if record is None or (known is not None and known.record == record):
             return
@@ -183,7 +183,7 @@ class Topics:
         *,
         validate_only: bool = False,
     ) -> TopicRecord:
-        """Make a topic; raises KafkaError when it is there or must not be."""
+        """Create a topic; raises KafkaError when it exists or is not allowed."""
         check_name(name)
         if partitions == -1:
             partitions = self.broker.get_int("num.partitions")
@@ -211,7 +211,7 @@ class Topics:
         )
         if validate_only:
             return record
-        # Streams first: a topic that can be seen can be appended to.
+        # Streams first: a topic that is visible can be appended to.
         await self._create_streams(record, range(partitions))
         if not await self._store.add(record):
             await self._drop_surplus(record)
@@ -223,7 +223,7 @@ class Topics:
     async def _next_incarnation(self, name: str) -> int:
         stored = await self._store.incarnation(name)
         # A topic that is known here and not in the store: it is being deleted, or the store was
-        # emptied and forgot its number. Others may still take the old one's logs for their own.
+        # emptied and forgot its number. Other workers may still use the old incarnation's logs.
         ghost = self._by_name.get(name)
         return stored if ghost is None else max(stored, ghost.record.incarnation + 1)
 
@@ -248,7 +248,7 @@ class Topics:
         return {name: value for name, value in configs.items() if value is not None}
 
     async def _settle_native(self, name: str, partitions: int, chosen: dict[str, str]) -> None:
-        """Choose the bits of a native topic by looking at its streams, if that is asked for."""
+        """Check a native topic's settings; choose its sequence bits by its streams if asked to."""
         config = topic_config(chosen, self.broker)
         if not config.native:
             return
@@ -288,14 +288,14 @@ class Topics:
     async def _remove_stream(self, record: TopicRecord, partition: int) -> None:
         topic = Topic(record, topic_config(record.configs, self.broker))
         if topic.native:
-            # One with a key of its own is somebody's, whatever becomes of the topic.
+            # A stream with a key of its own belongs to a Redis application: it stays.
             stream = None if topic.config.native_key else topic.key(partition)
             await self._native.remove(stream, topic.base(partition))
         else:
             await self._streams.remove(topic.key(partition))
 
     async def _drop_surplus(self, loser: TopicRecord) -> None:
-        """Somebody created the same topic at the same time, perhaps with fewer partitions."""
+        """Another worker created the same topic at the same time, perhaps with fewer partitions."""
         winner = await self._store.topic(loser.name)
         kept = winner.partitions if winner and winner.incarnation == loser.incarnation else 0
         for partition in range(kept, loser.partitions):

@@ -1,7 +1,7 @@
 """Stream entries as record batches, the form in which Kafka clients read them. Pure.
 
 A batch's records are at most 2^31 - 1 offsets apart, which at 10 bits is 35 minutes: where a topic
-was quiet for longer a new batch begins. Batches are kept small enough to be cut at.
+was idle for longer a new batch begins. Batches are kept small, as a response is cut between them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.wire.records import NO_HEADERS, BatchBuilder, Record
 
 MAX_OFFSET_DELTA = (1 << 31) - 1
 BATCH_BYTES = 1 << 20
-RECORD_OVERHEAD = 24  # bytes about, beside key, value and headers
+RECORD_OVERHEAD = 24  # bytes, roughly, beside key, value and headers
 
 OWN_FIELDS = 6  # a key, a value and a timestamp, with their names
 
@@ -33,11 +33,11 @@ def numbered(entries: Iterable[RawEntry], run: Run, value_field: bytes | None) -
 
 
 class Delivery(NamedTuple):
-    """What a reader is given of the entries that were read."""
+    """The batches made of the entries that were read."""
 
     batches: list[bytearray]
-    taken: int  # of the entries, from the first on
-    size: int  # of these, about, on the wire
+    taken: int  # how many of the entries, from the first on
+    size: int  # of these on the wire, roughly
     last_offset: int  # -1: there are none
 
 
@@ -51,8 +51,8 @@ def to_batches(
 ) -> Delivery:
     """The first entries that stay within a limit of bytes.
 
-    This is all that is done for a record on its way to a Kafka client, in one go: each step less
-    is a tenth of the throughput.
+    All the work per record on its way to a Kafka client, in one loop: every step saved is a tenth
+    of the throughput.
     """
     builders: list[BatchBuilder] = []
     taken = size = 0

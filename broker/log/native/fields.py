@@ -4,8 +4,8 @@
     timestamp            decimal milliseconds
     header.<name>        one per header, in order; `null-header.<name>` for one without a value
 
-An entry with other fields was written by somebody who knows nothing of this: its value is a JSON
-object of all its fields, or the one field the topic names (`moldau.native.value`).
+An entry with other fields was written by a Redis application: its value is a JSON object of all its
+fields, or the one field that the topic names (`moldau.native.value`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Words(NamedTuple):
 
 
 def to_words(payload: bytes, spans: Sequence[Span], most: int) -> Words:
-    """Without the names of their fields where all are of the usual kind; at most so many each."""
+    """Without field names where all records have the usual fields; at most so many words each."""
     keyed = spans[0][3] >= 0
     words: list[bytes | int] = []
     when, written = None, b""
@@ -126,7 +126,7 @@ def from_fields(fields: Sequence[bytes], value_field: bytes | None = None) -> Co
 
 
 def milliseconds(content: bytes) -> int | None:
-    """Somebody's `timestamp` may be anything."""
+    """A Redis application's `timestamp` may be anything."""
     if content.isdigit() and len(content) < 19:
         return int(content)
     return -1 if content == b"-1" else None

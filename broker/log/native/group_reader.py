@@ -1,11 +1,11 @@
-"""Reading a native partition for a member of a group: XREADGROUP, so that Redis shows what happens.
+"""Reading a native partition for a member of a group: XREADGROUP, so that Redis shows the reading.
 
-The group is made in Redis by the member's first Fetch, at the entry before its fetch offset; what
-others of the group left pending becomes this member's. From then on entries are read with `>` as
-long as the fetch offset is where the group stands, which is checked with every read. Where it is
-not (a seek, a restart from the committed offset, somebody else who reads in this group's name) the
-fetch offset wins: the group is moved there and read from again. What could not be delivered, as a
-response would have become too large, is given back.
+The member's first Fetch creates the group in Redis, at the entry before its fetch offset; what
+other members left pending is claimed for this one. From then on entries are read with `>` as long
+as the fetch offset is the group's position, which is checked with every read. Where it is not (a
+seek, a restart from the committed offset, another client that reads in this group's name) the fetch
+offset wins: the group is moved there and read again. Entries that did not fit the response are
+given back.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class GroupReader:
         self._reader = reader
         self._native = native
         self.owner = owner
-        self._stands_at: int | None = None  # fetch offset the group is at; None: not made yet
+        self._stands_at: int | None = None  # the group's position; None: not created yet
         self._busy = False
 
     def is_at_end(self, offset: int) -> bool:
-        """The first fetch of a member makes the group in Redis, at the end too."""
+        """Not before the member's first fetch has created the group in Redis, even at the end."""
         return self._reader.is_at_end(offset) and self._stands_at == offset
 
     def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> None:
@@ -48,9 +48,9 @@ class GroupReader:
         return
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        """As the log's own, and marked as read in Redis."""
+        """As NativeReader's, and marked as read in Redis."""
         if self._busy:
-            # Two fetches at once: right all the same, unmarked.
+            # Two fetches at once: served all the same, without marking.
             self._reader.read_store(offset, limit, at_least_one=at_least_one, done=done)
             return
         self._busy = True
@@ -101,7 +101,7 @@ class _Read:
         else:
             self._move()
 
-    # --- the group's place ---
+    # --- the group's position ---
 
     def _make_group(self) -> None:
         self._made = True
@@ -110,7 +110,7 @@ class _Read:
 
     def _group_made(self, reply: Any) -> None:
         if is_busy_group(reply):
-            # What its other members left pending: this one reads the partition now.
+            # This member reads the partition now: claim what others left pending.
             self._native.take_over(self._log.key, self._group, self._member, self._taken_over)
         elif isinstance(reply, StoreFault):
             self._fail(reply)
@@ -165,8 +165,8 @@ class _Read:
             self._log.learn_marks(self._marks_learned)
         elif expected.first != (entries[0][0] if entries else None):
             if self._moved:
-                # Somebody else moves it as well, at this very moment. Deliver, and mark nothing.
-                logger.warning("%r: group %s is read by others too", self._log, self._group)
+                # Another client moves it at this very moment. Deliver, and mark nothing.
+                logger.warning("%r: group %s has another reader", self._log, self._group)
                 self._plain()
             else:
                 self._move()

@@ -1,4 +1,4 @@
-"""Which reader serves a Fetch of a native partition: that of a member of a group, or anybody's."""
+"""Which reader serves a Fetch of a native partition: a group member's, or the common one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GroupReaders:
         self._strangers.add((client.client_id, client.client_host))
 
     def reader_for(self, client: FetchClient) -> FetchReader:
-        """That of the member the client must be, if that is certain."""
+        """The reader of the member that the client must be, if that is certain."""
         owner = self._readership.members.owner(self._place, client.client_id, client.client_host)
         if owner is None:
             return self._reader

@@ -1,11 +1,11 @@
 """Stream ids and offsets of native topics: `offset = (ms << bits) | seq`. Pure.
 
 An id whose sequence does not fit the bits (a Redis application wrote many entries in one
-millisecond, or chose its ids itself) is still delivered: it stands where its sequence says, which
-is among the offsets of the milliseconds after it, and entries behind it move up as long as there
-is no room. Such offsets are noted beside the stream (`Mark`), one for each millisecond they are in,
-so that each is found again whatever was removed meanwhile; a stream whose ids fit has no marks and
-costs nothing.
+millisecond, or chose its ids itself) is still delivered: at the offset its sequence leads to, which
+is among those of the milliseconds after it, and entries behind it move up as long as there is no
+room. Such offsets are noted beside the stream (`Mark`), one for each millisecond they are in, so
+that each is found again whatever was removed meanwhile. A stream whose ids fit has no marks and
+pays nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_SEQUENCE = (1 << 64) - 1
-MISFIT_BITS = 6  # by so many more than the bits a sequence may be too large and still say where
+MISFIT_BITS = 6  # a sequence may be this many bits too large and still determine the offset
 
 
 class Id(NamedTuple):
@@ -46,13 +46,13 @@ LARGEST_OFFSET = 1 << 62  # half of what a client can read: ids may still grow
 
 
 def too_large(entry_id: Id, bits: int) -> bool:
-    """Ids are milliseconds, or may be anything: is this one beyond every offset?"""
+    """Ids are milliseconds, or arbitrary numbers: is this one beyond every offset?"""
     return entry_id.ms >= LARGEST_OFFSET >> bits
 
 
 class Mark(NamedTuple):
-    """The offset of an entry, and so of those behind it in its millisecond, where that is not what
-    ids say. At an `end` it is again."""
+    """The offset of an entry, and so of those behind it in its millisecond, where it does not
+    follow from the id. From an `end` on it does again."""
 
     offset: int
     id: Id
@@ -85,20 +85,20 @@ class Numbering:
         return entry_id.seq <= self._mask
 
     def natural(self, entry_id: Id) -> int:
-        """The offset an id stands for, if the entries before it leave it free."""
+        """The offset of an id, if the entries before it leave it free."""
         return (entry_id.ms << self.bits) + min(entry_id.seq, self._widest)
 
     def id_at(self, offset: int) -> Id:
         return Id(offset >> self.bits, offset & self._mask)
 
     def mark_of(self, entry_id: Id) -> Mark | None:
-        """The mark that says the offset of an entry."""
+        """The mark with the offset of an entry."""
         index = bisect_right(self.marks, entry_id, key=lambda mark: mark.id)
         mark = self.marks[index - 1] if index else None
         return mark if mark is not None and self.covers(mark, entry_id) else None
 
     def covers(self, mark: Mark, entry_id: Id) -> bool:
-        """Does a mark at or before an entry say its offset?"""
+        """Does a mark at or before an entry determine its offset?"""
         near = mark.id.ms == entry_id.ms and entry_id.seq - mark.id.seq <= self._widest
         return near and not mark.is_end
 
@@ -130,8 +130,8 @@ class Numbering:
         return end
 
     def note(self, marks: Iterable[Mark]) -> None:
-        """Several may have given offsets to the same entries from different starting points, before
-        they knew of each other. What counts is what leads to the earliest entry: nothing is left
+        """Several workers may have numbered the same entries from different starting points, before
+        they knew of each other. The mark that leads to the earliest entry counts: nothing is left
         out, something is perhaps read twice."""
         self.noted.update(marks)
         kept: list[Mark] = []
@@ -162,8 +162,8 @@ class Numbering:
             and self.marks[index - 1].offset == offset
             and not self.marks[index - 2].is_end
         ):
-            # It was given by somebody who began behind entries that we have not numbered yet, and
-            # that have no room before it: read on from the mark before.
+            # Noted by a worker that started behind entries which are not numbered here yet, and
+            # which have no room before it: read on from the mark before.
             index -= 1
         mark = self.marks[index - 1] if index and not self.marks[index - 1].is_end else None
         first = self.id_at(offset)
@@ -172,7 +172,7 @@ class Numbering:
             fits = sequence <= MAX_SEQUENCE
             first = Id(mark.id.ms, sequence) if fits else Id(mark.id.ms + 1, 0)
         elif first.seq == 0 and first.ms:
-            # Whoever has read up to the last id that fits a millisecond finds those behind it.
+            # A client that has read up to the last id that fits a millisecond gets those behind it.
             first = Id(first.ms - 1, self._mask + 1)
         if index < len(self.marks):
             first = min(first, self.marks[index].id)  # it stands above the offset, too
@@ -180,23 +180,23 @@ class Numbering:
 
 
 class Run:
-    """Gives the entries of a stream their offsets, from a starting point on, in order."""
+    """Assigns offsets to the entries of a stream, in order from a starting point on."""
 
     def __init__(self, numbering: Numbering, first: Id, offset: int, mark: Mark | None) -> None:
         self._numbering = numbering
         self.bits = numbering.bits
         self.first = first
         self._last = offset - 1
-        self._mark = mark  # under which the entry before was; None: it stood where its id says
-        self.marks: list[Mark] = []  # to be noted before anybody is shown these offsets
+        self._mark = mark  # of the entry before; None: its offset followed from its id
+        self.marks: list[Mark] = []  # to be noted before a client gets these offsets
         self._overruled: Mark | None = None
         self.misfits = 0
 
     @property
     def least_plain(self) -> int:
-        """From here on an id that fits stands where it says; -1: nothing is that simple.
+        """From this offset on an id that fits is its own offset; -1: never.
 
-        For those who have many: they may go on by themselves, and say so (`go_on`).
+        A caller with many entries may number these itself, and report it with `go_on`.
         """
         return -1 if self._mark is not None or self._numbering.marks else self._last + 1
 

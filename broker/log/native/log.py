@@ -87,7 +87,7 @@ class NativeLog(Log):
 
     @property
     def is_watched(self) -> bool:
-        # Where several topics share a stream, only those that know what was before are up to date.
+        # Where topics share a stream, it may be tailed for another one from a later entry on.
         watcher = self._host.watcher
         return watcher is not None and watcher.tails(self.key) and self.replica.is_followed
 
@@ -114,7 +114,7 @@ class NativeLog(Log):
         return super().can_read(offset, client) and self._readers.knows(client)
 
     def when_readable(self, offset: int, client: FetchClient, done: Completion) -> None:
-        """A member of a group has to be known as such from its first fetch on."""
+        """A member of a group must be known as such from its first fetch on."""
 
         async def find_reader() -> None:
             await self._readers.find(client)
@@ -160,7 +160,7 @@ class NativeLog(Log):
     # --- groups, as Redis sees them ---
 
     def offset_committed(self, group_id: str, offset: int) -> None:
-        """What a group has read and commits is not pending any more in Redis."""
+        """XACK: what a group has read and commits is not pending any more."""
         last = self.replica.numbering.start_at(offset).first.before
         is_read = bool(self._host.readership.members.readers(group_id))
         self._host.native.acknowledge(self.key, group_id, bytes(last), is_read=is_read)
@@ -219,7 +219,7 @@ class NativeLog(Log):
         )
 
     async def _send_held(self) -> None:
-        """The store's functions first; then what came meanwhile, in its order."""
+        """Load the store's functions, then send what was held, in order."""
         fault: StoreFault | None = None
         try:
             await self._host.native.ensure_library()

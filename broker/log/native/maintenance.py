@@ -39,14 +39,14 @@ async def enforce(
 
 
 async def raise_start(native: NativeStreams, log: NativeReplica, offset: int) -> None:
-    """What Redis applications remove is not known of: of that, offsets stay good."""
+    """Only for what Moldau removes: offsets of entries that Redis clients delete stay valid."""
     await log.current()
     if offset > log.start:
         await native.set_start(log.base, offset)
 
 
 def used_ms(saved: bytes) -> int:
-    """When a producer wrote last: `epoch used;...`."""
+    """When a producer wrote last, from what is saved of it: `epoch used;...`."""
     return int(saved.split(b";")[0].split(b" ")[1])
 
 

@@ -1,8 +1,8 @@
-"""Who reads native topics: which member of which group a Fetch comes from. Pure.
+"""Which member of which group a Fetch comes from. Pure.
 
 A Fetch names no group. It is a member's when exactly one member of exactly one group has its
-client id, its address and the partition. Where that is not so nothing is marked as read in Redis:
-what is delivered never depends on this.
+client id, its address and the partition. Otherwise nothing is marked as read in Redis; what is
+delivered never depends on this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode_readers(data: bytes) -> tuple[Reader, ...]:
 
 
 class Members:
-    """What every group says of its members, by what a Fetch says of itself."""
+    """The members of all groups, by what a Fetch reveals of its sender."""
 
     def __init__(self) -> None:
         self._readers: dict[str, tuple[Reader, ...]] = {}
@@ -74,6 +74,6 @@ class Members:
             self.update(group, readers)
 
     def owner(self, place: TopicPartition, client_id: str, host: str) -> Owner | None:
-        """The member this must be; None when nobody or several could be."""
+        """The member this must be; None when none or several could be."""
         found = self._owners.get((place, client_id, host))
         return found[0] if found is not None and len(found) == 1 else None

@@ -65,7 +65,9 @@ class NativeReader:
                     )
                 except Exception as fault:
                     # A fault of ours, or entries of an unexpected form: the client must not wait.
-                    logger.exception("%r: what is at %d cannot be delivered", self.replica, offset)
+                    logger.exception(
+                        "%r: entries at offset %d cannot be delivered", self.replica, offset
+                    )
                     done(StoreRefused(str(fault)))
                     return
                 self.deliver(run, found, done)

@@ -1,7 +1,7 @@
-"""Who reads native topics, kept in step between workers.
+"""The members of groups that read native topics, shared between workers.
 
-The worker that owns a group writes down which members have which native partitions, before they
-are told so themselves; every worker reads it when it is announced. Consumers of members that have
+The worker that coordinates a group saves which members have which native partitions, before they
+get their assignment; every worker reads it when it is announced. Consumers of members that have
 left are removed from the streams once they have nothing pending.
 """
 
@@ -30,14 +30,14 @@ class Readership:
         self.on_changed: Callable[[str], None] = lambda group: None
 
     async def load(self) -> None:
-        """Everything anew: at start, and when changes may have been missed."""
+        """Read all of it: at start, and when changes may have been missed."""
         saved = await self._native.all_members()
         self.members.replace({group: decode_readers(data) for group, data in saved.items()})
 
     async def refresh(self, group: str) -> None:
         data = await self._native.members(group)
         readers = () if data is None else decode_readers(data)
-        if readers != self.members.readers(group):  # it may have been us who said so
+        if readers != self.members.readers(group):  # not if this worker saved it
             self.members.update(group, readers)
             self.on_changed(group)
 
@@ -49,10 +49,10 @@ class Readership:
             return False
         return True
 
-    # --- the worker that owns the group ---
+    # --- on the worker that coordinates the group ---
 
     async def stored(self, group: str, record: GroupRecord | None) -> None:
-        """A rebalance is over, or a group is gone: tell everybody, if it reads native topics."""
+        """A rebalance is over, or a group is gone: share what it means for native topics."""
         before = self.members.readers(group)
         try:
             now = tuple(await self._readers(record)) if record is not None else ()
@@ -65,9 +65,9 @@ class Readership:
             if record is None:
                 await self._destroy(group)
         except StoreFault as fault:
-            # Reading goes on without it; Redis just does not show who reads.
+            # Reading goes on without it; Redis just does not show the readers.
             logger.warning(
-                "group %s: who reads native topics is not known to all: %s", group, fault
+                "group %s: its readers of native topics are not shared: %s", group, fault
             )
 
     async def _readers(self, record: GroupRecord) -> list[Reader]:
@@ -85,14 +85,14 @@ class Readership:
         return readers
 
     async def _is_native(self, name: str) -> bool:
-        # Members may know of a topic before this worker has heard of it.
+        # Members may know a topic before this worker does.
         topic = await self._topics.find(name)
         return topic is not None and topic.native
 
     async def _remove_departed(
         self, group: str, before: Iterable[Reader], now: Iterable[Reader]
     ) -> None:
-        """A partition has one reader: whoever had it and has it no more is no consumer of it."""
+        """A partition has one reader: remove members that do not have it any more."""
         kept = {(reader.member_id, place) for reader in now for place in reader.places}
         for reader in before:
             for place in reader.places:

@@ -68,7 +68,7 @@ class NativeReplica:
         """Does the end follow from the last id? Not when offsets have moved up (see ids.py)."""
         return not self.numbering.noted and self.numbering.fits(self.last_id)
 
-    # --- where it begins and ends ---
+    # --- bounds ---
 
     def when_loaded(self, done: Completion) -> None:
         if self.is_gone:
@@ -108,8 +108,8 @@ class NativeReplica:
         except StoreFault as failure:
             fault = failure
         except Exception as failure:
-            # A fault of ours. Whoever waits must hear of it, or would wait for ever.
-            logger.exception("%r: where it begins and ends is not known", self)
+            # A fault of ours. Those that wait must get it, or would wait for ever.
+            logger.exception("%r: its bounds cannot be read", self)
             fault = failure
         asking, self._asking = self._asking, []
         if self._ask_next:
@@ -141,10 +141,10 @@ class NativeReplica:
             self._waiters.wake()
 
     def received(self, entries: RawEntries) -> None:
-        """Entries the watcher brought."""
+        """Entries from the watcher."""
         newest = parse(entries[-1][0])
         if too_large(newest, self.numbering.bits):
-            self.is_loaded = False  # whoever asks next is told why
+            self.is_loaded = False  # the next request reads the bounds again and gets the error
             self._waiters.wake()
             return
         self.bytes_known += sum(sum(map(len, fields)) for _, fields in entries)
@@ -153,17 +153,17 @@ class NativeReplica:
             self.end = max(self.end, self.numbering.end_after(newest))
         self._waiters.wake()
 
-    # --- what is odd about offsets ---
+    # --- irregular offsets ---
 
     async def _load_marks(self) -> None:
         found = await self.host.native.marks(self.base)
         self.numbering.note([parse_mark(raw) for raw in found])
 
     async def _mark_last(self, last: Id) -> None:
-        """Somebody may begin at the end: what comes next is found from there.
+        """Note the offset of the last entry, as a consumer may start at the end.
 
-        Where the last entry stands follows from those before it, so these are given their offsets
-        first: as every reader will see them who comes along.
+        It follows from the entries before it, so these are numbered first, as every reader will
+        number them.
         """
         numbering, native = self.numbering, self.host.native
         if numbering.fits(last) or numbering.mark_of(last) is not None:
@@ -182,7 +182,7 @@ class NativeReplica:
         await self.note(run)
 
     def learn_marks(self, done: Callable[[StoreFault | None], None]) -> None:
-        """Another worker has noted some: what is read without them could leave something out."""
+        """Another worker has noted marks: a read without them could skip entries."""
 
         async def learn() -> None:
             try:
@@ -195,7 +195,7 @@ class NativeReplica:
         self.host.spawn(learn())
 
     async def note(self, run: Run) -> None:
-        """Keep what is odd about offsets, before anybody is shown them."""
+        """Save irregular offsets, before a client gets them."""
         self._misfits += run.misfits
         fresh = [mark for mark in run.marks if mark not in self.numbering.noted]
         if not fresh:

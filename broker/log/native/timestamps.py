@@ -17,7 +17,7 @@ async def offset_for_timestamp(
 ) -> OffsetAndTimestamp | None:
     """The first record whose timestamp is at least `timestamp`.
 
-    A record is older than its entry, so nothing is looked for in entries older than that.
+    A record is older than its entry, so entries older than that are skipped.
     """
     replica = reader.replica
     run = replica.numbering.start_at(timestamp << replica.numbering.bits)
