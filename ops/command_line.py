@@ -1,7 +1,7 @@
-"""What subcommands with actions share: options, tables, faults as exit codes.
+"""What subcommands with actions share: options, tables, errors as exit codes.
 
-Tables are for people: rich's on a terminal, plain columns when piped, where nothing is cut short.
-Scripts take --json. Nothing here knows what is shown.
+Tables are for people: rich's on a terminal, plain columns when piped, where nothing is cut off.
+Scripts use --json. Nothing here knows what is shown.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from ops.client import ClientError, Cluster, parse_addresses
 BOOTSTRAP_ENV = "MOLDAU_BOOTSTRAP"
 PORT_ENV = "MOLDAU_PORT"  # of `serve`: where a broker with the same environment listens
 DEFAULT_PORT = "9092"
-EXIT_CODES = "exit code: 0 done, 1 not done (the message says why), 2 wrong usage"
+EXIT_CODES = "exit codes: 0 done, 1 not done (the message names the cause), 2 wrong usage"
 
 Cell = str | int | None
 Action = Callable[[Cluster, argparse.Namespace], int]
+AddAction = Callable[[str, str, str, Action], argparse.ArgumentParser]
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_actions(
-    parser: argparse.ArgumentParser, description: str, examples: str
-) -> Callable[[str, str, str, Action], argparse.ArgumentParser]:
-    """Give a command actions that ask a broker: `add(name, summary, examples, action) -> parser`.
+def add_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> AddAction:
+    """For a command whose actions ask a broker: `add(name, summary, help, action) -> parser`.
 
-    See `run_action`.
+    `run_action` runs the one that was chosen.
     """
     actions = begin_actions(parser, description, examples)
 
@@ -48,7 +47,7 @@ def add_actions(
 
 
 def begin_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> Actions:
-    """Give a command actions of its own, with `add_action`; `run_chosen` runs them."""
+    """For a command with other actions, added by `add_action` and run by `run_chosen`."""
     parser.description = description
     parser.epilog = examples
     parser.set_defaults(action=None, action_parser=parser)
@@ -93,8 +92,20 @@ def positive(text: str) -> int:
     return number
 
 
+def parsed_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """For argparse, which hides the text of a ValueError: the same, with its text."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
 def run_action(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen with the broker it asks."""
+    """Run the chosen action with the broker it asks."""
 
     def ask() -> int:
         parser: argparse.ArgumentParser = arguments.action_parser
@@ -115,7 +126,7 @@ def run_action(arguments: argparse.Namespace) -> int:
 
 
 def run_chosen(arguments: argparse.Namespace, work: Callable[[], int]) -> int:
-    """Do the work of the action that was chosen; one line on standard error when it fails."""
+    """Do the work of the chosen action; one line on standard error when it fails."""
     if arguments.action is None:
         arguments.action_parser.print_help()
         return 2
@@ -130,7 +141,7 @@ def run_chosen(arguments: argparse.Namespace, work: Callable[[], int]) -> int:
 
 
 def discard_output() -> None:
-    """Whoever read it has seen enough (`| head`): Python must not fail once more when it ends."""
+    """The reader has closed the pipe (`| head`): Python must not fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -140,18 +151,42 @@ def complain(error: ClientError) -> None:
 
 
 def confirm(question: str) -> None:
-    """Go on only if whoever is at standard input says yes. Raises ClientError."""
+    """Ask on standard input whether to go on. Raises ClientError unless the answer is yes."""
     print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)
-        raise ClientError("nobody is there to confirm, nothing was done; add --yes to go ahead")
+        raise ClientError("no one to confirm, nothing was done; add --yes to go ahead")
     if answer.strip().lower() not in ("y", "yes"):
         raise ClientError("not confirmed, nothing was done")
 
 
 def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2))
+
+
+def show_described(
+    arguments: argparse.Namespace,
+    kind: str,
+    documents: Sequence[dict[str, Any]],
+    print_one: Callable[[dict[str, Any]], None],
+) -> None:
+    """As one JSON document, or one after the other for people."""
+    if arguments.json:
+        print_json({kind: documents})
+        return
+    for number, document in enumerate(documents):
+        if number:
+            print()
+        print_one(document)
+
+
+def show_deleted(arguments: argparse.Namespace, names: Sequence[str]) -> None:
+    if arguments.json:
+        print_json({"deleted": names})
+        return
+    for name in names:
+        print(f"{printable(name)} deleted")
 
 
 def print_facts(facts: Mapping[str, Cell]) -> None:
@@ -163,7 +198,7 @@ def print_facts(facts: Mapping[str, Cell]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Numbers to the right. On a terminal long values wrap, elsewhere lines are as long as need."""
+    """Numbers to the right. On a terminal long values wrap, elsewhere lines are never cut."""
     cells = [[shown(value) for value in row] for row in rows]
     kinds = [{type(row[index]) for row in rows} - {type(None)} for index in range(len(columns))]
     numeric = [kind == {int} for kind in kinds]
@@ -190,7 +225,7 @@ def shown(value: Cell) -> str:
 
 
 def printable(text: str) -> str:
-    """Ids are chosen by clients: what would steer the terminal is written out instead."""
+    """Clients choose their ids: control characters are escaped, so as not to reach a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

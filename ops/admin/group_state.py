@@ -26,7 +26,7 @@ class Committed(NamedTuple):
 def find_group(cluster: Cluster, group_id: str) -> DescribedGroup | None:
     """None: there is no such group."""
     answer = cluster.call_coordinator(
-        group_id, DescribeGroupsRequest([group_id]), lambda told: int(told.groups[0].error_code)
+        group_id, DescribeGroupsRequest([group_id]), lambda answer: int(answer.groups[0].error_code)
     )
     group: DescribedGroup = answer.groups[0]
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -40,7 +40,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, C
     """Everything the group has committed."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=None)])
     answer = cluster.call_coordinator(
-        group_id, request, lambda told: int(told.groups[0].error_code)
+        group_id, request, lambda answer: int(answer.groups[0].error_code)
     ).groups[0]
     if answer.error_code:
         raise refusal(f"group {group_id}", answer.error_code)
@@ -65,15 +65,15 @@ def describe(
     committed = committed_offsets(cluster, group_id)
     members = []
     owners: dict[TopicPartition, dict[str, Any]] = {}
-    for told in sorted(group.members, key=lambda one: (one.client_id, one.member_id)):
+    for one in sorted(group.members, key=lambda one: (one.client_id, one.member_id)):
         assigned = None
         if group.protocol_type == CONSUMER:
-            assigned = assigned_places(told.member_assignment)
+            assigned = assigned_places(one.member_assignment)
         member = {
-            "member_id": told.member_id,
-            "instance_id": told.group_instance_id,
-            "client_id": told.client_id,
-            "host": told.client_host.removeprefix("/"),
+            "member_id": one.member_id,
+            "instance_id": one.group_instance_id,
+            "client_id": one.client_id,
+            "host": one.client_host.removeprefix("/"),
             "assignment": None if assigned is None else _by_topic(assigned),
         }
         members.append(member)
@@ -81,11 +81,11 @@ def describe(
     places = sorted(committed.keys() | owners.keys())
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
     partitions = [_partition(place, committed, ends, owners) for place in places]
-    for place, one in zip(places, partitions, strict=True):
-        one["native"] = place in ends and native.is_native(place.topic)
-        if one["native"] and one["lag"]:  # 0 is 0: everything below the end is committed
-            one["lag"] = native.lag(group_id, place, one["committed_offset"])
-    lags = [one["lag"] for one in partitions if one["committed_offset"] is not None]
+    for place, shown in zip(places, partitions, strict=True):
+        shown["native"] = place in ends and native.is_native(place.topic)
+        if shown["native"] and shown["lag"]:  # 0 is 0: everything below the end is committed
+            shown["lag"] = native.lag(group_id, place, shown["committed_offset"])
+    lags = [shown["lag"] for shown in partitions if shown["committed_offset"] is not None]
     record = None if store is None else _stored_record(store, group_id)
     coordinator = cluster.coordinator(group_id)
     return {

@@ -12,7 +12,7 @@ from broker.errors import StoreFault
 from broker.log.native.ids import Numbering, Run, parse, parse_mark
 from broker.log.topics import native_key
 from broker.store import keys
-from ops.admin.topics_describe import native_facts, topic_configs
+from ops.admin.topic_state import native_facts, topic_configs
 from ops.client import Cluster, TopicPartition
 
 if TYPE_CHECKING:

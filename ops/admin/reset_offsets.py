@@ -1,7 +1,7 @@
-"""Moving the committed offsets of a group: where to, the plan, and doing it.
+"""Moving the committed offsets of a group: where to, the plan, and committing it.
 
-The plan is made without changing anything. Doing it is an OffsetCommit of a simple consumer, which
-a coordinator takes only while nobody is in the group; what is stored then is read back.
+Making the plan changes nothing. It is committed with an OffsetCommit of a simple consumer, which a
+coordinator accepts only while the group has no members, and then read back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Move(NamedTuple):
     after: int
     start: int
     end: int
-    cut: bool  # the goal lay outside of the log
+    cut: bool  # the goal was outside of the log
 
 
 def parse_datetime(text: str) -> int:
@@ -54,6 +54,20 @@ def parse_datetime(text: str) -> int:
     return -(-since // timedelta(milliseconds=1))
 
 
+def parse_integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"want a whole number, got {text!r}") from None
+
+
+def parse_offset(text: str) -> int:
+    offset = parse_integer(text)
+    if offset < 0:
+        raise ValueError(f"offsets begin at 0, got {text}")
+    return offset
+
+
 def parse_topic(text: str) -> tuple[str, frozenset[int] | None]:
     """`topic` or `topic:0,1`; None stands for all partitions. Raises ValueError."""
     name, colon, numbers = text.partition(":")
@@ -69,20 +83,20 @@ def make_plan(
     topics: Iterable[tuple[str, frozenset[int] | None]] | None,
     goal: Goal,
 ) -> list[Move]:
-    """What would be committed; `topics` None: every partition with a commit. Raises ClientError."""
+    """What to commit; `topics` None: every partition with a commit. Raises ClientError."""
     group = find_group(cluster, group_id)
     if group is not None and group.group_state not in INACTIVE:
         raise ClientError(
             f"group {group_id}: it is {group.group_state} (members: {len(group.members)}), and "
             "offsets of an active group cannot be reset; stop its consumers first "
-            f"(`moldau groups describe {group_id}` shows who they are)"
+            f"(`moldau groups describe {group_id}` shows its members)"
         )
     committed = {place: one.offset for place, one in committed_offsets(cluster, group_id).items()}
     if topics is None:
         if not committed:
             raise ClientError(
-                f"group {group_id}: it has committed nothing, so --all-topics means no topic; "
-                "name some with --topic"
+                f"group {group_id}: it has committed nothing, so --all-topics names no topic; "
+                "choose some with --topic"
             )
         places = set(committed)
     else:
@@ -133,7 +147,7 @@ def _wanted(
         case "latest":
             return end
         case "datetime":
-            return by_time if by_time >= 0 else end  # no record is that late: what comes next
+            return by_time if by_time >= 0 else end  # no record is that late: the next one
         case "offset":
             return goal.value
     if before is None:
@@ -145,7 +159,7 @@ def _wanted(
 
 
 def execute(cluster: Cluster, group_id: str, plan: Collection[Move]) -> None:
-    """Commit the plan and look whether it is there. Raises ClientError."""
+    """Commit the plan and read it back. Raises ClientError."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for move in plan:
         topics.setdefault(move.place.topic, []).append(
@@ -173,6 +187,6 @@ def execute(cluster: Cluster, group_id: str, plan: Collection[Move]) -> None:
 
 
 def _first_error(answer: OffsetCommitResponse) -> int:
-    """A group's refusal stands at every partition."""
+    """The group's error code is repeated for every partition."""
     codes = (one.error_code for topic in answer.topics for one in topic.partitions)
     return next((code for code in codes if code), 0)

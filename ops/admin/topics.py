@@ -1,6 +1,6 @@
 """`moldau topics`: list, create, delete and alter topics of a running broker.
 
-describe and adopt are modules of their own.
+describe and adopt have modules of their own.
 """
 
 from __future__ import annotations
@@ -24,14 +24,9 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ops.admin.topic_state import TOPIC_RESOURCE, id_text, topic_configs
 from ops.admin.topics_adopt import add_adopt
-from ops.admin.topics_describe import (
-    TOPIC_RESOURCE,
-    complain_of_missing,
-    id_text,
-    run_describe,
-    topic_configs,
-)
+from ops.admin.topics_describe import add_describe, complain_of_missing
 from ops.client import CONFIG_NAMES, ClientError, Cluster, refusal
 from ops.command_line import (
     add_actions,
@@ -41,9 +36,10 @@ from ops.command_line import (
     print_json,
     print_table,
     run_action,
+    show_deleted,
 )
 
-DESCRIPTION = "List, describe, create, delete and alter topics; make topics of Redis streams."
+DESCRIPTION = "List, describe, create, delete and alter topics; adopt Redis streams as topics."
 
 EXAMPLES = """\
 examples:
@@ -52,7 +48,7 @@ examples:
   moldau topics describe orders
   moldau topics alter orders --partitions 12 --config cleanup.policy=compact
   moldau topics delete orders
-  moldau topics adopt --stream sensors:raw      a stream that is in Redis already
+  moldau topics adopt --stream sensors:raw      an existing Redis stream as a topic
   moldau topics ACTION --help       all options of an action
 """
 
@@ -65,19 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = add_actions(parser, DESCRIPTION, EXAMPLES)
     add(
         "list",
-        "show the topics there are",
+        "show all topics",
         "examples:\n  moldau topics list\n  moldau topics list --json | jq -r '.topics[].name'\n",
         _list,
     )
 
-    describe = add(
-        "describe",
-        "show partitions, leaders, offsets, sizes and the configuration that is not default",
-        "examples:\n  moldau topics describe orders\n  moldau topics describe orders --json\n\n"
-        "records are end minus start offset: a compacted log holds fewer\n",
-        run_describe,
-    )
-    describe.add_argument("topics", nargs="+", metavar="TOPIC")
+    add_describe(add)
 
     create = add(
         "create",
@@ -89,14 +78,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument("topics", nargs="+", metavar="TOPIC")
     create.add_argument(
-        "--partitions", type=positive, metavar="N", help="how many (num.partitions of the broker)"
+        "--partitions", type=positive, metavar="N", help="how many (the broker's num.partitions)"
     )
     create.add_argument(
         "--config", type=_setting, action="append", default=[], metavar="KEY=VALUE",
         help="a topic configuration; may be repeated",
     )  # fmt: skip
-    create.add_argument("--if-not-exists", action="store_true", help="one that exists is fine")
-    create.add_argument("--dry-run", action="store_true", help="only ask whether it could be done")
+    create.add_argument(
+        "--if-not-exists", action="store_true", help="accept a topic that exists already"
+    )
+    create.add_argument(
+        "--dry-run", action="store_true", help="only check whether it would succeed"
+    )
 
     delete = add(
         "delete",
@@ -113,20 +106,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n  moldau topics alter orders --config retention.ms=3600000\n"
         "  moldau topics alter orders --delete-config retention.ms\n"
         "  moldau topics alter orders --partitions 12\n\n"
-        "all changes are checked before the first is made; records of a key may go to another\n"
-        "partition when there are more of them\n",
+        "All changes are checked before the first is made. With more partitions, new records of a\n"
+        "key may go to another partition than its older ones.\n",
         _alter,
     )
     alter.add_argument("topic", metavar="TOPIC")
     alter.add_argument(
         "--config", type=_setting, action="append", default=[], metavar="KEY=VALUE",
-        help="set this; may be repeated",
+        help="set a topic configuration; may be repeated",
     )  # fmt: skip
     alter.add_argument(
         "--delete-config", action="append", default=[], metavar="KEY",
-        help="back to the broker's default; may be repeated",
+        help="reset one to the broker's default; may be repeated",
     )  # fmt: skip
-    alter.add_argument("--partitions", type=positive, metavar="N", help="how many in the end")
+    alter.add_argument(
+        "--partitions", type=positive, metavar="N", help="the new number of partitions"
+    )
 
     add_adopt(add)
 
@@ -177,8 +172,8 @@ def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
             remedy = None
             if answer.error_code == ErrorCode.INVALID_CONFIG:
                 remedy = _spelling(TOPIC_KEYS, (key for key, _ in arguments.config))
-            told = answer.error_code, answer.error_message
-            complain(refusal(f"topic {answer.name}", *told, remedy))
+            subject = f"topic {answer.name}"
+            complain(refusal(subject, answer.error_code, answer.error_message, remedy))
             continue
         results.append(
             {
@@ -197,7 +192,7 @@ def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _spelling(known: Iterable[str], wanted: Iterable[str]) -> str | None:
-    """What may have been meant by the first name that nobody knows."""
+    """A suggestion for the first name that is not known."""
     names = set(known)
     for key in wanted:
         if key not in names and (close := difflib.get_close_matches(key, names, 1, 0.5)):
@@ -208,7 +203,7 @@ def _spelling(known: Iterable[str], wanted: Iterable[str]) -> str | None:
 def _created_text(result: dict[str, Any], dry_run: bool) -> str:
     if result["partitions"] is None:
         return f"{result['name']} exists already"
-    verb = "could be created" if dry_run else "created"
+    verb = "can be created" if dry_run else "created"
     return f"{result['name']} {verb}, partitions: {result['partitions']}"
 
 
@@ -227,11 +222,7 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
                 complain(refusal(f"topic {answer.name}", answer.error_code, answer.error_message))
             else:
                 deleted.append(answer.name)
-    if arguments.json:
-        print_json({"deleted": deleted})
-    else:
-        for name in deleted:
-            print(f"{name} deleted")
+    show_deleted(arguments, deleted)
     return 1 if failed or missing else 0
 
 
@@ -264,7 +255,7 @@ def _alter(cluster: Cluster, arguments: argparse.Namespace) -> int:
         rows = [(one["name"], one["before"], one["after"]) for one in changes]
         print_table(("changed", "before", "after"), rows)
     else:
-        print(f"{name} was so already, nothing changed")
+        print(f"{name} has this configuration already, nothing changed")
     return 0
 
 

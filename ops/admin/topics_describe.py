@@ -1,178 +1,56 @@
-"""`moldau topics describe`: partitions, leaders, offsets, sizes, and what is configured."""
+"""`moldau topics describe`: how a topic is shown. What is shown is topic_state.py's."""
 
 from __future__ import annotations
 
 import argparse
-import base64
+from collections.abc import Collection
 from typing import Any
 
-from broker.errors import ErrorCode, StoreFault
-from broker.settings.kafka.config_key import ConfigSource
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from broker.wire.messages.metadata import MetadataResponseTopic
-from ops.admin.local_store import open_store
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, nodes_of, refusal
-from ops.command_line import complain, print_facts, print_json, print_table, size_text
+from broker.errors import ErrorCode
+from ops.admin.topic_state import describe_topic, topic_sizes
+from ops.client import Cluster, refusal
+from ops.command_line import (
+    AddAction,
+    complain,
+    print_facts,
+    print_table,
+    show_described,
+    size_text,
+)
 
-TOPIC_RESOURCE = 2
+HELP = """\
+examples:
+  moldau topics describe orders
+  moldau topics describe orders --json
+
+records is the end offset minus the start offset: a compacted log holds fewer
+"""
 
 
-def id_text(topic_id: bytes) -> str:
-    """As Kafka's tools write it."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+def add_describe(add: AddAction) -> None:
+    summary = "show partitions, leaders, offsets, sizes and the configuration that is not default"
+    parser = add("describe", summary, HELP, _describe)
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
 
 
-def run_describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
+def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     names = list(dict.fromkeys(arguments.topics))
     found = cluster.topics(names)
-    sizes = _sizes(cluster, found)
-    described = [_describe_one(cluster, topic, sizes) for topic in found.values()]
-    if arguments.json:
-        print_json({"topics": described})
-    else:
-        for number, topic in enumerate(described):
-            if number:
-                print()
-            _print_described(topic)
+    sizes = topic_sizes(cluster, found)
+    described = [describe_topic(cluster, topic, sizes) for topic in found.values()]
+    show_described(arguments, "topics", described, _print_topic)
     return complain_of_missing(names, found)
 
 
-def complain_of_missing(names: list[str], found: dict[str, MetadataResponseTopic]) -> int:
+def complain_of_missing(names: list[str], found: Collection[str]) -> int:
+    """The exit code: 1 when a topic does not exist."""
     missing = [name for name in names if name not in found]
     for name in missing:
         complain(refusal(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return 1 if missing else 0
 
 
-def _sizes(cluster: Cluster, topics: dict[str, MetadataResponseTopic]) -> dict[TopicPartition, int]:
-    """Bytes in the store: every broker answers for what it leads."""
-    wanted = [
-        DescribableLogDirTopic(name, [one.partition_index for one in topic.partitions])
-        for name, topic in topics.items()
-    ]
-    sizes: dict[TopicPartition, int] = {}
-    for node in cluster.nodes() if wanted else ():
-        answer = cluster.call(DescribeLogDirsRequest(wanted), node)
-        for result in answer.results:
-            if answer.error_code or result.error_code:
-                subject = f"sizes at broker {node.node_id}"
-                raise refusal(subject, answer.error_code or result.error_code)
-            for topic in result.topics:
-                for one in topic.partitions:
-                    place = TopicPartition(topic.name, one.partition_index)
-                    sizes[place] = sizes.get(place, 0) + one.partition_size
-    return sizes
-
-
-def _describe_one(
-    cluster: Cluster, topic: MetadataResponseTopic, sizes: dict[TopicPartition, int]
-) -> dict[str, Any]:
-    name = topic.name or ""
-    configs = topic_configs(cluster, name)
-    native = native_facts(configs)
-    if native is not None:
-        native["groups"] = _redis_groups(cluster, native, name, len(topic.partitions))
-    nodes = {node.node_id: node for node in nodes_of(cluster.metadata())}
-    places = [TopicPartition(name, one.partition_index) for one in topic.partitions]
-    starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
-    partitions = []
-    for one in sorted(topic.partitions, key=lambda one: one.partition_index):
-        place = TopicPartition(name, one.partition_index)
-        if place not in starts or place not in ends:
-            raise ClientError(f"topic {name}: it was deleted while it was looked at")
-        leader = nodes.get(one.leader_id)
-        partitions.append(
-            {
-                "partition": one.partition_index,
-                "leader": one.leader_id,
-                "leader_address": None if leader is None else leader.address,
-                "start_offset": starts[place],
-                "end_offset": ends[place],
-                # Of a native topic offsets are times: nobody can count by them.
-                "records": None if native else ends[place] - starts[place],
-                "size_bytes": sizes.get(place, 0),
-            }
-        )
-    return {
-        "name": name,
-        "id": id_text(topic.topic_id),
-        "internal": topic.is_internal,
-        "native": native,
-        "records": None if native else sum(one["records"] for one in partitions),
-        "size_bytes": sum(one["size_bytes"] for one in partitions),
-        "partitions": partitions,
-        "configs": [one for one in configs if one["source"] != "default"],
-    }
-
-
-def native_facts(configs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of a topic that is shared with Redis applications; None of any other."""
-    values = {one["name"]: one["value"] for one in configs}
-    if values["moldau.storage"] != "native":
-        return None
-    return {
-        "stream": values["moldau.native.key"] or "moldau:{topic}:{partition}",
-        "bits": int(values["moldau.native.sequence.bits"]),
-        "value": values["moldau.native.value"] or None,
-    }
-
-
-def topic_configs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, name, None)
-    (result,) = cluster.call(DescribeConfigsRequest([resource])).results
-    if result.error_code:
-        raise refusal(f"topic {name}", result.error_code, result.error_message)
-    return [
-        {
-            "name": entry.name,
-            "value": None if entry.is_sensitive else entry.value,
-            "source": _source_text(entry.config_source),
-        }
-        for entry in sorted(result.configs, key=lambda entry: entry.name)
-    ]
-
-
-def _source_text(source: int) -> str:
-    if source == ConfigSource.DEFAULT_CONFIG:
-        return "default"
-    return "topic" if source == ConfigSource.DYNAMIC_TOPIC_CONFIG else "broker"
-
-
-def _redis_groups(
-    cluster: Cluster, native: dict[str, Any], topic: str, partitions: int
-) -> list[dict[str, Any]] | None:
-    """The consumer groups of the streams in Redis; None when the store cannot be asked from here.
-
-    Groups of Kafka clients are among them, and those of Redis applications.
-    """
-    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        if store is None:
-            return None
-        from broker.log.topics import native_key  # with redis-py: slow to import
-
-        groups: list[dict[str, Any]] = []
-        for partition in range(partitions):
-            try:
-                found = store.stream_groups(native_key(native["stream"], topic, partition))
-            except StoreFault:
-                return None  # the stream may be gone; everything else is worth showing
-            groups += [
-                {
-                    "partition": partition,
-                    "group": group.name.decode("utf-8", "replace"),
-                    "consumers": group.consumers,
-                    "pending": group.pending,
-                    "last_delivered": group.last_delivered_id.decode(),
-                    "lag": group.lag,
-                }
-                for group in found
-            ]
-        return groups
-
-
-def _print_described(topic: dict[str, Any]) -> None:
+def _print_topic(topic: dict[str, Any]) -> None:
     facts = {
         "topic": topic["name"],
         "id": topic["id"],

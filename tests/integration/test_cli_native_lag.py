@@ -63,13 +63,13 @@ def test_lag_of_a_native_topic_is_a_count_of_records(
     assert lags(ids[100] << 10) == 149, "what is there, not what was"
     shown = cli("groups", "describe", name).stdout
     assert "149" in shown
-    assert "not known" not in shown
+    assert "unknown" not in shown
 
     elsewhere = {"MOLDAU_RUNTIME_DIR": str(short_tmp_path)}
     (told,) = cli.json("groups", "describe", name, **elsewhere)["groups"]
     assert told["partitions"][0]["lag"] is None
     assert told["total_lag"] is None
-    assert "not known" in cli("groups", "describe", name, **elsewhere).stdout
+    assert "unknown" in cli("groups", "describe", name, **elsewhere).stdout
 
 
 def test_more_records_than_are_counted_one_by_one(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from broker.wire import codecs
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from ops.admin.topics_describe import topic_configs
+from ops.admin.topic_state import topic_configs
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 from ops.pipeline.errors import PipelineError, from_spark
 from ops.pipeline.lake.lock import hold_lock
