@@ -31,6 +31,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode, KafkaError, MoldauError
 from broker.group.effects import MemberChanged, StateChanged
 from broker.group.states import GroupState
+from broker.log.callbacks import Completion, await_callback
 from broker.log.flight import Append
 from broker.log.logs import Logs
 from broker.log.topics import GROUP_EVENTS, Topics
@@ -195,9 +196,12 @@ class GroupEvents:
             )
         numbered = [Record(at, r.timestamp, r.key, r.value) for at, r in enumerate(records)]
         batch = build_batch(numbered, base_offset=0, last_offset=len(numbered) - 1)
-        append = _Written(batch, asyncio.get_running_loop().create_future())
-        self._logs.partition_log(topic, 0).append(append)
-        await append.outcome
+        log = self._logs.partition_log(topic, 0)
+
+        def begin(done: Completion) -> None:
+            log.append(_EventAppend(batch, done))
+
+        await await_callback(begin)
 
     async def close(self, seconds: float) -> None:
         """Write the last events when the worker stops."""
@@ -209,20 +213,15 @@ class GroupEvents:
             logger.warning("%d group events are lost: the store is too slow", len(self._queue))
 
 
-class _Written(Append):
-    __slots__ = ("outcome",)
+class _EventAppend(Append):
+    __slots__ = ("_completion",)
 
-    def __init__(self, batch: bytearray, outcome: asyncio.Future[None]) -> None:
+    def __init__(self, batch: bytearray, completion: Completion) -> None:
         super().__init__(batch, read_header(batch))
-        self.outcome = outcome
+        self._completion = completion
 
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
-        if self.outcome.done():
-            return
-        if error is None:
-            self.outcome.set_result(None)
-        else:
-            self.outcome.set_exception(error)
+        self._completion(error)
 
 
 def _short(text: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What every transition of a classic group uses: its data, effects, timers and writes.
+"""What every transition of a classic group uses: its data, sessions, and what is stored of it.
 
 The transitions are functions over `Core` in modules of their own; none is called from here.
 """
@@ -8,33 +8,24 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
-    Answer,
-    ArmTimer,
-    CancelTimer,
-    Effect,
     JoinAnswer,
     MemberChange,
     MemberChanged,
-    Persist,
-    Reply,
     StateChanged,
     SyncAnswer,
 )
+from broker.group.machine import Machine
 from broker.group.members import Member, Roster
 from broker.group.record import GroupRecord, MemberRecord
 from broker.group.states import PREVIOUS, GroupState
-from broker.group.timers import TimerKey, TimerKind
-from broker.group.writes import DeleteGroup, Purpose, Writes
+from broker.group.timers import TimerKind
 
 
-class Core:
+class Core(Machine):
     def __init__(
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
-        self.group_id = group_id
-        self.identity = identity
-        self.config = config
-        self.ids = ids
+        super().__init__(group_id, identity, config, ids, now_ms)
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.generation_id = 0
@@ -49,17 +40,8 @@ class Core:
         """When a PreparingRebalance that started from Empty began; otherwise None."""
         self.joined_in_window = False
         """A member has been added since the initial delay was last armed."""
-        self.now_ms = now_ms
-        self.effects: list[Effect] = []
-        self._writes = Writes()
-        self._armed: dict[TimerKey, int] = {}
-        self._extended: set[TimerKey] = set()
-        """Timers that fired late and were armed once more."""
 
-    # --- answers ---
-
-    def reply(self, call: object, answer: Answer) -> None:
-        self.effects.append(Reply(call, answer))
+    # --- parked requests ---
 
     def answer_parked_join(self, member: Member, error: ErrorCode, member_id: str = "") -> None:
         """Refuse the Join of this member, if one is parked."""
@@ -126,41 +108,7 @@ class Core:
         self.cancel_member_timers(member)
         self.report(change, member)
 
-    # --- timers ---
-
-    def arm(self, kind: TimerKind, at_ms: int, member_id: str = "") -> None:
-        key = TimerKey(self.group_id, kind, member_id)
-        self._extended.discard(key)
-        self._armed[key] = at_ms
-        self.effects.append(ArmTimer(key, at_ms))
-
-    def cancel(self, kind: TimerKind, member_id: str = "") -> None:
-        key = TimerKey(self.group_id, kind, member_id)
-        if self._armed.pop(key, None) is not None:
-            self._extended.discard(key)
-            self.effects.append(CancelTimer(key))
-
-    def cancel_all_timers(self) -> None:
-        self.effects.extend(CancelTimer(key) for key in self._armed)
-        self._armed.clear()
-        self._extended.clear()
-
-    def is_due(self, key: TimerKey) -> bool:
-        """True if a timer that fired is to be acted on; it is then no longer armed."""
-        at_ms = self._armed.get(key)
-        if at_ms is None:
-            return False
-        if self.now_ms < at_ms:  # the event loop's clock is coarser than ours
-            self.effects.append(ArmTimer(key, at_ms))
-            return False
-        late_ms = self.now_ms - at_ms
-        if late_ms > self.config.late_timer_ms and key not in self._extended:
-            self.arm(key.kind, self.now_ms + self.config.late_timer_grace_ms, key.member_id)
-            self._extended.add(key)
-            return False
-        del self._armed[key]
-        self._extended.discard(key)
-        return True
+    # --- sessions ---
 
     def renew_session(self, member: Member) -> None:
         """Restart the session: the member sent something, or its parked request is answered."""
@@ -180,52 +128,7 @@ class Core:
         if member.is_new:
             self.cancel(TimerKind.NEW_MEMBER, member.member_id)
 
-    # --- writes ---
-
-    def store(self, purpose: Purpose) -> None:
-        """Store the group as it is now, or as it is when the write in flight has ended."""
-        self._writes.waiting.append(purpose)
-        self.begin_write()
-
-    def store_later(self) -> None:
-        """After a failed write that no other write follows."""
-        self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
-
-    def begin_write(self) -> None:
-        """Start a write if one is wanted and none is in flight.
-
-        In mid-rebalance there is nothing to write: what was wanted is out of date, and the end of
-        the rebalance brings a write of its own.
-        """
-        writes = self._writes
-        if writes.in_flight or not writes.waiting:
-            return
-        if any(type(purpose) is DeleteGroup for purpose in writes.waiting):
-            self.effects.append(Persist(self.group_id, self.identity, writes.begin(), None))
-        elif self._is_durable_point():
-            token = writes.begin()
-            record = self._record(token)
-            self.effects.append(Persist(self.group_id, self.identity, token, record))
-        else:
-            writes.waiting.clear()
-
-    @property
-    def is_writing(self) -> bool:
-        return bool(self._writes.in_flight)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """No write in flight and no timer armed: nothing will happen by itself."""
-        return not self.is_writing and not self._armed
-
-    def end_write(self, token: int) -> list[Purpose]:
-        return self._writes.end(token)
-
-    def abandon_writes(self) -> list[Purpose]:
-        return self._writes.abandon()
-
-    def continue_revisions(self, revision: int) -> None:
-        self._writes = Writes(revision)
+    # --- what is stored ---
 
     def _is_durable_point(self) -> bool:
         if self.state is GroupState.COMPLETING_REBALANCE:

@@ -39,7 +39,7 @@ class Group(Core):
         """A new group: Empty, generation 0. Its identity is stored at once."""
         group = cls(group_id, ids.identity(now_ms), config, ids, now_ms)
         group.store(SaveGroup())
-        return group, group._take_effects()
+        return group, group.take_effects()
 
     @classmethod
     def restore(
@@ -67,12 +67,12 @@ class Group(Core):
             group.roster.add(member)
             group.renew_session(member)
         group.roster.leader = record.leader
-        return group, group._take_effects()
+        return group, group.take_effects()
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         self.now_ms = now_ms
         _HANDLERS[type(event)](self, event)
-        return self._take_effects()
+        return self.take_effects()
 
     def unload(self, now_ms: int) -> list[Effect]:
         """Unload the group: parked requests get NOT_COORDINATOR, all timers are cancelled.
@@ -81,17 +81,12 @@ class Group(Core):
         """
         self.now_ms = now_ms
         leave.unload(self)
-        return self._take_effects()
+        return self.take_effects()
 
     @property
     def is_gone(self) -> bool:
         """Dead, and nothing is left to be done: drop it."""
         return self.state is GroupState.DEAD and self.is_at_rest
-
-    def _take_effects(self) -> list[Effect]:
-        effects = self.effects
-        self.effects = []
-        return effects
 
     def _timer_fired(self, event: TimerFired) -> None:
         key = event.key
