@@ -144,6 +144,15 @@ def measure(case: Case, seconds: float) -> Row:
     calls = max(1, int(calls * ROUND_SECONDS / taken))
     rounds = max(1, int(seconds / ROUND_SECONDS))
     fastest = min(timer.repeat(rounds, calls)) / calls
+    return {
+        "run": case.name,
+        "us": fastest * 1e6,
+        "frame bytes": case.frame_bytes,
+        "peak allocated bytes": peak_allocated(case),
+    }
+
+
+def peak_allocated(case: Case) -> int:
     tracemalloc.start()
     try:
         kept = case.run()  # referenced, so that what it allocated counts
@@ -151,12 +160,7 @@ def measure(case: Case, seconds: float) -> Row:
         del kept
     finally:
         tracemalloc.stop()
-    return {
-        "run": case.name,
-        "us": fastest * 1e6,
-        "frame bytes": case.frame_bytes,
-        "peak allocated bytes": peak,
-    }
+    return peak
 
 
 def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:

@@ -1,4 +1,4 @@
-"""What the users of the load test are made of, against a broker: what they say of its logs."""
+"""The client of the load test against a broker: what it reads back, and the violations it finds."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def moldau() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def reported() -> list[str]:
     """The APIs that were reported, with what went wrong."""
     return []
 
 
 @pytest.fixture
-def session(moldau: Broker, told: list[str]) -> Iterator[Session]:
-    def report(api: str, seconds: float, size: int, fault: Exception | None) -> None:
-        told.append(api if fault is None else f"{api}: {fault}")
+def session(moldau: Broker, reported: list[str]) -> Iterator[Session]:
+    def report(api: str, seconds: float, size: int, error: Exception | None) -> None:
+        reported.append(api if error is None else f"{api}: {error}")
 
     made = Session(("127.0.0.1", moldau.port), "load", report)
     yield made
@@ -50,7 +50,7 @@ def session(moldau: Broker, told: list[str]) -> Iterator[Session]:
 def topic(session: Session) -> str:
     name = f"load-{secrets.token_hex(4)}"
     session.create_topic(name, 2, {})
-    session.create_topic(name, 2, {})  # is fine with one that is there
+    session.create_topic(name, 2, {})  # accepts one that exists
     assert session.partitions(name) == [0, 1]
     return name
 
@@ -69,7 +69,7 @@ def delete_until(broker: Broker, topic: str, offset: int) -> None:
     assert answer.topics[0].partitions[0].error_code == 0
 
 
-def test_what_is_produced_is_read(session: Session, topic: str, told: list[str]) -> None:
+def test_what_is_produced_is_read(session: Session, topic: str, reported: list[str]) -> None:
     producer = produce(session, topic, 4)
     assert producer.acknowledged[0].offset == 11
     assert producer.read_back() == []
@@ -77,30 +77,30 @@ def test_what_is_produced_is_read(session: Session, topic: str, told: list[str])
     answer = session.fetch(topic, 0, 0, max_bytes=MEGABYTE)
     assert check.feed(records_of(answer)) == []
     assert (check.position, check.records) == (12, 12)
-    assert {"Metadata", "InitProducerId", "Produce", "Fetch", "ApiVersions"} <= set(told)
-    assert not [line for line in told if ":" in line]
+    assert {"Metadata", "InitProducerId", "Produce", "Fetch", "ApiVersions"} <= set(reported)
+    assert not [line for line in reported if ":" in line]
 
 
-def test_what_was_acknowledged_and_is_gone_is_told(
+def test_what_was_acknowledged_and_is_gone_is_reported(
     moldau: Broker, session: Session, topic: str
 ) -> None:
     producer = produce(session, topic, 2)
     last = producer.acknowledged[0]
     producer.acknowledged[0] = last._replace(number=last.number + 1)
-    (fault,) = producer.read_back()
-    assert fault.startswith(f"lost: {topic}-0 offset 5 was acknowledged")
+    (violation,) = producer.read_back()
+    assert violation.startswith(f"lost: {topic}-0 offset 5 was acknowledged")
     producer.acknowledged[0] = last._replace(offset=100)
     assert producer.read_back() == [f"lost: {topic}-0 ends at 6, and had offsets up to 101"]
     producer.acknowledged[0] = last
     delete_until(moldau, topic, 6)
-    assert producer.read_back() == []  # taken on purpose
+    assert producer.read_back() == []  # removed on purpose
 
 
-def test_an_offset_given_twice_is_told(session: Session, topic: str) -> None:
+def test_an_offset_assigned_twice_is_reported(session: Session, topic: str) -> None:
     producer = produce(session, topic, 1)
     producer.acknowledged[0] = producer.acknowledged[0]._replace(offset=50)
-    (fault,) = producer.produce(0, time.perf_counter())
-    assert fault == f"lost: {topic}-0 offset 3 was assigned again, after 50"
+    (violation,) = producer.produce(0, time.perf_counter())
+    assert violation == f"lost: {topic}-0 offset 3 was assigned again, after 50"
 
 
 def test_a_log_may_begin_later_and_not_end_earlier(
@@ -131,14 +131,14 @@ def test_a_member_reads_commits_and_misses_a_lost_commit(session: Session, topic
 
     again = Member(session, member.group, topic, [0, 1], 10_000)
     assert again.enter() == []
-    assert again.checks[0].position == 6  # from what was committed
-    again.checks[0].position = 3  # as if the coordinator had forgotten
+    assert again.checks[0].position == 6  # the committed offset
+    again.checks[0].position = 3  # as if the coordinator had lost it
     again._to_commit.add(0)
     again.commit()
     again.leave()
     third = Member(session, member.group, topic, [0, 1], 10_000)
-    (fault,) = third.enter()
-    assert fault == (
+    (violation,) = third.enter()
+    assert violation == (
         f"lost: group {member.group} {topic}-0: 6 was committed, and OffsetFetch returns 3"
     )
     third.leave()

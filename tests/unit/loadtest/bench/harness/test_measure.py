@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.bench.harness.measure import CpuMeter, resident_bytes, with_descendants
 
-# A process, its child, and the child's child; they say who they are and wait for their input's end.
+# A process, its child and grandchild; each prints its pid, the last one waits for its input to end.
 FAMILY = """
 import os, subprocess, sys
 print(os.getpid(), flush=True)
@@ -20,7 +20,7 @@ if int(sys.argv[1]):
 else:
     sys.stdin.read()
 """
-# Works as long as it is told to: a line for each piece of work, answered when it is done.
+# Does one piece of work for each line of input, and answers with an empty line.
 BUSY = """
 import sys
 for _ in sys.stdin:

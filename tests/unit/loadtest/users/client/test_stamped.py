@@ -1,4 +1,4 @@
-"""The load test's check of what it reads: it passes what is right, and names what is not."""
+"""The load test's check of what it reads: correct logs pass, and violations are named."""
 
 import struct
 
@@ -26,7 +26,7 @@ def placed(offset: int, first: int, count: int = 3, name: bytes = NAME, codec: i
     return bytes(batch)
 
 
-def test_a_value_says_who_wrote_it() -> None:
+def test_a_value_names_its_producer() -> None:
     stamp = Stamp(new_name(), 7, 123)
     value = stamped_value(stamp, 200)
     assert len(value) == 200
@@ -78,7 +78,7 @@ def test_a_hole_in_the_offsets() -> None:
     check = PartitionCheck("topic-0", 0)
     check.feed(placed(0, 0))
     assert only(check.feed(placed(5, 3))) == "lost: topic-0 offsets 3-4 are missing"
-    assert check.feed(placed(8, 6)) == []  # each is told once
+    assert check.feed(placed(8, 6)) == []  # each is reported once
 
 
 def test_a_hole_inside_a_batch() -> None:
@@ -131,13 +131,13 @@ def test_a_flipped_byte_of_a_batch() -> None:
     assert check.position == 3
 
 
-def test_a_flipped_byte_under_a_checksum_that_was_made_anew() -> None:
+def test_a_flipped_byte_under_a_recomputed_checksum() -> None:
     damaged = bytearray(placed(0, 0))
     damaged[HEADER_SIZE + 60] ^= 0x10
     struct.pack_into(">I", damaged, CRC_AT, checksum(damaged))
     first, second = PartitionCheck("topic-0", 0).feed(damaged)
     assert first == "damaged: topic-0 record at 0 fails its checksum"
-    assert "records 0-0 are missing" in second  # who wrote it cannot be told
+    assert "records 0-0 are missing" in second  # its producer is unknown
 
 
 def test_what_is_no_batch() -> None:
