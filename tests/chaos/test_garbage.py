@@ -1,41 +1,30 @@
-"""Whatever a client sends, a worker stays alive, its memory bounded, and everybody else is served.
+"""Whatever a client sends, a worker stays alive, its memory bounded, and others are served.
 
 Each test does its worst to one worker while a witness, a client that behaves, goes on producing and
 fetching through the same worker. Behaviours of section 1 carry its number.
 """
 
 import contextlib
-import os
 import random
-import signal
 import socket
 import ssl
 import struct
-import threading
-import time
 from collections.abc import Iterator
-from itertools import count
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from broker.errors import ErrorCode
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.hammer import worker_ports
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import NAMED_FETCH, NAMED_PRODUCE, RawClient, make_batch, records_in
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.raw_client import RawClient, make_batch
+from tests.support.running import Broker, running_broker
+from tests.support.victim import Victim, framed, header
 
 MIB = 1 << 20
 LIMIT = 100 * MIB
-INFLIGHT = 64 * MIB
-
-_names = (f"garbage-{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
@@ -44,106 +33,11 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-class Witness:
-    """A client that behaves, on a connection of its own."""
-
-    def __init__(self, port: int, topic: str) -> None:
-        self._port, self._topic = port, topic
-        self._stop = threading.Event()
-        self._fault: BaseException | None = None
-        self.served = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            with RawClient(self._port, timeout=20) as client:
-                while not self._stop.is_set():
-                    value = b"%d" % self.served
-                    answer = client.produce(self._topic, make_batch([(None, value, 1)]))
-                    assert answer.error_code == 0, answer
-                    found = client.fetch(self._topic, answer.base_offset)
-                    assert [record.value for record in records_in(found)] == [value]
-                    self.served += 1
-                    time.sleep(0.002)
-        except BaseException as fault:
-            self._fault = fault
-
-    def must_be_served(self) -> None:
-        before = self.served
-        wait_until(lambda: self.served > before + 3 or self._fault is not None, 20, "served")
-        if self._fault is not None:
-            raise self._fault
-
-    def finish(self) -> None:
-        self._stop.set()
-        self._thread.join(25)
-        if self._fault is not None:
-            raise self._fault
-
-
-class Victim:
-    """The worker it is done to: its port, and what must not change."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.port = worker_ports(broker)[0]
-        self._pids = broker.pids("worker")
-        self._process = psutil.Process(self._pids[0])
-        self._log_size = len(broker.log())
-        self._memory = self._process.memory_info().rss
-        self._peak = self._memory
-        with RawClient(self.port) as client:
-            self.topic = next(_names)
-            create_topic(client, self.topic)
-            self._witnessed = next(_names)
-            create_topic(client, self._witnessed)
-        self.call_witness()
-        self.witness.must_be_served()
-
-    def call_witness(self) -> None:
-        self.witness = Witness(self.port, self._witnessed)
-
-    def grown(self) -> int:
-        """Bytes of memory more than at the beginning, at most."""
-        self._peak = max(self._peak, self._process.memory_info().rss)
-        return int(self._peak - self._memory)
-
-    def said(self) -> str:
-        return self.broker.log()[self._log_size :]
-
-    def must_say(self, why: str) -> None:
-        wait_until(lambda: why in self.said(), 10, f"the log says {why!r}: {self.said()[-2000:]}")
-
-    def must_be_well(self) -> None:
-        self.grown()
-        self.witness.must_be_served()
-        self.witness.finish()
-        assert self.broker.pids("worker") == self._pids
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), 20)
-
-    def closes(self, data: bytes) -> None:
-        """Send something; the worker closes the connection, and answers nothing."""
-        with self.connect() as client, contextlib.suppress(ConnectionError):
-            client.sendall(data)
-            assert client.recv(1) == b"", f"answered {data[:40]!r}"
-
-
 @pytest.fixture
 def victim(broker: Broker) -> Iterator[Victim]:
     chosen = Victim(broker)
     yield chosen
     chosen.must_be_well()
-
-
-def framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-def header(key: int, version: int, *, flexible: bool = False) -> bytes:
-    return struct.pack(">hhih", key, version, 1, -1) + (b"\0" if flexible else b"")
 
 
 # --- what is no request ---
@@ -291,141 +185,3 @@ def test_1_unknown_tagged_fields_are_skipped(victim: Victim) -> None:
     with victim.connect() as client:
         client.sendall(framed(bytes(body)))
         assert struct.unpack_from(">i", client.recv(1 << 20), 4) == (7,)
-
-
-# --- those who take their time ---
-
-
-def test_half_a_frame_then_silence_and_one_byte_at_a_time(victim: Victim) -> None:
-    silent = [victim.connect() for _ in range(50)]
-    slow = [victim.connect() for _ in range(50)]
-    request = framed(header(18, 0))
-    for client in silent:
-        client.sendall(framed(b"x" * 10_000)[:5_000])
-    for position in range(len(request)):
-        for client in slow:
-            client.sendall(request[position : position + 1])
-        if position % 4 == 0:
-            victim.witness.must_be_served()
-    for client in slow:
-        assert client.recv(8)
-    for client in (*silent, *slow):
-        client.close()
-    assert victim.grown() < 30 * MIB
-
-
-def test_claims_of_a_hundred_megabytes(victim: Victim) -> None:
-    clients = [victim.connect() for _ in range(200)]
-    for client in clients:
-        client.sendall(struct.pack(">i", LIMIT) + b"x" * 10)
-    victim.witness.must_be_served()
-    time.sleep(0.2)
-    assert victim.grown() < 40 * MIB
-    for client in clients:
-        client.close()
-
-
-def test_a_thousand_connections_come_and_go(victim: Victim) -> None:
-    for _ in range(2):
-        clients = [victim.connect() for _ in range(1_000)]
-        for number, client in enumerate(clients):
-            if number % 2:
-                client.sendall(framed(header(18, 0)))
-        victim.witness.must_be_served()
-        for client in clients:
-            client.close()
-    descriptors = victim._process.num_fds
-    wait_until(lambda: descriptors() < 200, 20, "their descriptors are closed")
-    assert victim.grown() < 100 * MIB
-
-
-def test_a_client_that_never_reads_while_it_fetches(victim: Victim) -> None:
-    """60 MB to be read from the store by each of 3,000 fetches: nobody is there to take them."""
-    with RawClient(victim.port) as client:
-        large = next(_names)
-        create_topic(client, large)
-        batch = make_batch([(None, os.urandom(900_000), 1)])
-        for _ in range(60):
-            assert client.produce(large, batch).error_code == 0
-    victim._memory = victim._process.memory_info().rss
-    wanted = FetchPartition(0, fetch_offset=0, partition_max_bytes=60 * MIB)
-    request = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=60 * MIB,
-        topics=[FetchTopic(large, partitions=[wanted])],
-    )
-    frame = request_frame(APIS[ApiKey.FETCH], NAMED_FETCH, 1, "deaf", request)
-    deaf = [victim.connect() for _ in range(30)]
-    for client_socket in deaf:
-        client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
-        client_socket.sendall(frame * 100)
-    for _ in range(30):
-        victim.witness.must_be_served()
-        victim.grown()
-    assert victim.grown() < 4 * INFLIGHT
-    with RawClient(victim.port) as client:  # others get smaller replies, but get them
-        assert records_in(client.fetch(large, 0, max_bytes=60 * MIB))
-    for client_socket in deaf:
-        client_socket.close()
-    with RawClient(victim.port) as client:
-        wait_until(
-            lambda: len(records_in(client.fetch(large, 0, max_bytes=60 * MIB))) > 10,
-            20,
-            "replies are as large as ever",
-        )
-
-
-def test_clients_that_send_faster_than_the_store_takes(victim: Victim) -> None:
-    """They are not read from any more; when the store is back everything is answered."""
-    batch = memoryview(make_batch([(None, os.urandom(900_000), 1)]))
-    data = [TopicProduceData(name=victim.topic, partition_data=[PartitionProduceData(0, batch)])]
-    request = ProduceRequest(acks=1, timeout_ms=60_000, topic_data=data)
-    victim.witness.finish()  # it would have to wait, too
-    victim.broker.kill("store", 0, signal.SIGSTOP)
-    clients = [RawClient(victim.port, timeout=60) for _ in range(6)]
-    sent = [0] * len(clients)
-    stop = threading.Event()
-
-    def send(index: int) -> None:
-        for _ in range(40):
-            if stop.is_set():
-                return
-            clients[index].send(request, NAMED_PRODUCE)
-            sent[index] += 1
-
-    threads = [threading.Thread(target=send, args=(index,)) for index in range(len(clients))]
-    try:
-        for thread in threads:
-            thread.start()
-        for _ in range(20):
-            time.sleep(0.1)
-            assert victim.grown() < 3 * INFLIGHT
-        assert sum(sent) < 200  # held back
-        with RawClient(victim.port) as other:  # what needs no store is served
-            assert other.call(ApiVersionsRequest()).api_keys
-    finally:
-        victim.broker.kill("store", 0, signal.SIGCONT)
-    stop.set()
-    received = receive_all(clients, threads, sent)
-    assert received == sum(sent)
-    assert victim.grown() < 4 * INFLIGHT
-    for raw_client in clients:
-        raw_client.close()
-    victim.call_witness()
-
-
-def receive_all(clients: list[RawClient], threads: list[threading.Thread], sent: list[int]) -> int:
-    """Every answer, all good; the senders end meanwhile."""
-    received = 0
-    for index, client in enumerate(clients):
-        taken = 0
-        while threads[index].is_alive() or taken < sent[index]:
-            if taken == sent[index]:
-                time.sleep(0.01)
-                continue
-            answer = client.receive()
-            assert answer.responses[0].partition_responses[0].error_code == 0
-            taken += 1
-        received += taken
-    return received

@@ -1,6 +1,5 @@
 """Kafka groups as Redis users see them: what is done to a stream, and what it shows then."""
 
-import re
 import subprocess
 import sys
 import uuid
@@ -10,14 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from broker.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from tests.support.monitor import Monitor
-from tests.support.native import Native, offset_of
-from tests.support.raw_client import RawClient
+from tests.support.native import Native, fetched_offset, group_commands, offset_of
 from tests.support.raw_group import coordinator_port
 from tests.support.running import Broker, clean_environment, running_broker, wait_until
 
@@ -42,110 +35,6 @@ def group() -> str:
     return f"group-{uuid.uuid4().hex[:8]}"
 
 
-def steps(monitor: Monitor, topic: Native, group: str) -> list[str]:
-    """What was done in the group's name, ids of members left out, repeats once."""
-    told: list[str] = []
-    for command in monitor.commands(topic.key()):
-        if group in command.split(" ") and not command.startswith("XPENDING"):  # which is ours
-            text = re.sub(r"client-\S+", "<member>", command)
-            text = re.sub(r" COUNT \d+", "", text)
-            if not told or told[-1] != text:
-                told.append(text)
-    return told
-
-
-def asked(topic: Native, group: str) -> int:
-    """What OffsetFetch answers for the first partition."""
-    named = [OffsetFetchRequestTopics(topic.name, partition_indexes=[0])]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=named)])
-    with RawClient(coordinator_port(topic.broker, group)) as client:
-        found = client.call(request, 9).groups[0].topics[0].partitions[0]
-    assert found.error_code == 0
-    committed: int = found.committed_offset
-    return committed
-
-
-class TestCommands:
-    def test_a_new_group_from_the_beginning(self, topic: Native, group: str) -> None:
-        first, *_, last = topic.add(1, 2, 3)
-        with Monitor(topic.broker.store_url) as monitor, topic.member(group) as member:
-            assert member.read(3) == [b"1", b"2", b"3"]
-            assert topic.pending(group) == {member.member_id: 3}
-            member.commit()
-            topic.wait_for_pending(group, 0)
-
-        key = topic.key()
-        created, read, acknowledged, *rest = steps(monitor, topic, group)
-        words = created.split(" ")
-        assert words[:4] == ["XGROUP", "CREATE", key, group]
-        assert words[5:] == ["MKSTREAM"]
-        assert offset_of(words[4].encode()) <= offset_of(first)
-        assert read == f"XREADGROUP GROUP {group} <member> STREAMS {key} >"
-        ack = f"FCALL moldau_acknowledge 1 {key} {group} {last.decode()} 1"
-        assert ack in (acknowledged, *rest)
-        assert set(rest) <= {read, ack, f"FCALL moldau_remove_consumers 1 {key} {group} <member>"}
-
-    def test_a_new_group_from_the_end(self, topic: Native, group: str) -> None:
-        *_, last = topic.add(1, 2, 3)
-        latest = {"auto_offset_reset": "latest"}
-        with (
-            Monitor(topic.broker.store_url) as monitor,
-            topic.member(group, **latest) as member,
-        ):
-            wait_until(lambda: bool(member.poll(0.05) or topic.group(group)), 20, "is made")
-            (four,) = topic.add(4)
-            assert member.read(1) == [b"4"]
-            assert topic.pending(group) == {member.member_id: 1}
-            member.commit()
-
-        key = topic.key()
-        created, read, *_ = steps(monitor, topic, group)
-        assert created == f"XGROUP CREATE {key} {group} {last.decode()} MKSTREAM"
-        assert read == f"XREADGROUP GROUP {group} <member> STREAMS {key} >"
-        facts = topic.group(group)
-        assert facts is not None
-        assert (facts["pending"], facts["lag"], facts["last-delivered-id"]) == (0, 0, four)
-
-    def test_a_group_that_has_committed(self, topic: Native, group: str) -> None:
-        topic.add(1, 2, 3)
-        with topic.member(group) as member:
-            member.read(3)
-            member.commit()
-        wait_until(lambda: topic.consumers(group) == [], 10, "its consumer is gone")
-        topic.add(4)
-
-        with Monitor(topic.broker.store_url) as monitor, topic.member(group) as member:
-            assert member.read(1) == [b"4"]
-            assert topic.pending(group) == {member.member_id: 1}
-
-        key = topic.key()
-        told = steps(monitor, topic, group)
-        assert told[0].startswith(f"XGROUP CREATE {key} {group} ")  # BUSYGROUP
-        assert told[1] == f"FCALL moldau_take_over 1 {key} {group} <member>"
-        assert told[2].startswith(f"FCALL moldau_move 1 {key} {group} ")  # it stands there already
-        assert told[3] == f"XREADGROUP GROUP {group} <member> STREAMS {key} >"
-
-    def test_joining_creates_nothing(self, topic: Native, group: str) -> None:
-        topic.add(1)
-        with Monitor(topic.broker.store_url) as monitor:
-            assert asked(topic, group) == -1
-            with topic.member(group) as member:
-                member.join_only()
-                assert topic.store.xinfo_groups(topic.key()) == []
-
-        # And when it leaves there is nothing to be found.
-        gone = f"FCALL moldau_remove_consumers 1 {topic.key()} {group} <member>"
-        assert set(steps(monitor, topic, group)) <= {gone}
-        assert topic.store.xinfo_groups(topic.key()) == []
-
-    def test_what_is_read_without_a_group_leaves_no_trace(self, topic: Native) -> None:
-        topic.add(1, 2)
-        with topic.member("") as member:
-            member.assign_only(0)
-            assert member.read(2) == [b"1", b"2"]
-        assert topic.store.xinfo_groups(topic.key()) == []
-
-
 class TestDelivery:
     def test_a_restarted_broker_goes_on(
         self, start_moldau: Callable[..., Broker], group: str
@@ -166,7 +55,7 @@ class TestDelivery:
             with Monitor(again.store_url) as monitor:
                 topic.add(4)
                 assert member.read(1) == [b"4"]
-            told = steps(monitor, topic, group)
+            told = group_commands(monitor, topic, group)
             assert told[0].startswith(f"XGROUP CREATE {topic.key()} {group} ")  # BUSYGROUP
             assert f"XREADGROUP GROUP {group} <member> STREAMS {topic.key()} >" in told
             member.commit()
@@ -331,19 +220,19 @@ class TestDelivery:
     def test_a_group_that_only_redis_knows(self, topic: Native, group: str) -> None:
         ids = topic.add(*range(6))
         topic.store.xgroup_create(topic.key(), group, "0")
-        assert asked(topic, group) == 0
+        assert fetched_offset(topic, group) == 0
         topic.store.xreadgroup(group, "app", {topic.key(): ">"}, count=4)
         topic.store.xack(topic.key(), group, ids[0])
-        assert asked(topic, group) == offset_of(ids[1])
+        assert fetched_offset(topic, group) == offset_of(ids[1])
         topic.store.xack(topic.key(), group, *ids[1:4])
-        assert asked(topic, group) == offset_of(ids[3]) + 1
+        assert fetched_offset(topic, group) == offset_of(ids[3]) + 1
 
         with topic.member(group, auto_offset_reset="latest") as member:
             assert member.read(2) == [b"4", b"5"]
             assert topic.pending(group) == {member.member_id: 2}
             member.commit()
             topic.wait_for_pending(group, 0)
-        assert asked(topic, group) == offset_of(ids[5]) + 1
+        assert fetched_offset(topic, group) == offset_of(ids[5]) + 1
 
     def test_a_redis_consumer_of_the_same_group_keeps_what_is_its_own(
         self, topic: Native, group: str

@@ -1,5 +1,6 @@
 """A native topic, seen from both sides: a Kafka consumer of a group, and Redis."""
 
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,6 +11,14 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.support.monitor import Monitor
+from tests.support.raw_client import RawClient
+from tests.support.raw_group import coordinator_port
 from tests.support.running import Broker, wait_until
 
 PATIENCE_S = 30.0
@@ -168,3 +177,26 @@ class Member:
 def offset_of(raw: bytes, bits: int = 10) -> int:
     ms, _, seq = raw.partition(b"-")
     return (int(ms) << bits) + int(seq)
+
+
+def group_commands(monitor: Monitor, topic: Native, group: str) -> list[str]:
+    """The commands in the group's name, without member ids; repeated ones once."""
+    found: list[str] = []
+    for command in monitor.commands(topic.key()):
+        if group in command.split(" ") and not command.startswith("XPENDING"):  # which is ours
+            text = re.sub(r"client-\S+", "<member>", command)
+            text = re.sub(r" COUNT \d+", "", text)
+            if not found or found[-1] != text:
+                found.append(text)
+    return found
+
+
+def fetched_offset(topic: Native, group: str) -> int:
+    """What OffsetFetch answers for the first partition."""
+    named = [OffsetFetchRequestTopics(topic.name, partition_indexes=[0])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=named)])
+    with RawClient(coordinator_port(topic.broker, group)) as client:
+        found = client.call(request, 9).groups[0].topics[0].partitions[0]
+    assert found.error_code == 0
+    committed: int = found.committed_offset
+    return committed

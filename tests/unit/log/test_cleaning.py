@@ -2,112 +2,38 @@
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Generator, Sequence
-from typing import Any, TypeVar
-
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log import cleaning
-from broker.log.cleaning import KeyMap
 from broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
-    Buffer,
     CorruptBatch,
     read_header,
     stamp_append_time,
 )
-from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, OutputTooLarge
-from broker.wire.records import Record, build_batch, read_records
-
-LIMIT = 1 << 24
-NOW = 1_700_000_000_000
-RETENTION = 86_400_000
-
-Log = list[Buffer]
-T = TypeVar("T")
-
-
-def examples(count: int) -> settings:
-    """How many to draw; without a deadline for each, which a busy machine would miss."""
-    return settings(max_examples=count, deadline=None)
-
-
-def batch_of(records: list[Record], **options: Any) -> bytearray:
-    options.setdefault("base_offset", records[0].offset)
-    options.setdefault("last_offset", records[-1].offset)
-    return build_batch(records, **options)
-
-
-def log_of(*batches: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> Log:
-    """A log of batches of keys and values, with dense offsets from 0 on."""
-    log: Log = []
-    offset = 0
-    for batch in batches:
-        records = [
-            Record(offset + n, NOW - 1000 + n, key, value) for n, (key, value) in enumerate(batch)
-        ]
-        log.append(batch_of(records, **options))
-        offset += len(batch)
-    return log
-
-
-def take_all_steps(steps: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
-def note(keys: KeyMap, batch: Buffer, limit: int) -> bool:
-    return take_all_steps(keys.note(batch, limit))
-
-
-def clean(batch: Buffer, keys: KeyMap, **options: Any) -> Buffer | None:
-    return take_all_steps(cleaning.clean(batch, keys, **options))
-
-
-def noted(log: Log, capacity: int = 1000) -> KeyMap:
-    keys = KeyMap(capacity)
-    for batch in log:
-        assert note(keys, batch, LIMIT)
-    return keys
-
-
-def cleaned(log: Log, *, now: int = NOW, retention: int = RETENTION) -> Log:
-    keys = noted(log)
-    left = (
-        clean(batch, keys, now_ms=now, delete_retention_ms=retention, limit=LIMIT) for batch in log
-    )
-    return [batch for batch in left if batch is not None]
-
-
-def records_of(log: Log) -> list[Record]:
-    return [record for batch in log for record in read_records(batch, LIMIT)]
-
-
-def table_of(log: Log) -> dict[bytes, bytes]:
-    """What a consumer that reads all of the log into a table ends up with."""
-    table: dict[bytes, bytes] = {}
-    for record in records_of(log):
-        if record.key is None:
-            continue
-        if record.value is None:
-            table.pop(record.key, None)
-        else:
-            table[record.key] = record.value
-    return table
-
+from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from broker.wire.records import Record, read_records
+from tests.support.cleaning import (
+    LIMIT,
+    NOW,
+    RETENTION,
+    Log,
+    batch_of,
+    clean,
+    cleaned,
+    examples,
+    log_of,
+    note,
+    noted,
+    records_of,
+    table_of,
+)
 
 keys_of_few = st.sampled_from([b"", b"a", b"b", b"c", b"a key of more than sixteen bytes"])
 records_drawn = st.tuples(st.none() | keys_of_few, st.none() | st.binary(max_size=3))
@@ -337,70 +263,6 @@ def test_a_rebuilt_batch_is_compressed_as_asked(codec: int) -> None:
     assert read_header(same).attributes & CODEC_MASK == LZ4
     assert read_header(other).attributes & CODEC_MASK == codec
     assert read_records(same, LIMIT) == read_records(other, LIMIT)
-
-
-def test_a_map_without_room_says_so() -> None:
-    log = log_of([(b"a", b"1"), (b"b", b"1")], [(b"b", b"2"), (b"c", b"1")])
-    keys = KeyMap(3)
-    assert note(keys, log[0], LIMIT)
-    assert not note(keys, log[1], LIMIT)
-    assert len(keys) == 2
-    assert keys.last_offset == 1
-    assert keys.newest(b"b") == 1
-    assert keys.newest(b"c") == -1
-
-
-def test_the_first_batch_always_has_room() -> None:
-    log = log_of([(b"%d" % n, b"1") for n in range(50)], [(b"x", b"1")])
-    keys = KeyMap(0)
-    assert note(keys, log[0], LIMIT)
-    assert len(keys) == 50
-    assert not note(keys, log[1], LIMIT)
-
-
-@examples(60)
-@given(st.lists(st.lists(st.binary(max_size=20) | st.none(), min_size=1, max_size=20), max_size=5))
-def test_the_map_is_a_map(batches: list[list[bytes | None]]) -> None:
-    log = log_of(*([(key, b"") for key in batch] for batch in batches))
-    model = {record.key: record.offset for record in records_of(log) if record.key is not None}
-    keys = noted(log, capacity=sum(map(len, batches)))
-    assert len(keys) == len(model)
-    assert {key: keys.newest(key) for key in model} == model
-    assert keys.newest(b"a key that no batch has") == -1
-
-
-def test_a_full_map_of_many_keys() -> None:
-    count = 20_000
-    order = random.Random(1).sample(range(count), count)
-    log = log_of(*([(b"user-%d" % n, b"")] for n in order[:1000]))
-    log += [batch_of([Record(1000 + n, NOW, b"user-%d" % k, b"") for n, k in enumerate(order)])]
-    keys = noted(log, capacity=count + 1000)
-    assert len(keys) == count
-    assert all(keys.newest(b"user-%d" % k) == 1000 + n for n, k in enumerate(order))
-
-
-def test_the_map_is_as_small_as_it_says() -> None:
-    keys = KeyMap(100_000)
-    size = sum(sys.getsizeof(part) for part in vars(keys).values())
-    assert size / 100_000 < 36.1
-
-
-def test_nothing_is_noted_of_a_damaged_batch() -> None:
-    (batch,) = log_of([(b"a", b"1"), (b"b", b"1")])
-    damaged = bytes(batch[:-1]) + b"\x7f"  # the second record's headers
-    keys = KeyMap(10)
-    with pytest.raises(CorruptBatch):
-        note(keys, damaged, LIMIT)
-    assert len(keys) == 0
-    assert keys.last_offset == -1
-    with pytest.raises(CorruptBatch):
-        clean(damaged, noted([batch]), now_ms=NOW, delete_retention_ms=RETENTION, limit=LIMIT)
-
-
-def test_a_batch_over_the_limit() -> None:
-    (batch,) = log_of([(b"a", bytes(10_000))], codec=GZIP)
-    with pytest.raises(OutputTooLarge):
-        note(KeyMap(10), batch, 9000)
 
 
 @examples(150)
