@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 from broker.wire.frame import API_SIZE, CORRELATION_ID_END
 
-# Bounds of a cache: a client can send anything.
-MAX_PATTERNS = 64
-MAX_PREFIX_LENGTHS = 8
+# Bounds of a cache: a client can send anything. librdkafka sends a Produce for each partition.
+MAX_PATTERNS = 256
+MAX_PREFIX_LENGTHS = 16  # each costs a look-up when nothing is found
 MAX_PREFIX = 512
 
 P = TypeVar("P", bound="RequestPattern")
@@ -63,6 +63,8 @@ class RequestCache(Generic[P]):
         last = self._last
         if last is not None and last.matches(data, at, size):
             return last
+        if not self._prefix_ends:
+            return None
         api, prefix_at = bytes(data[at : at + API_SIZE]), at + CORRELATION_ID_END
         for end in self._prefix_ends:
             found = self._by_start.get(api + data[prefix_at : at + end])
@@ -72,17 +74,22 @@ class RequestCache(Generic[P]):
         return None
 
     def add(self, pattern: P) -> None:
-        """Replaces a pattern with the same API and prefix. A full cache starts over."""
+        """Replaces a pattern with the same API and prefix.
+
+        A full cache keeps what it has, and finds the new one until it finds another: dropping old
+        ones, it would find none of those that a client goes through in turn.
+        """
         start, end = pattern.api + pattern.prefix, CORRELATION_ID_END + len(pattern.prefix)
         if len(pattern.prefix) > MAX_PREFIX:
             return
+        self._last = pattern
         if len(self._by_start) >= MAX_PATTERNS and start not in self._by_start:
-            self.clear()
+            return
         if end not in self._prefix_ends:
             if len(self._prefix_ends) >= MAX_PREFIX_LENGTHS:
-                self.clear()
+                return
             self._prefix_ends.append(end)
-        self._by_start[start] = self._last = pattern
+        self._by_start[start] = pattern
 
     def clear(self) -> None:
         self._last = None

@@ -89,17 +89,23 @@ def test_patterns_of_several_apis_with_the_same_prefix_are_kept() -> None:
         assert cache.find(data(frame(b"comm", b"group 2")), 0, 15) is commit
 
 
-def test_a_cache_is_bounded_and_starts_over_when_it_is_full() -> None:
+def test_a_full_cache_keeps_what_it_has_and_finds_the_newest() -> None:
     cache: RequestCache[RequestPattern] = RequestCache()
-    for number in range(3 * MAX_PATTERNS):
-        cache.add(RequestPattern(b"api.", b"%06d" % number))
-        assert cache.find(frame(b"api.", b"%06d" % number), 0, 14) is not None
-        assert len(cache) <= MAX_PATTERNS
-    for length in range(3 * MAX_PREFIX_LENGTHS):
-        cache.add(RequestPattern(b"api.", b"x" * length))
-        request = frame(b"api.", b"x" * length)
+
+    def add_and_find(prefix: bytes) -> None:
+        cache.add(RequestPattern(b"api.", prefix))
+        request = frame(b"api.", prefix)
         assert cache.find(request, 0, len(request)) is not None
+        assert len(cache) <= MAX_PATTERNS
+
+    for length in range(1, 2 * MAX_PREFIX_LENGTHS):
+        add_and_find(b"x" * length)
         assert len(cache._prefix_ends) <= MAX_PREFIX_LENGTHS
-    before = len(cache)
+    for number in range(2 * MAX_PATTERNS):
+        add_and_find(b"%06d" % number)
+    assert len(cache) == MAX_PATTERNS
+    for number in range(MAX_PATTERNS - MAX_PREFIX_LENGTHS):
+        assert cache.find(frame(b"api.", b"%06d" % number), 0, 14) is not None
+    assert cache.find(frame(b"api.", b"%06d" % (2 * MAX_PATTERNS - 1)), 0, 14) is None
     cache.add(RequestPattern(b"api.", b"y" * (MAX_PREFIX + 1)))
-    assert len(cache) == before
+    assert cache.find(frame(b"api.", b"y" * (MAX_PREFIX + 1)), 0, 8 + MAX_PREFIX + 1) is None
