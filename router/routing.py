@@ -48,8 +48,6 @@ from router.routing_fields import (
     size_before_topics,
 )
 
-OFFSET_FETCH, DESCRIBE_GROUPS, DELETE_GROUPS = 9, 15, 42
-
 # A routing key is within the first bytes: behind a client id, a transactional id and a topic.
 MAX_HEAD_BYTES = 128 * 1024
 # Requests that name several groups are collected whole, up to this size.
@@ -101,10 +99,10 @@ class SplitFields(NamedTuple):
     since_version: int = 0
 
 
-SPLIT_FIELDS: dict[int, SplitFields] = {
-    OFFSET_FETCH: SplitFields("groups", "group_id", "groups", since_version=8),
-    DESCRIBE_GROUPS: SplitFields("groups", "", "groups"),
-    DELETE_GROUPS: SplitFields("groups_names", "", "results"),
+SPLIT_FIELDS: dict[ApiKey, SplitFields] = {
+    ApiKey.OFFSET_FETCH: SplitFields("groups", "group_id", "groups", since_version=8),
+    ApiKey.DESCRIBE_GROUPS: SplitFields("groups", "", "groups"),
+    ApiKey.DELETE_GROUPS: SplitFields("groups_names", "", "results"),
 }
 
 LOCAL = Route(RouteKind.LOCAL)
@@ -171,7 +169,7 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
         if first is None:
             return ANY, end
         return table.leader[leader_of(first.topic, first.partition, table.workers)], end
-    if routing is _COORDINATORS and version >= SPLIT_FIELDS[key].since_version:
+    if routing is _COORDINATORS and version >= SPLIT_FIELDS[api.key].since_version:
         groups, first_group = read_count(head, at, flexible)
         if groups != 1 and table.workers > 1:
             return _split(head, at, size, api, version, table), 0

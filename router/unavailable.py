@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.wire.apis import Api
+from broker.wire.apis import Api, ApiKey
 from broker.wire.frame import read_request_header, response_frame
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
@@ -34,13 +34,13 @@ from broker.wire.messages.offset_fetch import (
 from broker.wire.messages.sync_group import SyncGroupResponse
 from broker.wire.schema import Message
 
-DOWN = ErrorCode.COORDINATOR_NOT_AVAILABLE
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _NO_OFFSET = -1
 
 
 def unavailable_response(api: Api, version: int, request: Any) -> Message | None:
     """The response to a request whose coordinator is down; None: the API has no coordinator."""
-    build = _BUILDERS.get(api.name)
+    build = _BUILDERS.get(api.key)
     return None if build is None else build(request, version)
 
 
@@ -64,7 +64,7 @@ def _offset_commit(request: Any, version: int) -> Message:
                 topic.name,
                 topic.topic_id,
                 [
-                    OffsetCommitResponsePartition(each.partition_index, DOWN)
+                    OffsetCommitResponsePartition(each.partition_index, NOT_AVAILABLE)
                     for each in topic.partitions
                 ],
             )
@@ -75,49 +75,55 @@ def _offset_commit(request: Any, version: int) -> Message:
 
 def _offset_fetch(request: Any, version: int) -> Message:
     if version >= 8:
-        groups = [OffsetFetchResponseGroup(each.group_id, [], DOWN) for each in request.groups]
+        groups = [
+            OffsetFetchResponseGroup(each.group_id, [], NOT_AVAILABLE) for each in request.groups
+        ]
         return OffsetFetchResponse(groups=groups)
     # Up to v1 an error code exists only beside each partition.
     topics = [
         OffsetFetchResponseTopic(
             topic.name,
             [
-                OffsetFetchResponsePartition(index, _NO_OFFSET, error_code=DOWN)
+                OffsetFetchResponsePartition(index, _NO_OFFSET, error_code=NOT_AVAILABLE)
                 for index in topic.partition_indexes
             ],
         )
         for topic in request.topics or ()
     ]
-    return OffsetFetchResponse(topics=topics if version < 2 else [], error_code=DOWN)
+    return OffsetFetchResponse(topics=topics if version < 2 else [], error_code=NOT_AVAILABLE)
 
 
 def _join_group(request: Any, version: int) -> Message:
     name = None if version >= 7 else ""
-    return JoinGroupResponse(error_code=DOWN, protocol_name=name, member_id=request.member_id)
+    return JoinGroupResponse(
+        error_code=NOT_AVAILABLE, protocol_name=name, member_id=request.member_id
+    )
 
 
 def _describe_groups(request: Any, version: int) -> Message:
     return DescribeGroupsResponse(
-        groups=[DescribedGroup(error_code=DOWN, group_id=each) for each in request.groups]
+        groups=[DescribedGroup(error_code=NOT_AVAILABLE, group_id=each) for each in request.groups]
     )
 
 
 def _delete_groups(request: Any, version: int) -> Message:
     return DeleteGroupsResponse(
-        results=[DeletableGroupResult(each, DOWN) for each in request.groups_names]
+        results=[DeletableGroupResult(each, NOT_AVAILABLE) for each in request.groups_names]
     )
 
 
-_BUILDERS: dict[str, Callable[[Any, int], Message]] = {
-    "OffsetCommit": _offset_commit,
-    "OffsetFetch": _offset_fetch,
-    "JoinGroup": _join_group,
-    "Heartbeat": lambda _, __: HeartbeatResponse(error_code=DOWN),
-    "LeaveGroup": lambda _, __: LeaveGroupResponse(error_code=DOWN),
-    "SyncGroup": lambda _, __: SyncGroupResponse(error_code=DOWN),
-    "DescribeGroups": _describe_groups,
-    "ListGroups": lambda _, __: ListGroupsResponse(error_code=DOWN),
-    "InitProducerId": lambda _, __: InitProducerIdResponse(error_code=DOWN, producer_epoch=-1),
-    "DeleteGroups": _delete_groups,
-    "OffsetDelete": lambda _, __: OffsetDeleteResponse(error_code=DOWN),
+_BUILDERS: dict[ApiKey, Callable[[Any, int], Message]] = {
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.HEARTBEAT: lambda _, __: HeartbeatResponse(error_code=NOT_AVAILABLE),
+    ApiKey.LEAVE_GROUP: lambda _, __: LeaveGroupResponse(error_code=NOT_AVAILABLE),
+    ApiKey.SYNC_GROUP: lambda _, __: SyncGroupResponse(error_code=NOT_AVAILABLE),
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.LIST_GROUPS: lambda _, __: ListGroupsResponse(error_code=NOT_AVAILABLE),
+    ApiKey.INIT_PRODUCER_ID: lambda _, __: InitProducerIdResponse(
+        error_code=NOT_AVAILABLE, producer_epoch=-1
+    ),
+    ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: lambda _, __: OffsetDeleteResponse(error_code=NOT_AVAILABLE),
 }

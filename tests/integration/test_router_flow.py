@@ -78,12 +78,13 @@ def test_a_client_that_does_not_read_is_not_read_from_and_costs_no_memory(routed
             assert other.call(ApiVersionsRequest()).error_code == 0
 
 
-@pytest.mark.parametrize("key", [12, 18], ids=["Heartbeat", "ApiVersions"])
+@pytest.mark.parametrize("key", [ApiKey.HEARTBEAT, ApiKey.API_VERSIONS])
 def test_a_client_that_sends_without_pause_does_not_hold_up_others(
-    routed: Broker, key: int
+    routed: Broker, key: ApiKey
 ) -> None:
     """ApiVersions, which the router answers itself, and Heartbeat, which a worker answers."""
-    ask = HeartbeatRequest(owned_by(0), 1, "x") if key == 12 else ApiVersionsRequest()
+    heartbeat = HeartbeatRequest(owned_by(0), 1, "x")
+    ask = heartbeat if key is ApiKey.HEARTBEAT else ApiVersionsRequest()
     flood = request_frame(APIS[key], 0, 1, "flood", ask) * 100_000
     slowest = 0.0
     with socket.create_connection(("127.0.0.1", routed.port), 20) as flooding:

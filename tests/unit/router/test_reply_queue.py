@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.errors import ErrorCode
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import Buffer
 from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, response_frame
 from broker.wire.messages.describe_groups import (
@@ -20,7 +20,7 @@ from router.reply_queue import MAX_OWN_BYTES, MAX_UNANSWERED, ReplyQueue, Worker
 from router.routing import RequestPart
 from router.transport import PausableTransport
 
-DESCRIBE = APIS[15]
+DESCRIBE = APIS[ApiKey.DESCRIBE_GROUPS]
 
 
 class Recorder(PausableTransport):

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from broker.settings.processes import Endpoint
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import LENGTH, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
@@ -20,7 +20,7 @@ from router.state import RouterState
 from router.worker_connection import WorkerConnection
 from router.workers import Workers
 
-HEARTBEAT, VERSIONS = APIS[12], APIS[18]
+HEARTBEAT, VERSIONS = APIS[ApiKey.HEARTBEAT], APIS[ApiKey.API_VERSIONS]
 
 
 class FakeTransport:
