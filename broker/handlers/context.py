@@ -43,8 +43,7 @@ class Broker:
         self.logs = logs
         self.group_coordinator = group_coordinator
         self.cluster_id = cluster_id
-        self.loop = asyncio.get_running_loop()
-        self.loop_time = self.loop.time
+        self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored
         self.parked: set[Parked] = set()

@@ -166,7 +166,7 @@ class Compaction:
             await self._cleaned.drop(log.key, generation)
             raise PassEnded("the log start moved, or there is no snapshot")
         await log.load_start()
-        await self._retention.settle(replica, moved=True)
+        await self._retention.trim_and_announce(replica, moved=True)
         if old.generation:
             replica.host.spawn(self._drop_later(log.key, old.generation))
         logger.info(

@@ -45,7 +45,7 @@ class Retention:
         self._archived = archived
         self._unarchived_lines: WeakKeyDictionary[LogReader, int] = WeakKeyDictionary()
         # A crash or a fault of the store may leave something to trim or to announce.
-        self._settled: WeakKeyDictionary[LogReader, tuple[int, int]] = WeakKeyDictionary()
+        self._trimmed: WeakKeyDictionary[LogReader, tuple[int, int]] = WeakKeyDictionary()
         self._unannounced: WeakSet[LogReader] = WeakSet()
 
     async def delete_before(self, replica: LogReplica, offset: int) -> int:
@@ -63,7 +63,7 @@ class Retention:
             moved = await self._raise_start(log, offset, edge, generation)
         if offset > log.start:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the log is being compacted")
-        await self.settle(replica, moved=moved)
+        await self.trim_and_announce(replica, moved=moved)
         return log.start
 
     async def enforce(self, replica: LogReplica, config: TopicConfig, now_ms: int) -> bool:
@@ -86,7 +86,7 @@ class Retention:
             if first.offset > log.start:
                 logger.info("%r: log start %d -> %d", log, log.start, first.offset)
                 moved = await self._raise_start(log, first.offset, first, generation)
-        await self.settle(replica, moved=moved)
+        await self.trim_and_announce(replica, moved=moved)
         return moved
 
     async def _within_archived(
@@ -160,7 +160,7 @@ class Retention:
         await log.load_start()
         return raised
 
-    async def settle(self, replica: LogReplica, *, moved: bool) -> None:
+    async def trim_and_announce(self, replica: LogReplica, *, moved: bool) -> None:
         """The log start moved, or an earlier trim was cut short: trim, then notify all workers.
 
         The notice comes last, as a full store accepts it only then. Readers that have not got it
@@ -169,7 +169,7 @@ class Retention:
         log = replica.reader
         if moved:
             self._unannounced.add(log)
-        if self._settled.get(log) == log.view:
+        if self._trimmed.get(log) == log.view:
             return
         view = log.view
         is_trimmed, removed = await self._trim(replica)
@@ -177,7 +177,7 @@ class Retention:
             await self._topics.announce(Change("start", log.topic, log.partition))
             self._unannounced.discard(log)
         if is_trimmed:
-            self._settled[log] = view
+            self._trimmed[log] = view
 
     async def _trim(self, replica: LogReplica) -> tuple[bool, int]:
         """Free what lies before the log start, and in the live stream what is cleaned."""

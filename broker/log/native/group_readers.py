@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.log.log import FetchClient, FetchReader
 from broker.log.native.group_reader import GroupReader
-from broker.log.native.members import TopicPartition
+from broker.log.native.members import AssignedPartition, Owner
 from broker.log.native.reader import NativeReader
 from broker.log.native.readership import Readership
 from broker.store.native import NativeStreams
@@ -20,12 +20,12 @@ class GroupReaders:
         reader: NativeReader,
         native: NativeStreams,
         readership: Readership,
-        place: TopicPartition,
+        partition: AssignedPartition,
     ) -> None:
         self._reader = reader
         self._native = native
         self._readership = readership
-        self._place = place
+        self._partition = partition
         self._by_group: dict[str, GroupReader] = {}
         # Clients that are no group's member, according to the store: client id and host.
         self._strangers: set[tuple[str, str]] = set()
@@ -34,7 +34,8 @@ class GroupReaders:
         """Is it known which member this is, or that it is none?"""
         who = (client.client_id, client.client_host)
         return (
-            who in self._strangers or self._readership.members.owner(self._place, *who) is not None
+            who in self._strangers
+            or self._readership.members.owner(self._partition, *who) is not None
         )
 
     async def find(self, client: FetchClient) -> None:
@@ -47,13 +48,19 @@ class GroupReaders:
 
     def reader_for(self, client: FetchClient) -> FetchReader:
         """The reader of the member that the client must be, if that is certain."""
-        owner = self._readership.members.owner(self._place, client.client_id, client.client_host)
+        owner = self._readership.members.owner(
+            self._partition, client.client_id, client.client_host
+        )
         if owner is None:
             return self._reader
         found = self._by_group.get(owner.group)
         if found is None or found.owner != owner:
             found = self._by_group[owner.group] = GroupReader(self._reader, self._native, owner)
         return found
+
+    def _owner(self, client: FetchClient) -> Owner | None:
+        members = self._readership.members
+        return members.owner(self._partition, client.client_id, client.client_host)
 
     def group_changed(self, group_id: str) -> None:
         """What is remembered of one member's reading does not hold for another."""

@@ -60,8 +60,7 @@ class NativeLog(Log):
         bits = config().native_bits
         self.replica = NativeReplica(host, repr(self), stream, base, bits, self.waiters)
         self.reader = NativeReader(host.native, self.replica, config)
-        place = (topic, partition)
-        self._readers = GroupReaders(self.reader, host.native, host.readership, place)
+        self._readers = GroupReaders(self.reader, host.native, host.readership, (topic, partition))
         self._in_flight = 0
         self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is loaded
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-TopicPartition = tuple[str, int]
+AssignedPartition = tuple[str, int]  # topic and partition
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):
@@ -21,7 +21,7 @@ class Reader(msgspec.Struct, frozen=True, array_like=True):
     member_id: str
     client_id: str
     host: str
-    places: tuple[TopicPartition, ...]
+    partitions: tuple[AssignedPartition, ...]
 
 
 class Owner(NamedTuple):
@@ -46,15 +46,15 @@ class Members:
 
     def __init__(self) -> None:
         self._readers: dict[str, tuple[Reader, ...]] = {}
-        self._owners: dict[tuple[TopicPartition, str, str], list[Owner]] = {}
+        self._owners: dict[tuple[AssignedPartition, str, str], list[Owner]] = {}
 
     def readers(self, group: str) -> tuple[Reader, ...]:
         return self._readers.get(group, ())
 
     def update(self, group: str, readers: tuple[Reader, ...]) -> None:
         for reader in self._readers.pop(group, ()):
-            for place in reader.places:
-                key = (place, reader.client_id, reader.host)
+            for partition in reader.partitions:
+                key = (partition, reader.client_id, reader.host)
                 left = [owner for owner in self._owners.get(key, ()) if owner.group != group]
                 if left:
                     self._owners[key] = left
@@ -63,8 +63,8 @@ class Members:
         if readers:
             self._readers[group] = readers
         for reader in readers:
-            for place in reader.places:
-                key = (place, reader.client_id, reader.host)
+            for partition in reader.partitions:
+                key = (partition, reader.client_id, reader.host)
                 self._owners.setdefault(key, []).append(Owner(group, reader.member_id))
 
     def replace(self, everything: dict[str, tuple[Reader, ...]]) -> None:
@@ -73,7 +73,7 @@ class Members:
         for group, readers in everything.items():
             self.update(group, readers)
 
-    def owner(self, place: TopicPartition, client_id: str, host: str) -> Owner | None:
+    def owner(self, partition: AssignedPartition, client_id: str, host: str) -> Owner | None:
         """The member this must be; None when none or several could be."""
-        found = self._owners.get((place, client_id, host))
+        found = self._owners.get((partition, client_id, host))
         return found[0] if found is not None and len(found) == 1 else None

@@ -74,11 +74,11 @@ class Readership:
         if record.protocol_type != CONSUMER:
             return []
         assigned = [assigned_partitions(member.assignment) or () for member in record.members]
-        names = {topic for places in assigned for topic, _ in places}
+        names = {topic for partitions in assigned for topic, _ in partitions}
         native = {name for name in names if await self._is_native(name)}
         readers = []
-        for member, places in zip(record.members, assigned, strict=True) if native else ():
-            mine = tuple(place for place in places if place[0] in native)
+        for member, partitions in zip(record.members, assigned, strict=True) if native else ():
+            mine = tuple(partition for partition in partitions if partition[0] in native)
             if mine:
                 who = (member.member_id, member.client_id, member.client_host)
                 readers.append(Reader(*who, mine))
@@ -93,12 +93,13 @@ class Readership:
         self, group: str, before: Iterable[Reader], now: Iterable[Reader]
     ) -> None:
         """A partition has one reader: remove members that do not have it any more."""
-        kept = {(reader.member_id, place) for reader in now for place in reader.places}
+        kept = {(reader.member_id, assigned) for reader in now for assigned in reader.partitions}
         for reader in before:
-            for place in reader.places:
-                topic = self._topics.get(place[0])
-                if (reader.member_id, place) not in kept and topic is not None and topic.native:
-                    key = topic.key(place[1])
+            for name, number in reader.partitions:
+                topic = self._topics.get(name)
+                is_kept = (reader.member_id, (name, number)) in kept
+                if not is_kept and topic is not None and topic.native:
+                    key = topic.key(number)
                     await self._native.remove_consumers(key, group, [reader.member_id])
 
     async def _destroy(self, group: str) -> None:

@@ -88,7 +88,8 @@ def test_only_the_last_that_was_said_of_a_group_counts(
                     Owner(group, reader.member_id)
                     for group, some in last.items()
                     for reader in some
-                    if place in reader.places and (reader.client_id, reader.host) == (client, host)
+                    if place in reader.partitions
+                    and (reader.client_id, reader.host) == (client, host)
                 ]
                 wanted = could[0] if len(could) == 1 else None
                 assert members.owner(place, client, host) == wanted
