@@ -37,7 +37,7 @@ from broker.placement import slot_of, slots_of
 from broker.settings.kafka import BrokerConfig
 from broker.store.groups import GroupStore, StoredGroup
 
-logger = logging.getLogger("moldau.group")
+logger = logging.getLogger("moldau.coordinator")
 
 LOAD_RETRY_S = 0.5
 _T = TypeVar("_T")

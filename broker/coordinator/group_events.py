@@ -38,7 +38,7 @@ from broker.log.topics import GROUP_EVENTS, Topics
 from broker.wire.batch import read_header
 from broker.wire.records import Record, build_batch
 
-logger = logging.getLogger("moldau.group")
+logger = logging.getLogger("moldau.coordinator")
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0
