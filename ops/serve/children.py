@@ -1,17 +1,17 @@
-"""One child process: started, known to be ready, reaped, and never left behind.
+"""One child process: started, awaited, reaped, and never left behind.
 
-What ties a child to the supervisor, so that not even `kill -9` of it leaves an orphan:
+Three things tie a child to the supervisor, so that not even `kill -9` of it leaves an orphan:
 
 - The life-line: the child's standard input is a pipe whose other end only the supervisor holds.
-  Its end is the child's end. Workers watch it themselves.
-- The guard, for a child that does not know of life-lines (the store): a shell that waits on such
-  a pipe and then kills the child's whole process group, forked helpers included.
+  When it closes, the child exits. Workers and routers watch it themselves.
+- The guard, for a child that does not watch a life-line (the store): a shell that waits on such a
+  pipe and then kills the child's whole process group, forked helpers included.
 - On Linux also the kernel: PR_SET_PDEATHSIG kills the child with the thread that started it, even
-  one that hangs or is stopped. That thread must be the supervisor's main thread, hence no
-  executor here and children are reaped on SIGCHLD.
+  a child that hangs or is stopped. That thread must be the supervisor's main thread, so no
+  executor starts children, and they are reaped on SIGCHLD.
 
-Children live in sessions of their own: the terminal's Ctrl-C reaches the supervisor alone, which
-then ends them in the right order.
+Children have sessions of their own: the terminal's Ctrl-C reaches the supervisor only, which then
+stops them in order.
 """
 
 import asyncio
@@ -23,16 +23,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Literal
 
 from broker.process import BOOT_FAILED
+from ops.serve.child_spec import ChildSpec
 
 logger = logging.getLogger("moldau.supervisor")
-
-Role = Literal["supervisor", "router", "worker", "store"]
 
 PROBE_INTERVAL_S = 0.02
 READY_LINE = b"ready"
@@ -48,37 +45,7 @@ class State(StrEnum):
 
 
 class ChildError(RuntimeError):
-    """The child is not there: it could not be started, or ended before it was ready."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChildSpec:
-    """How to start one child, and how to tell that it is ready."""
-
-    role: Role
-    index: int
-    argv: Sequence[str]
-    port: int | None = None
-    # The slots of groups and transactional ids it owns, for the status.
-    slots: tuple[int, ...] | None = None
-    # Added to the supervisor's own environment.
-    env: Mapping[str, str] = field(default_factory=dict)
-    # Written to the child's standard input, which then stays open as its life-line.
-    stdin_line: bytes | None = None
-    # None: ready when it writes the line `ready` to its standard output.
-    ready_probe: Callable[[], Awaitable[bool]] | None = None
-    # Where it speaks Kafka, a unix path or host and port: if it stops answering it is replaced.
-    ping: str | tuple[str, int] | None = None
-    # Does not watch its life-line, so a guard does.
-    guarded: bool = False
-    # Descriptors it inherits: locks that must outlive the supervisor with it.
-    pass_fds: tuple[int, ...] = ()
-    # What its own log says about its end, where that is not standard error.
-    last_words: Callable[[], str] | None = None
-
-    @property
-    def name(self) -> str:
-        return self.role if self.role == "store" else f"{self.role} {self.index}"
+    """The child could not be started, or exited before it was ready."""
 
 
 class Child:
@@ -115,11 +82,11 @@ class Child:
         return time.monotonic() - self.started_at if self.is_alive else 0.0
 
     def was_healthy_for(self, seconds: float) -> bool:
-        """Whether the process that ended had been ready for so long."""
+        """Whether the process that exited had been ready for that long."""
         return self._ready_at is not None and self._exited_at - self._ready_at >= seconds
 
     def start(self) -> None:
-        """Start the process; readiness comes later. Raises ChildError when it cannot be run."""
+        """Start the process; `until_ready` waits for it. Raises ChildError."""
         spec = self.spec
         self.state = State.STARTING
         self._ready_at = None
@@ -146,8 +113,8 @@ class Child:
             self._guard = _guard_of(process)
         if spec.stdin_line is not None:
             assert process.stdin is not None
-            # Far below what a pipe holds, so this never blocks. A child that is gone already is
-            # dealt with when it is reaped.
+            # Far below what a pipe holds, so this never blocks. A child that has exited already
+            # is handled when it is reaped.
             with contextlib.suppress(BrokenPipeError):
                 os.write(process.stdin.fileno(), spec.stdin_line + b"\n")
         if process.stdout is not None:
@@ -155,7 +122,7 @@ class Child:
             asyncio.get_running_loop().add_reader(process.stdout.fileno(), self._read_output)
 
     def reap(self) -> None:
-        """Notice that the process ended, if it did. Called on SIGCHLD."""
+        """Collect the process if it has exited. Called on SIGCHLD."""
         process = self._process
         if process is None or not self.is_alive or process.poll() is None:
             return
@@ -166,7 +133,7 @@ class Child:
         if process.stdin is not None:
             process.stdin.close()
         if self._guard is not None:
-            # Before its life-line is cut: the process group it would kill may be another's soon.
+            # Before its life-line is cut: the process group it would kill may be reused soon.
             self._guard.kill()
             self._guard.wait()
             assert self._guard.stdin is not None
@@ -182,9 +149,9 @@ class Child:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End the process and everything it forked, at once."""
+        """Kill the process and everything it forked."""
         if self._process is not None and self.is_alive:
-            # macOS says "not permitted" of a process that has ended and is not reaped yet.
+            # macOS reports "not permitted" for a process that has exited and is not reaped yet.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -192,7 +159,7 @@ class Child:
         await self._exited.wait()
 
     async def until_ready(self) -> None:
-        """Wait until the child serves. Raises ChildError when it ends first."""
+        """Wait until the child serves. Raises ChildError when it exits first."""
         probe = self.spec.ready_probe
         if probe is None:
             await first_of(self._ready.wait(), self._exited.wait())
@@ -200,18 +167,18 @@ class Child:
             while self.is_alive and not await probe():
                 await first_of(self._exited.wait(), timeout_s=PROBE_INTERVAL_S)
         if not self.is_alive:
-            raise ChildError(self.epitaph())
+            raise ChildError(self.exit_text())
         self._ready.set()
         self._ready_at = time.monotonic()
         self.state = State.RUNNING
 
     async def until_next_ready(self) -> None:
-        """Wait until the process has ended and another one of its restarts serves."""
+        """Wait until the process has exited and the next one serves."""
         await self._exited.wait()
         await self._ready.wait()
 
-    def epitaph(self) -> str:
-        """How the child ended, in words."""
+    def exit_text(self) -> str:
+        """How the child exited, in words."""
         code = self.exit_code
         if code is None:
             how = "was never started"
@@ -220,12 +187,12 @@ class Child:
         elif code == BOOT_FAILED:
             how = "could not start; its reason is above"
         else:
-            how = f"ended with exit code {code}"
+            how = f"exited with code {code}"
         words = self.spec.last_words() if self.spec.last_words is not None else ""
         return f"{self.spec.name} {how}" + (f": {words}" if words else "")
 
     def _read_output(self) -> None:
-        """Look for the ready line; what else a child prints there is worth a log line."""
+        """Look for the ready line; anything else a child prints is logged."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -244,7 +211,7 @@ class Child:
 
 
 async def first_of(*waits: Awaitable[object], timeout_s: float | None = None) -> None:
-    """Wait for one of them, or for the time to pass; give up the others."""
+    """Wait for one of them, or for the timeout; cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -272,14 +239,14 @@ _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """What a child runs before exec, on Linux: be killed when the supervisor is."""
+    """What a child runs before exec, on Linux: be killed when the supervisor dies."""
     if _prctl is None:
         return None
     prctl = _prctl
 
     def before_exec() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above: nobody is left to tell us
+        if os.getppid() != parent:  # it died before the line above took effect
             os._exit(BOOT_FAILED)
 
     return before_exec

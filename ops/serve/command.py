@@ -1,7 +1,7 @@
-"""`moldau serve`: settings in, everything checked, processes described, the supervisor run.
+"""`moldau serve`: reads the settings, checks everything, then runs the supervisor.
 
-Nothing is started before what can be checked has been: settings, ports, the data directory, the
-store. Whatever is wrong then ends `serve` with one message and exit code 3.
+Nothing is started before settings, ports, the data directory and the store have been checked. A
+problem there ends `serve` with one message and exit code 3.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from broker.logging_setup import set_up_logging
-from broker.placement import slots_of
 from broker.process import BOOT_FAILED, BootFailure
-from broker.settings.kafka import BrokerConfig
 from broker.settings.kafka.config_key import InvalidConfig
 from broker.settings.kafka.validate import validate_static
 from broker.settings.loading import load_settings
 from broker.settings.options import OPTIONS
 from broker.settings.processes import ConfigError, ServeSettings
 from ops.serve import embedded_store
-from ops.serve.children import ChildSpec
+from ops.serve.child_spec import ChildSpec
 from ops.serve.ports import check_ports
+from ops.serve.process_specs import router_specs, worker_specs
 from ops.serve.runtime import (
     LockedError,
     check_socket_path,
@@ -38,19 +37,17 @@ from ops.serve.runtime import (
     take_lock,
     worker_socket,
 )
-from ops.serve.supervisor import Stages, Supervisor
+from ops.serve.supervisor import StartStages, Supervisor
 
 if TYPE_CHECKING:
     from ops.serve.claim import Claim
 
 logger = logging.getLogger("moldau.supervisor")
 
-WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
-ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "router.router")
 # A predecessor that was killed leaves its socket behind, and its workers may need a moment.
 PREDECESSOR_PATIENCE_S = 5.0
 
-# What SIGHUP may change while running: what workers are told, and how much is logged.
+# What SIGHUP may change: settings of workers and routers, and how much is logged.
 RELOADABLE = (
     "advertise",
     "advertised_host",
@@ -65,8 +62,8 @@ RELOADABLE = (
 )
 
 DESCRIPTION = """\
-Start a broker: a router at the port clients know, workers behind it that any Kafka client can talk
-to directly too, and the store that keeps their logs.
+Start a broker: a router on the bootstrap port, workers that clients connect to directly, and the
+store that keeps their logs.
 It prints one line, `moldau ready …`, when clients can connect.
 """
 
@@ -87,10 +84,10 @@ A flag wins over the environment, the environment over the file.
 
 signals:
   SIGTERM, SIGINT   answer what is in flight, stop everything, exit 0 within 10 s
-  SIGHUP            read the file again; processes that are to be told something new restart one
-                    after another (ports, store and number of processes need a new start)
+  SIGHUP            reload the file; processes whose settings changed restart one after another
+                    (ports, store and number of processes need a restart of serve)
 
-exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message says why)
+exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message names the cause)
 """
 
 
@@ -102,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        # Checked with all the others in load_settings, so that all are refused in the same words.
+        # Parsed in load_settings, like the environment and the file: one message for all three.
         groups[option.group].add_argument(
             f"--{option.name}", metavar=option.metavar, help=option.help
         )
@@ -163,13 +160,13 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         background = (claim.keep,)
 
     def serving() -> list[ChildSpec]:
-        # One stage: a router is ready when the workers are, and both are told to stop at once, so
-        # that what is parked in a worker is answered through the router.
+        # One stage: a router is ready when the workers are, and all stop at the same time, so that
+        # requests parked in a worker are answered through the router.
         return worker_specs(settings, url, sockets) + router_specs(settings, sockets, pinged)
 
     stages.append(serving())
 
-    def reload() -> Stages:
+    def reload() -> StartStages:
         nonlocal settings
         settings = reloaded(settings, read_settings(arguments))
         _log_as(settings)
@@ -195,65 +192,18 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
             path.unlink(missing_ok=True)
 
 
-def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> list[ChildSpec]:
-    """How to start the workers. What they are told, the store's password included, goes to their
-    standard input: a command line is everybody's to read."""
-    return [
-        ChildSpec(
-            role="worker",
-            index=index,
-            port=settings.worker_port(index),
-            slots=tuple(slots_of(index, settings.workers)),
-            argv=WORKER_ARGV,
-            # Not the current directory: it may hold a package called `broker` of its own.
-            env={**embedded_store.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
-            stdin_line=msgspec.json.encode(
-                settings.worker(index, redis_url=url, unix_socket=str(path))
-            ),
-            ping=settings.worker_address(index),
-        )
-        for index, path in enumerate(sockets)
-    ]
-
-
-def router_specs(
-    settings: ServeSettings, sockets: Sequence[Path], pinged: Sequence[Path]
-) -> list[ChildSpec]:
-    """How to start the routers."""
-    max_idle_ms = BrokerConfig(settings.broker).get_int("connections.max.idle.ms")
-    return [
-        ChildSpec(
-            role="router",
-            index=index,
-            port=settings.port,
-            argv=ROUTER_ARGV,
-            env={**embedded_store.MALLOC_ENV, "PYTHONSAFEPATH": "1"},
-            stdin_line=msgspec.json.encode(
-                settings.router(
-                    index,
-                    unix_socket=str(path),
-                    worker_sockets=[str(each) for each in sockets],
-                    max_idle_ms=max_idle_ms,
-                )
-            ),
-            ping=str(path),
-        )
-        for index, path in enumerate(pinged)
-    ]
-
-
 def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
-    """`before` with what may change while running; the rest waits for a new start."""
+    """`before` with what may change while running; the rest waits for a restart."""
     names = ServeSettings.__struct_fields__
     for name in names:
         if name not in RELOADABLE and getattr(before, name) != getattr(after, name):
-            logger.warning("%s changed: needs a new start of serve", name.replace("_", "-"))
+            logger.warning("%s changed: restart serve to apply it", name.replace("_", "-"))
     changes = {name: getattr(after, name) for name in RELOADABLE}
     return msgspec.structs.replace(before, **changes)
 
 
 def ready_line(settings: ServeSettings, store: dict[str, Any]) -> str:
-    """What clients will be told, in one line."""
+    """What is advertised to clients, in one line."""
     bootstrap = _address(settings.host_for_clients(), settings.port)
     brokers = ",".join(_address(broker.host, broker.port) for broker in settings.endpoints())
     return f"moldau ready bootstrap={bootstrap} brokers={brokers} store={store['url']}"
@@ -276,8 +226,8 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
 
 
 def _claim(url: str, port: int) -> Claim:
-    """The database for ourselves. Raises BootFailure."""
-    # Imported here, as below.
+    """The external database, claimed for this broker. Raises BootFailure."""
+    # Imported here, as in `_external_store`.
     from ops.serve.claim import Claim
 
     claim = Claim(url, port)
@@ -286,7 +236,7 @@ def _claim(url: str, port: int) -> Claim:
 
 
 def _external_store(url: str) -> dict[str, Any]:
-    # Imported here: redis-py takes a while, and the embedded store does without.
+    # Imported here: redis-py takes a while, and an embedded store starts without it.
     from broker.store.check import UnsuitableStore, check_store, mask
 
     try:

@@ -18,7 +18,7 @@ CLIENT_PATIENCE_S = 5.0
 
 
 class NotRunningError(RuntimeError):
-    """Nobody answers on the control socket."""
+    """No supervisor answers on the control socket."""
 
 
 async def serve_control(path: Path, status: Callable[[], dict[str, Any]]) -> asyncio.Server:
@@ -26,7 +26,7 @@ async def serve_control(path: Path, status: Callable[[], dict[str, Any]]) -> asy
     remove_socket(path)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Whoever asked may hang up at any time; that is nobody's error.
+        # The client may disconnect at any time; that is not an error.
         with contextlib.suppress(OSError, TimeoutError, ValueError):
             try:
                 async with asyncio.timeout(CLIENT_PATIENCE_S):

@@ -20,24 +20,19 @@ from urllib.parse import quote
 
 from broker.settings.processes import ConfigError, ServeSettings
 from broker.store.probe import is_ready
-from ops.serve.children import ChildSpec
+from ops.serve.child_spec import ChildSpec
+from ops.serve.process_specs import MALLOC_ENV
 from ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
 from ops.serve.store_files import remove_leftovers, rewrite_when_worth_it, sync_every_second
 
 logger = logging.getLogger("moldau.store")
 
 LOG_TAIL_BYTES = 4096
-# What glibc would otherwise hand back to the kernel after every large entry is kept and reused.
-MALLOC_ENV = {
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_TOP_PAD_": str(16 << 20),
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-}
 USE_ANOTHER_STORE = "install Redis 7.0+ or Valkey 8.0+ and pass --redis redis://127.0.0.1:6379"
 
 
 class EmbeddedStore(NamedTuple):
-    """What `serve` needs to know of the store it starts."""
+    """The store that `serve` starts: its URL, how to start it, what to run beside it."""
 
     url: str
     spec: ChildSpec
@@ -59,7 +54,7 @@ def server_binary() -> Path:
 
 
 def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
-    """Make the data directory ours and say how to start the server. Raises ConfigError."""
+    """Lock the data directory, and describe how to start the server. Raises ConfigError."""
     binary = server_binary()
     data_dir = Path(settings.data_dir)
     files = data_dir / "store"

@@ -1,7 +1,7 @@
-"""Are the ports free? Asked before any worker starts.
+"""Are the ports free? Checked before any process starts.
 
-Routers share the bootstrap port with SO_REUSEPORT, which would also silently share it with
-another broker of the same user: so it is tried here without.
+Routers share the bootstrap port with SO_REUSEPORT, which would silently share it with another
+broker of the same user too: so it is checked here without.
 """
 
 import errno
@@ -13,13 +13,13 @@ from broker.settings.processes import ConfigError
 
 
 class PortTakenError(ConfigError):
-    """Somebody listens on a port that `serve` needs."""
+    """A port that `serve` needs is in use."""
 
 
 def check_ports(host: str, ports: list[int], *, patience_s: float = 0.0) -> None:
     """Raise PortTakenError for a port that is taken, ConfigError for a host that is not ours.
 
-    With `patience_s`, wait so long for a predecessor's processes to let go of them.
+    With `patience_s`, wait that long for the processes of a predecessor to release them.
     """
     deadline = time.monotonic() + patience_s
     for port in ports:
@@ -37,7 +37,7 @@ def _problem(host: str, port: int) -> OSError | None:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in addresses:
             with socket.socket(family, kind, protocol) as trial:
-                # Connections of a predecessor that still fade away are no obstacle.
+                # Connections of a predecessor in TIME_WAIT are no obstacle.
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -1,7 +1,7 @@
-"""Where the processes of one `serve` meet: the runtime directory, and locks that outlive nobody.
+"""The runtime directory, and locks that end with the processes that hold them.
 
-The runtime directory holds the control socket and the unix sockets of workers and routers. It
-belongs to one user and nobody else may enter: whoever can connect to them can act as a client.
+The runtime directory holds the control socket and the unix sockets of workers and routers. Only
+the user that runs `serve` may enter it: a process that can connect to them can act as a client.
 """
 
 import errno
@@ -21,7 +21,7 @@ UNIX_PATH_MAX = 103 if sys.platform == "darwin" else 107
 
 
 class LockedError(RuntimeError):
-    """Somebody else holds the lock; `pid` is who wrote the file last."""
+    """Another process holds the lock; `pid` is the last that wrote to the file."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__(f"{path} is locked by process {pid if pid is not None else 'unknown'}")
@@ -38,11 +38,11 @@ def runtime_dir(env: Mapping[str, str]) -> Path:
 
 
 def ensure_runtime_dir(env: Mapping[str, str]) -> Path:
-    """The runtime directory, made if need be; refused when others could meddle with it."""
+    """The runtime directory, created if needed; refused when other users could change it."""
     path = runtime_dir(env)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not through a link: in a shared temp directory somebody else could have planted one.
+        # Not through a link: another user could have planted one in a shared temp directory.
         found = path.lstat()
     except OSError as error:
         raise ConfigError(
@@ -93,7 +93,7 @@ def take_lock(path: Path, *, patience_s: float = 5.0) -> int:
 
     The lock ends with the last process that holds the descriptor, however that dies, so the file
     itself never needs to be removed. A lock whose writer is dead is waited for: its children may
-    hold the descriptor too and are about to follow it.
+    still hold the descriptor, and exit soon.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + patience_s

@@ -1,4 +1,4 @@
-"""The embedded store's append-only file: to disk every second, and written anew when worth it."""
+"""The embedded store's append-only file: synced every second, rewritten when worth it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("moldau.store")
 SYNC_INTERVAL_S = 1.0
 LOOK_INTERVAL_S = 10.0
 AFTER_FAILURE_S = 300.0
-LEAST_REWRITTEN = 256 << 20  # bytes: less is read again in a second or two
+MIN_REWRITTEN_BYTES = 256 << 20  # a smaller file is loaded in a second or two
 
 
 async def sync_every_second(directory: Path) -> None:
@@ -35,7 +35,7 @@ async def sync_every_second(directory: Path) -> None:
                 await asyncio.to_thread(_sync, directory, grown)
                 synced = sizes
         except OSError:
-            # The server goes on; what it acknowledged may not be on disk. Said every second.
+            # The server goes on; what it acknowledged may not be on disk. Logged every second.
             logger.exception("the append-only file cannot be forced to disk")
 
 
@@ -53,7 +53,7 @@ def _sync(directory: Path, names: list[str]) -> None:
         try:
             descriptor = os.open(directory / name, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # rewritten meanwhile: the server forced the new one to disk first
+            continue  # rewritten meanwhile: the server has synced the new one first
         try:
             if hasattr(os, "fdatasync"):
                 os.fdatasync(descriptor)
@@ -93,14 +93,14 @@ def _open_store(url: str) -> BlockingStore:
 
 
 def remove_leftovers(files: Path) -> None:
-    """What a server left that was killed while it wrote its file anew. Only while none runs."""
+    """Remove what a server left that was killed during a rewrite. Only while none runs."""
     for path in files.rglob("temp-*"):
         if path.suffix in (".aof", ".rdb") and path.is_file():
             path.unlink(missing_ok=True)
 
 
 def is_worth_rewriting(found: Mapping[str, Any]) -> bool:
-    """Is more than half of the file about what is not in memory any more (by `INFO`)?"""
+    """Is more than half of the file obsolete, by `INFO`: no longer in memory?"""
     size = int(found.get("aof_current_size", 0))
     busy = found.get("aof_rewrite_in_progress") or found.get("loading")
-    return not busy and size >= LEAST_REWRITTEN and size > 2 * int(found["used_memory"])
+    return not busy and size >= MIN_REWRITTEN_BYTES and size > 2 * int(found["used_memory"])

@@ -1,21 +1,20 @@
-"""The supervisor: starts the processes of one host in order, restarts what dies, ends all of it.
+"""The supervisor: starts the processes of one host in order, restarts what dies, stops them all.
 
     startup ──▶ main_loop ──▶ shutdown
        │            │             ▲
-       └────────────┴─ SIGTERM ───┘        (a second SIGTERM or SIGINT does not wait any more)
+       └────────────┴─ SIGTERM ───┘        (a second SIGTERM or SIGINT does not wait for requests)
 
-Children come in stages, each of which needs the ones before: the store, then workers and routers.
-A stage starts in parallel and the next one waits until all of it is ready; shutdown goes backwards.
-What the children do is not known here: a `ChildSpec` says how to start one and how to tell that it
-is ready.
+Children start in stages, each of which needs the ones before: the store, then workers and routers.
+The children of a stage start in parallel, and the next stage waits until all of them are ready;
+shutdown goes backwards. What the children do is not known here: a `ChildSpec` describes how to
+start one and how to tell that it is ready.
 
-- At the first start a child that ends before it is ready ends `serve` (BootFailure, exit code 3).
-- Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s; ten
-  healthy seconds reset that.
-- A child with a ping address that misses two pings in a row is killed, and so restarted. One that
-  is stopped (SIGSTOP) is not waited for that long: busy is not stopped, so 3 s are enough.
-- SIGHUP asks `reload` for the children as they should be now, and replaces, one after another,
-  those that are told something else on their standard input.
+- At startup, a child that exits before it is ready ends `serve` (BootFailure, exit code 3).
+- Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s. Ten
+  healthy seconds reset the back-off.
+- A child that hangs is killed, and so restarted (health.py).
+- SIGHUP asks `reload` for the children as they should be now, and replaces those whose settings
+  changed, one after another.
 """
 
 import asyncio
@@ -29,39 +28,35 @@ from pathlib import Path
 from typing import Any
 
 from broker.process import BootFailure
-from ops.serve.children import Child, ChildError, ChildSpec, State, first_of
+from ops.serve.child_spec import ChildSpec
+from ops.serve.children import Child, ChildError, State, first_of
 from ops.serve.control import remove_socket, serve_control
-from ops.serve.health import answers, is_stopped
+from ops.serve.health import kill_when_silent, kill_when_stopped
 
 logger = logging.getLogger("moldau.supervisor")
 
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
 HEALTHY_AFTER_S = 10.0
-PING_INTERVAL_S = 2.0
-PING_PATIENCE_S = 5.0
-PING_MISSES = 2
-LOOK_INTERVAL_S = 0.5
-STOPPED_LOOKS = 6
-# SIGTERM to exit is promised within 10 s. The last stage, the store, gets what is left of it.
+# `serve` exits within 10 s of SIGTERM. The store, stopped last, gets what is left of them.
 DRAIN_S = 7.0
 STOP_S = 9.0
 
-Stages = Sequence[Sequence[ChildSpec]]
+StartStages = Sequence[Sequence[ChildSpec]]
 
 
 class Supervisor:
-    """Runs the stages until it is told to stop. `run` needs the main thread of the process."""
+    """Runs the stages until it is asked to stop. `run` needs the main thread of the process."""
 
     def __init__(
         self,
-        stages: Stages,
+        stages: StartStages,
         *,
         port: int,
         control_path: Path,
         store: dict[str, Any],
         on_ready: Callable[[], None],
-        reload: Callable[[], Stages] | None = None,
+        reload: Callable[[], StartStages] | None = None,
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self._stages = [[Child(spec) for spec in stage] for stage in stages]
@@ -83,7 +78,7 @@ class Supervisor:
         return [child for stage in self._stages for child in stage]
 
     async def run(self) -> None:
-        """From start to end; returns once everything is stopped. Raises BootFailure."""
+        """From startup to shutdown; returns when all children are stopped. Raises BootFailure."""
         self._listen_to_signals()
         control = await serve_control(self._control_path, self.status)
         try:
@@ -111,16 +106,10 @@ class Supervisor:
         """Keep every child alive until SIGTERM."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._keep(child)) for child in self.children]
-            tasks += [
-                group.create_task(self._watch_health(child))
-                for child in self.children
-                if child.spec.ping is not None
-            ]
-            tasks += [
-                group.create_task(self._watch_stopped(child))
-                for child in self.children
-                if child.spec.ping is not None
-            ]
+            for child in self.children:
+                if child.spec.ping is not None:
+                    tasks.append(group.create_task(kill_when_silent(child)))
+                    tasks.append(group.create_task(kill_when_stopped(child)))
             tasks += [group.create_task(job()) for job in self._background]
             tasks.append(group.create_task(self._reload_when_asked()))
             await self._stop.wait()
@@ -128,7 +117,7 @@ class Supervisor:
                 task.cancel()
 
     async def shutdown(self) -> None:
-        """Stop the stages, last one first: drained if there is time, killed if there is not."""
+        """Stop the stages, last one first: drained if there is time, else killed."""
         self._state = State.STOPPING
         begun = time.monotonic()
         for stage in reversed(self._stages):
@@ -146,7 +135,7 @@ class Supervisor:
                 await child.until_exit()
                 child.state = State.STOPPED
 
-    # --- what the operator may ask for ---------------------------------------------------------
+    # --- signals and status ---
 
     def handle_sigterm(self) -> None:
         if self._stop.is_set():
@@ -159,7 +148,7 @@ class Supervisor:
 
     def handle_sighup(self) -> None:
         if self._had_terminal and not os.isatty(2):
-            self.handle_sigterm()  # the terminal was closed: nobody is there any more
+            self.handle_sigterm()  # the terminal was closed
         else:
             self._reloads.set()
 
@@ -199,16 +188,16 @@ class Supervisor:
             "store": self._store,
         }
 
-    # --- keeping one child alive ---------------------------------------------------------------
+    # --- keeping one child alive ---
 
     async def _keep(self, child: Child) -> None:
         backoff = FIRST_BACKOFF_S
         while True:
             await child.until_exit()
-            if child.state is not State.STOPPING:  # else it was asked to, and comes back at once
+            if child.state is not State.STOPPING:  # else it was asked to, and is restarted at once
                 if child.was_healthy_for(HEALTHY_AFTER_S):
                     backoff = FIRST_BACKOFF_S
-                logger.error("%s; starting it again in %.1f s", child.epitaph(), backoff)
+                logger.error("%s; restarting it in %.1f s", child.exit_text(), backoff)
                 child.state = State.BACKOFF
                 await asyncio.sleep(backoff)
                 backoff = min(2 * backoff, LONGEST_BACKOFF_S)
@@ -216,46 +205,13 @@ class Supervisor:
             try:
                 child.start()
             except ChildError:
-                logger.exception("%s cannot be started again", child.spec.name)
+                logger.exception("%s cannot be restarted", child.spec.name)
                 continue
-            with contextlib.suppress(ChildError):  # it ended: the loop goes on to say so
+            with contextlib.suppress(ChildError):  # it exited: logged in the next round
                 await child.until_ready()
                 logger.info("%s is serving again, process %s", child.spec.name, child.pid)
 
-    async def _watch_health(self, child: Child) -> None:
-        misses = 0
-        while True:
-            await asyncio.sleep(PING_INTERVAL_S)
-            assert child.spec.ping is not None
-            pid = child.pid
-            if child.state is not State.RUNNING or await answers(child.spec.ping, PING_PATIENCE_S):
-                misses = 0
-                continue
-            if child.state is not State.RUNNING or child.pid != pid:
-                misses = 0  # it ended meanwhile; that is not a hang
-                continue
-            misses += 1
-            logger.warning("%s does not answer (%d of %d)", child.spec.name, misses, PING_MISSES)
-            if misses >= PING_MISSES:
-                logger.error("%s hangs: killed, to be started again", child.spec.name)
-                child.kill()
-                misses = 0
-
-    async def _watch_stopped(self, child: Child) -> None:
-        looks = 0
-        while True:
-            await asyncio.sleep(LOOK_INTERVAL_S)
-            stopped = child.state is State.RUNNING and child.pid is not None
-            looks = looks + 1 if stopped and is_stopped(child.pid or 0) else 0
-            if looks >= STOPPED_LOOKS:
-                logger.error(
-                    "%s hangs: killed, to be started again (it was stopped by a signal)",
-                    child.spec.name,
-                )
-                child.kill()
-                looks = 0
-
-    # --- re-reading the configuration ----------------------------------------------------------
+    # --- re-reading the configuration ---
 
     async def _reload_when_asked(self) -> None:
         while True:
@@ -266,19 +222,19 @@ class Supervisor:
             try:
                 wanted = {spec.name: spec for stage in self._reload() for spec in stage}
             except ValueError as error:
-                logger.error("the configuration stays as it was: %s", error)  # noqa: TRY400
+                logger.error("the configuration is not reloaded: %s", error)  # noqa: TRY400
                 continue
             for child in self.children:
                 spec = wanted.get(child.spec.name)
                 if spec is not None and spec.stdin_line != child.spec.stdin_line:
                     await self._replace(child, spec)
-            logger.info("configuration read again")
+            logger.info("configuration reloaded")
 
     async def _replace(self, child: Child, spec: ChildSpec) -> None:
-        """Let a child drain and come back with a new specification."""
+        """Let a child drain, and restart it with a new specification."""
         child.spec = spec
         if child.state is not State.RUNNING:
-            return  # it is being restarted anyway, and takes the new one along
+            return  # it is being restarted anyway, with the new one
         logger.info("%s restarts with the new configuration", spec.name)
         back = asyncio.ensure_future(child.until_next_ready())
         child.state = State.STOPPING
@@ -286,10 +242,10 @@ class Supervisor:
         await first_of(child.until_exit(), timeout_s=DRAIN_S)
         if child.state is State.STOPPING:
             child.kill()
-        # The next one waits for this one: settings that keep a worker from starting reach one only.
+        # One at a time: settings that keep a worker from starting affect one only.
         await back
 
-    # --- signals -------------------------------------------------------------------------------
+    # --- signals ---
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -297,10 +253,10 @@ class Supervisor:
             loop.add_signal_handler(number, getattr(self, f"handle_{number.name.lower()}"))
 
     async def _until_gone(self, children: Sequence[Child], patience_s: float) -> None:
-        """Wait until all are gone, but not past `patience_s`.
+        """Wait until all have exited, up to `patience_s`.
 
-        A second request to stop cuts the wait for requests in flight short, but not the store's:
-        what it was told must get to its file.
+        A second request to stop ends the wait for requests in flight, but not the store's: what it
+        has acknowledged must reach its file.
         """
         if not children:
             return

@@ -118,7 +118,7 @@ def test_sighup_reaches_routers_and_they_serve_on(
     old = broker.pids("router")
     config.write_text("max-request-bytes = 500000\n")
     broker.kill("supervisor", number=signal.SIGHUP)
-    wait_until(lambda: "configuration read again" in broker.log(), 30, "it was read again")
+    wait_until(lambda: "configuration reloaded" in broker.log(), 30, "it was reloaded")
     assert not set(old) & set(broker.pids("router"))
     with RawClient(broker.port) as client, pytest.raises(ConnectionError):
         client.produce(topic, large)

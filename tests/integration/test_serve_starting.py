@@ -83,7 +83,7 @@ def test_a_store_that_cannot_start_ends_it_with_its_reason(
     files.mkdir(parents=True)
     (files / "appendonly.aof.manifest").write_text("this is no manifest\n")
     message = refused(start_moldau, workers=1, data_dir=data_dir)
-    assert "moldau: store ended with exit code 1: " in message
+    assert "moldau: store exited with code 1: " in message
     assert f"(in {data_dir}/store.log)" in message
 
 
@@ -126,10 +126,10 @@ def test_sighup_restarts_workers_with_the_new_settings(
     before = broker.pids("worker")
     config.write_text('log-level = "debug"\nstore-maxmemory = "1gb"\n')
     broker.kill("supervisor", number=signal.SIGHUP)
-    wait_until(lambda: "configuration read again" in broker.log(), 20, "it was read again")
+    wait_until(lambda: "configuration reloaded" in broker.log(), 20, "it was read again")
     assert not set(before) & set(broker.pids("worker"))
     assert broker.log().count("log level is debug") == 2
-    assert "store-maxmemory changed: needs a new start of serve" in broker.log()
+    assert "store-maxmemory changed: restart serve to apply it" in broker.log()
 
     config.write_text('log-levle = "info"\n')
     broker.kill("supervisor", number=signal.SIGHUP)

@@ -21,7 +21,7 @@ async def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
     store = redis.Redis.from_url(url)
     key, rewrites = "moldau-tests:large", store.info("persistence")["aof_rewrites"]
     monkeypatch.setattr(store_files, "LOOK_INTERVAL_S", 0.05)
-    monkeypatch.setattr(store_files, "LEAST_REWRITTEN", MIB)
+    monkeypatch.setattr(store_files, "MIN_REWRITTEN_BYTES", MIB)
     try:
         task = asyncio.ensure_future(store_files.rewrite_when_worth_it(url))
         async with asyncio.timeout(60):

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from broker.process import BootFailure
+from ops.serve import health
 from ops.serve import supervisor as supervisor_module
-from ops.serve.children import ChildSpec, State
-from ops.serve.supervisor import Stages, Supervisor
+from ops.serve.child_spec import ChildSpec
+from ops.serve.children import State
+from ops.serve.supervisor import StartStages, Supervisor
 
 OBEDIENT = """
 import signal, sys
@@ -37,7 +39,9 @@ def child(code: str, index: int = 0, **options: Any) -> ChildSpec:
 
 
 @asynccontextmanager
-async def supervised(directory: Path, stages: Stages, **options: Any) -> AsyncIterator[Supervisor]:
+async def supervised(
+    directory: Path, stages: StartStages, **options: Any
+) -> AsyncIterator[Supervisor]:
     """A supervisor that is ready; SIGTERM at the end. What keeps it from starting is raised."""
     ready = asyncio.Event()
     supervisor = Supervisor(
@@ -140,7 +144,8 @@ async def kill_as_soon_as_it_serves(supervisor: Supervisor, times: int) -> None:
 
 def waits(caplog: pytest.LogCaptureFixture) -> list[str]:
     """How long each restart waited, as it was logged."""
-    return [r.message.rsplit(" in ", 1)[1] for r in caplog.records if "again in" in r.message]
+    messages = [record.message for record in caplog.records]
+    return [text.rsplit(" in ", 1)[1] for text in messages if "restarting it in" in text]
 
 
 async def test_restarts_wait_longer_each_time_up_to_a_limit(
@@ -179,7 +184,7 @@ async def test_a_program_that_is_not_there_ends_it_all(short_tmp_path: Path) -> 
 
 async def test_a_boot_failure_quotes_the_childs_own_log(short_tmp_path: Path) -> None:
     spec = child("import sys; sys.exit(1)", role="store", last_words=lambda: "disk full")
-    with pytest.raises(BootFailure, match="store ended with exit code 1: disk full"):
+    with pytest.raises(BootFailure, match="store exited with code 1: disk full"):
         async with supervised(short_tmp_path, [[spec]]):
             pass
 
@@ -237,8 +242,8 @@ async def test_sigterm_while_starting_gives_up_starting(short_tmp_path: Path) ->
 async def test_a_child_that_hangs_is_replaced(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 0.05)
-    monkeypatch.setattr(supervisor_module, "PING_PATIENCE_S", 0.2)
+    monkeypatch.setattr(health, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(health, "PING_PATIENCE_S", 0.2)
     path = short_tmp_path / "ping.sock"
     # Accepts connections, and never answers: exactly what a hanging event loop looks like.
     code = (
@@ -250,14 +255,14 @@ async def test_a_child_that_hangs_is_replaced(
 
     async with supervised(short_tmp_path, [[child(code, ping=str(path))]]) as supervisor:
         await until(lambda: supervisor.children[0].restarts >= 1)
-    assert "worker 0 hangs: killed, to be started again" in caplog.text
+    assert "worker 0 hangs: killed, to be restarted" in caplog.text
 
 
 async def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 1_000)
-    monkeypatch.setattr(supervisor_module, "LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(health, "PING_INTERVAL_S", 1_000)
+    monkeypatch.setattr(health, "LOOK_INTERVAL_S", 0.05)
 
     async with supervised(short_tmp_path, [[child(OBEDIENT, ping="nobody asks")]]) as supervisor:
         worker = supervisor.children[0]
@@ -269,13 +274,13 @@ async def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
         assert worker.restarts == 0
         worker.signal(signal.SIGSTOP)
         await until(lambda: worker.restarts == 1 and worker.state is State.RUNNING)
-    assert "worker 0 hangs: killed, to be started again (it was stopped" in caplog.text
+    assert "worker 0 hangs: killed, to be restarted (it was stopped" in caplog.text
 
 
 async def test_a_child_that_answers_pings_is_left_alone(
     short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "PING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(health, "PING_INTERVAL_S", 0.01)
     path = short_tmp_path / "ping.sock"
     pings = 0
 
@@ -309,13 +314,13 @@ async def test_sighup_replaces_only_what_is_told_something_new(short_tmp_path: P
 async def test_sighup_with_a_broken_configuration_changes_nothing(
     short_tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def reload() -> Stages:
+    def reload() -> StartStages:
         raise ValueError("unknown key 'prot'")
 
     async with supervised(short_tmp_path, [[child(OBEDIENT)]], reload=reload) as supervisor:
         pid = supervisor.children[0].pid
         os.kill(os.getpid(), signal.SIGHUP)
-        await until(lambda: "stays as it was: unknown key 'prot'" in caplog.text)
+        await until(lambda: "is not reloaded: unknown key 'prot'" in caplog.text)
         assert supervisor.children[0].pid == pid
 
 

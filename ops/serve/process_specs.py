@@ -1,0 +1,73 @@
+"""How to start workers and routers: one settings line each, on their standard input."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from broker.placement import slots_of
+from broker.settings.kafka import BrokerConfig
+from broker.settings.processes import ServeSettings
+from ops.serve.child_spec import ChildSpec
+
+WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
+ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "router.router")
+
+# glibc returns freed memory above these sizes to the kernel, and would for every large entry.
+MALLOC_ENV = {
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+}
+# Not the current directory: it may contain a package called `broker`.
+_ENVIRONMENT = {**MALLOC_ENV, "PYTHONSAFEPATH": "1"}
+
+
+def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> list[ChildSpec]:
+    """How to start the workers.
+
+    Their settings, the store's password included, go to their standard input: command lines are
+    visible to every user.
+    """
+    return [
+        ChildSpec(
+            role="worker",
+            index=index,
+            port=settings.worker_port(index),
+            slots=tuple(slots_of(index, settings.workers)),
+            argv=WORKER_ARGV,
+            env=_ENVIRONMENT,
+            stdin_line=msgspec.json.encode(
+                settings.worker(index, redis_url=url, unix_socket=str(path))
+            ),
+            ping=settings.worker_address(index),
+        )
+        for index, path in enumerate(sockets)
+    ]
+
+
+def router_specs(
+    settings: ServeSettings, sockets: Sequence[Path], pinged: Sequence[Path]
+) -> list[ChildSpec]:
+    """How to start the routers."""
+    max_idle_ms = BrokerConfig(settings.broker).get_int("connections.max.idle.ms")
+    return [
+        ChildSpec(
+            role="router",
+            index=index,
+            port=settings.port,
+            argv=ROUTER_ARGV,
+            env=_ENVIRONMENT,
+            stdin_line=msgspec.json.encode(
+                settings.router(
+                    index,
+                    unix_socket=str(path),
+                    worker_sockets=[str(each) for each in sockets],
+                    max_idle_ms=max_idle_ms,
+                )
+            ),
+            ping=str(path),
+        )
+        for index, path in enumerate(pinged)
+    ]
