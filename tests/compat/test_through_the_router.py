@@ -26,7 +26,8 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def moldau() -> Iterator[Broker]:
     """Two workers and two routers; one port is advertised."""
-    with running_broker(workers=2, routers=2, advertise="router") as broker:
+    quick = {"group.initial.rebalance.delay.ms": 100}
+    with running_broker(workers=2, routers=2, advertise="router", broker=quick) as broker:
         yield broker
 
 
