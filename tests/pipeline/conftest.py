@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: one Spark, an empty lake for each test."""
+"""Fixtures of the pipeline: one Spark session for all tests of a process, an empty lake for each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    """Starting one takes longer than most tests with it. Tests leave it running."""
     with spark_session() as session:
         yield session
 

@@ -6,7 +6,7 @@ ratios to a plain consumer loop of confluent-kafka in the same run, by turns.
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -17,7 +17,10 @@ from ops.pipeline.lake.tables import Lake
 from tests.support.archiving import Archiving
 from tests.support.lakes import check_lake
 from tests.support.running import Broker
-from tests.support.spark import create_topic, fill, spark_session
+from tests.support.spark import create_topic, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PARTITIONS = 12
 EACH = 83_334
@@ -25,7 +28,7 @@ RECORDS_IN_ALL = PARTITIONS * EACH
 
 
 def consume(broker: Broker) -> tuple[float, int]:
-    """Seconds and bytes of a loop that looks at every record and keeps none."""
+    """Seconds and bytes of a loop that reads every record and keeps none."""
     began = time.perf_counter()
     consumer = Consumer(
         {
@@ -50,7 +53,7 @@ def consume(broker: Broker) -> tuple[float, int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_million_records(moldau: Broker, tmp_path: Path) -> None:
+def test_a_million_records(moldau: Broker, spark: "SparkSession", tmp_path: Path) -> None:
     create_topic(moldau.bootstrap, "million", PARTITIONS)
     fill(moldau.bootstrap, "million", PARTITIONS, EACH)
 
@@ -63,21 +66,20 @@ def test_a_million_records(moldau: Broker, tmp_path: Path) -> None:
     first.wait_done()
     check_lake(first.lake, "million", [EACH] * PARTITIONS)
 
-    with spark_session("local[2,4]") as spark:
-        for turn in range(3):
-            seconds, size = consume(moldau)
-            lake = Lake(tmp_path / f"lake-{turn}")
-            lake.create()
-            began = time.perf_counter()
-            Archiver(spark, lake, ArchiveSettings(moldau.bootstrap, ("million",))).run(
-                continuous=False
-            )
-            taken = time.perf_counter() - began
-            print(
-                f"plain loop {RECORDS_IN_ALL / seconds:,.0f} records/s {size / seconds / 1e6:.1f}"
-                f" MB/s; archive {RECORDS_IN_ALL / taken:,.0f} records/s {size / taken / 1e6:.1f}"
-                f" MB/s, {seconds / taken:.2f} of it"
-            )
-            assert lake.open(RECORDS).to_pyarrow_table(columns=["offset"]).num_rows == (
-                RECORDS_IN_ALL
-            )
+    for turn in range(3):
+        seconds, size = consume(moldau)
+        lake = Lake(tmp_path / f"lake-{turn}")
+        lake.create()
+        began = time.perf_counter()
+        Archiver(spark, lake, ArchiveSettings(moldau.bootstrap, ("million",))).run(
+            continuous=False
+        )
+        taken = time.perf_counter() - began
+        print(
+            f"plain loop {RECORDS_IN_ALL / seconds:,.0f} records/s {size / seconds / 1e6:.1f}"
+            f" MB/s; archive {RECORDS_IN_ALL / taken:,.0f} records/s {size / taken / 1e6:.1f}"
+            f" MB/s, {seconds / taken:.2f} of it"
+        )
+        assert lake.open(RECORDS).to_pyarrow_table(columns=["offset"]).num_rows == (
+            RECORDS_IN_ALL
+        )

@@ -1,7 +1,7 @@
-"""Topics with known content for the tests of the pipeline, and a Spark session for them.
+"""Topics with known content for the tests of the pipeline, and a Spark session.
 
-Record `i` of a partition is a function of the two: what is read anywhere can be compared with what
-was produced without keeping it.
+Record `i` of a partition is a function of the two numbers, so what was produced need not be kept to
+be compared with what is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILLER = bytes(range(256)) * 8
 
 @contextmanager
 def spark_session(master: str = "local[2,4]") -> Iterator[SparkSession]:
-    """A small one; everything of it is gone afterwards."""
+    """A small one with the source registered, stopped afterwards."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 1g pyspark-shell"
     session = start_session("moldau-tests", master, plans_only=True)
