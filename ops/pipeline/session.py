@@ -42,7 +42,7 @@ def check_java() -> None:
         raise PipelineError(f"{java} cannot be run: {error}; {_GET_JAVA}") from None
     found = _JAVA_VERSION.search(told.stderr + told.stdout)
     if found is None:
-        raise PipelineError(f"{java} does not tell its version; {_GET_JAVA}")
+        raise PipelineError(f"{java} does not print its version; {_GET_JAVA}")
     if int(found[1]) < OLDEST_JAVA:
         raise PipelineError(
             f"{java} is Java {found[1]}, Spark needs {OLDEST_JAVA} or newer; {_GET_JAVA}"

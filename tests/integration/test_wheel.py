@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tests.support.public_module import check_public_module
 from tests.support.running import ROOT, clean_environment, free_ports, wait_until
 from tests.support.wheel import install_in_venv
 
@@ -47,6 +48,13 @@ def test_everything_comes_from_the_wheel(scripts: Path, tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     told = run(scripts / "moldau", "--version", directory=tmp_path)
     assert told == f"moldau {project['version']}\n"
+
+
+def test_programs_import_the_public_module(scripts: Path, tmp_path: Path) -> None:
+    check_public_module(scripts / "python", scripts.parent, tmp_path)
+    (site,) = scripts.parent.glob("lib/python3*/site-packages")
+    assert all((site / name / "py.typed").exists() for name in ("moldau", "ops", "broker"))
+    assert not (site / "ops" / "public").exists()
 
 
 def test_it_serves(scripts: Path, tmp_path: Path) -> None:

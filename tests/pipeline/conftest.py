@@ -1,13 +1,15 @@
-"""Fixtures of the pipeline: one Spark session for all tests of a process, an empty lake for each."""
+"""Fixtures of the pipeline: a Spark session per process, and per test a lake and a command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ops import cli
 from ops.pipeline.lake.tables import Lake
 from tests.support.lake_rows import make_lake
 from tests.support.spark import spark_session
@@ -26,3 +28,25 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return make_lake(tmp_path / "lake")
+
+
+@pytest.fixture
+def pipeline(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., CompletedProcess[str]]:
+    """Run `moldau pipeline …` in this process: what it prints before it would start Spark.
+
+    A process of its own would import Spark, Arrow and Delta again each time.
+    """
+
+    def run(*words: str, **env: str) -> CompletedProcess[str]:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        code: object
+        try:
+            code = cli.main(["pipeline", *words])
+        except SystemExit as ended:  # by argparse
+            code = ended.code
+        return CompletedProcess(words, int(str(code)), *capsys.readouterr())
+
+    return run

@@ -71,15 +71,11 @@ def test_a_million_records(moldau: Broker, spark: "SparkSession", tmp_path: Path
         lake = Lake(tmp_path / f"lake-{turn}")
         lake.create()
         began = time.perf_counter()
-        Archiver(spark, lake, ArchiveSettings(moldau.bootstrap, ("million",))).run(
-            continuous=False
-        )
+        Archiver(spark, lake, ArchiveSettings(moldau.bootstrap, ("million",))).run(continuous=False)
         taken = time.perf_counter() - began
         print(
             f"plain loop {RECORDS_IN_ALL / seconds:,.0f} records/s {size / seconds / 1e6:.1f}"
             f" MB/s; archive {RECORDS_IN_ALL / taken:,.0f} records/s {size / taken / 1e6:.1f}"
             f" MB/s, {seconds / taken:.2f} of it"
         )
-        assert lake.open(RECORDS).to_pyarrow_table(columns=["offset"]).num_rows == (
-            RECORDS_IN_ALL
-        )
+        assert lake.open(RECORDS).to_pyarrow_table(columns=["offset"]).num_rows == (RECORDS_IN_ALL)

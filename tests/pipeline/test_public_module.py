@@ -1,6 +1,6 @@
-"""`from moldau import MoldauSource`: in the tree, from a wheel, on executors and for mypy."""
+"""`from moldau import MoldauSource`: imported, on executors, and for mypy."""
 
-import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_type
 
@@ -8,45 +8,17 @@ import pytest
 
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.source.data_source import MoldauSource
+from tests.support.public_module import check_public_module
 from tests.support.running import ROOT, Broker
 from tests.support.spark import create_topic, produce
-from tests.support.wheel import install_wheel, run_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Prints where things are, and the class as Spark sends it to executors.
-PROGRAM = """
-import json, sys
-import moldau
-heavy = [name for name in ("pyspark", "pyarrow", "numpy", "ops.pipeline") if name in sys.modules]
-from moldau import MoldauSource
-from pyspark import cloudpickle
-print(json.dumps({
-    "file": moldau.__file__,
-    "class_file": sys.modules[MoldauSource.__module__].__file__,
-    "heavy": heavy,
-    "pickled": cloudpickle.dumps(MoldauSource).hex(),
-}))
-"""
-UNPICKLE = """
-import pickle, sys
-source = pickle.loads(bytes.fromhex({pickled!r}))
-print(source.name(), "moldau" in sys.modules)
-"""
 
-
-@pytest.mark.parametrize("installed", ["editable", "wheel"])
-def test_programs_import_it_and_executors_unpickle_it(tmp_path: Path, installed: str) -> None:
-    site = install_wheel(tmp_path) if installed == "wheel" else None
-    found = json.loads(run_python(PROGRAM, tmp_path, site))
-    assert Path(found["file"]).is_relative_to(site or ROOT)
-    assert Path(found["class_file"]).is_relative_to(site or ROOT)
-    assert found["heavy"] == []
-    assert run_python(UNPICKLE.format(**found), tmp_path, site) == "moldau False"
-    if site is not None:
-        assert all((site / name / "py.typed").exists() for name in ("moldau", "ops", "broker"))
-        assert not (site / "ops" / "public").exists()
+def test_from_the_tree(tmp_path: Path) -> None:
+    """tests/integration/test_wheel.py has the same for a wheel."""
+    check_public_module(sys.executable, ROOT, tmp_path)
 
 
 def test_spark_reads_a_topic_with_it(spark: "SparkSession", moldau: Broker) -> None:

@@ -1,4 +1,4 @@
-"""Replay from a lake: exact, in order, once, whatever is killed."""
+"""Replay from a lake: every record, in order and once, whatever is killed."""
 
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -64,8 +64,10 @@ def rows_in(broker: Broker, topic: str) -> list[Row]:
     return sorted(found, key=lambda row: row[:2])
 
 
-def source_rows(partitions: int, end: int, first: int = 0) -> list[Row]:
-    return [row_of(p, i) for p in range(partitions) for i in range(first, end)]
+def source_rows(partitions: int, end: int, first: int = 0, partition: int = 0) -> list[Row]:
+    """The offsets `first` to `end` of some partitions, from `partition` on."""
+    some = range(partition, partition + partitions)
+    return [row_of(p, i) for p in some for i in range(first, end)]
 
 
 def test_everything_is_kept(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
@@ -126,32 +128,35 @@ def test_keys_go_where_kafkas_own_producers_send_them() -> None:
     assert {key: murmur2(key) for key in told} == {k: v & 0xFFFFFFFF for k, v in told.items()}
 
 
-def test_it_goes_on_where_it_was(
+def test_it_resumes_where_it_stopped_twice(
     spark: "SparkSession", moldau: Broker, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first try sends some and dies; then the lake grows, and others write to the target."""
+    """Two attempts send some and die; then the lake grows, and others write to the target."""
     add_rows(lake, "a", source_rows(2, 3000))
     create_topic(moldau.bootstrap, "replay-on", 3)
+    ends = iter([{0: 2500, 1: 0}, {0: 2500, 1: 700}])
 
     def send_some(self: Replayer, job: Any, positions: Any, batch_bytes: int) -> int:
-        for partition, count in ((0, 2500), (1, 700)):
+        for partition, end in next(ends).items():
             source = job.sources[partition]
-            who = ProducerSettings(
+            first = positions[partition].get(partition, 0)
+            settings = ProducerSettings(
                 self._settings, job.target, source.producer_id, source.producer_epoch,
                 batch_bytes=9000,
             )  # fmt: skip
-            sender = Producer(who, {})
-            for offset in range(count):
-                row = row_of(partition, offset)
-                sender.add(partition, row.timestamp_ms, row.key, row.value,
-                           encode_headers(row.headers))  # fmt: skip
-            sender.flush()
-            sender.close()
+            producer = Producer(settings, positions[partition])
+            for row in source_rows(1, end, first, partition):
+                producer.add(
+                    partition, row.timestamp_ms, row.key, row.value, encode_headers(row.headers)
+                )
+            producer.flush()
+            producer.close()
         raise PipelineError("killed")
 
     monkeypatch.setattr(Replayer, "_send", send_some)
-    with pytest.raises(PipelineError, match=r"^killed$"):
-        replay(spark, moldau, lake, "a", "replay-on")
+    for _ in range(2):
+        with pytest.raises(PipelineError, match=r"^killed$"):
+            replay(spark, moldau, lake, "a", "replay-on")
     monkeypatch.undo()
     add_rows(lake, "a", source_rows(2, 3100, first=3000))
     produce(moldau.bootstrap, "replay-on", [(2, 0), (2, 1)])
@@ -161,13 +166,13 @@ def test_it_goes_on_where_it_was(
     assert [row for row in found if row.partition < 2] == source_rows(2, 3000)
 
 
-def test_a_stranger_with_the_same_producer_is_noticed(moldau: Broker) -> None:
+def test_another_process_with_the_same_producer_id_is_noticed(moldau: Broker) -> None:
     create_topic(moldau.bootstrap, "replay-step", 1)
-    who = ProducerSettings(settings_of(moldau), "replay-step", 987_654_321, 0)
-    first, second = Producer(who, {}), Producer(who, {})
-    for sender, count in ((first, 10), (second, 7)):
+    settings = ProducerSettings(settings_of(moldau), "replay-step", 987_654_321, 0)
+    first, second = Producer(settings, {}), Producer(settings, {})
+    for producer, count in ((first, 10), (second, 7)):
         for at in range(count):
-            sender.add(0, 1, None, b"%d" % at, b"\0")
+            producer.add(0, 1, None, b"%d" % at, b"\0")
     first.flush()
     with pytest.raises(SequenceMismatch, match=r"same replay running elsewhere\? Run it again"):
         second.flush()
@@ -176,25 +181,33 @@ def test_a_stranger_with_the_same_producer_is_noticed(moldau: Broker) -> None:
     assert len(rows_in(moldau, "replay-step")) == 10
 
 
-def test_a_sender_outlives_the_workers(start_moldau: Any) -> None:
+def test_a_record_larger_than_the_topic_allows(moldau: Broker) -> None:
+    create_topic(moldau.bootstrap, "replay-small", 1, max_message_bytes="120")
+    producer = Producer(ProducerSettings(settings_of(moldau), "replay-small", 4712, 0), {})
+    producer.add(0, 1, None, b"." * 200, b"\0")
+    with pytest.raises(PipelineError, match=r"larger than max.message.bytes of the topic; raise"):
+        producer.flush()
+    producer.close()
+
+
+def test_a_producer_outlives_the_workers(start_moldau: Any) -> None:
     """Each worker is killed while it sends: everything arrives, once and in order."""
     broker = start_moldau(workers=2)
     create_topic(broker.bootstrap, "replay-workers", 4)
-    sender = Producer(
-        ProducerSettings(settings_of(broker), "replay-workers", 4711, 0, batch_bytes=2000), {}
-    )
+    settings = ProducerSettings(settings_of(broker), "replay-workers", 4711, 0, batch_bytes=2000)
+    producer = Producer(settings, {})
     for at in range(6000):
         if at in (1500, 3000):
             broker.kill("worker", at // 1500 - 1)
-        sender.add(at % 4, at, b"%d" % at, None, b"\0")
-    sender.flush()
-    sender.close()
+        producer.add(at % 4, at, b"%d" % at, None, b"\0")
+    producer.flush()
+    producer.close()
     found = rows_in(broker, "replay-workers")
     assert [row.timestamp_ms for row in found] == [at for p in range(4) for at in range(p, 6000, 4)]
 
 
 class Running:
-    """`moldau pipeline replay`, as often as it is started again."""
+    """`moldau pipeline replay`, which may be started several times."""
 
     def __init__(self, broker: Broker, lake: Lake, *words: str) -> None:
         self._words = ["pipeline", "replay", "--lake", str(lake.path), "--bootstrap",
@@ -212,7 +225,7 @@ class Running:
                 stderr=log,
             )  # fmt: skip
 
-    def told(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
 
     def kill(self) -> None:
@@ -233,7 +246,7 @@ def size_of(broker: Broker, topic: str, partitions: int) -> int:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("mode", ["keep", pytest.param("hash", marks=pytest.mark.slow)])
-def test_killed_in_the_middle_twice(moldau: Broker, lake: Lake, mode: str) -> None:
+def test_killed_in_the_middle(moldau: Broker, lake: Lake, mode: str) -> None:
     per_partition, topic = 60_000, f"replay-killed-{mode}"
     rows = [
         Row(p, i, b"%d" % (i % 500), b"%d/%d" % (p, i) + b"." * 100, 1_750_000_000_000 + i, [])
@@ -244,21 +257,17 @@ def test_killed_in_the_middle_twice(moldau: Broker, lake: Lake, mode: str) -> No
     create_topic(moldau.bootstrap, topic, 3)
     running = Running(moldau, lake, "--topic", "a", "--to", topic, "--partitions", mode)
     total = len(rows)
-    for kills in range(2):
-        running.start()
-        before = size_of(moldau, topic, 3)
-
-        def has_grown(before: int = before) -> bool:
-            assert running.process.poll() is None, running.told()
-            return size_of(moldau, topic, 3) > before
-
-        wait_until(has_grown, 90, "growth")
-        running.kill()
-        if size_of(moldau, topic, 3) >= total:
-            assert kills, "it was too quick to be killed in the middle"
-            break
     running.start()
-    assert running.process.wait(120) == 0, running.told()
+
+    def has_begun() -> bool:
+        assert running.process.poll() is None, running.output()
+        return size_of(moldau, topic, 3) > 0
+
+    wait_until(has_begun, 90, "the first records")
+    running.kill()
+    assert size_of(moldau, topic, 3) < total, "it was too quick to be killed in the middle"
+    running.start()
+    assert running.process.wait(120) == 0, running.output()
     found = rows_in(moldau, topic)
     values = [row.value for row in found]
     assert len(values) == total
@@ -289,9 +298,6 @@ def test_what_it_says(spark: "SparkSession", moldau: Broker, lake: Lake) -> None
     create_topic(moldau.bootstrap, "replay-native", 3, moldau_storage="native")
     with pytest.raises(PipelineError, match=r"moldau.storage=native"):
         replay(spark, moldau, lake, "a", "replay-native")
-    create_topic(moldau.bootstrap, "replay-small", 3, max_message_bytes="120")
-    with pytest.raises(PipelineError, match=r"larger than max.message.bytes of the topic; raise"):
-        replay(spark, moldau, lake, "a", "replay-small")
     add_rows(lake, "a", source_rows(1, 5))
     create_topic(moldau.bootstrap, "replay-twice", 3)
     with pytest.raises(PipelineError, match=r"15 records under 10 offsets.*--from-time"):

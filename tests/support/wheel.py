@@ -15,16 +15,6 @@ from tests.support.running import ROOT
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "broker", "router", "ops", "loadtest")
 
 
-def install_wheel(directory: Path) -> Path:
-    """Gives the directory to put on the Python path.
-
-    Dependencies are those of the running interpreter.
-    """
-    site = directory / "site"
-    _pip("install", "--no-deps", "--no-compile", "--target", str(site), _build_wheel(directory))
-    return site
-
-
 def install_in_venv(directory: Path) -> Path:
     """Gives the `bin` directory of a fresh virtual environment that the wheel is installed in.
 
@@ -60,16 +50,3 @@ def _pip(*words: str) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def run_python(program: str, directory: Path, site: Path | None = None) -> str:
-    """What a program prints that runs outside of the tree, with the wheel in `site` if given."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if site is not None:
-        env["PYTHONPATH"] = str(site)
-    command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(
-        command, cwd=directory, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()

@@ -91,15 +91,15 @@ def add_sql_action(actions: Actions) -> None:
 
 
 def _sql(arguments: argparse.Namespace) -> int:
-    # Spark gives timestamps to Python in the local time zone.
-    os.environ["TZ"] = "UTC"
-    time.tzset()
     from ops.pipeline.lake.query import run_query
     from ops.pipeline.lake.tables import Lake
     from ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()
+    # Spark gives timestamps to Python in the local time zone.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
     with spark_session("moldau-sql", arguments.master) as spark:
         try:
