@@ -1,4 +1,4 @@
-"""A Spark session for the pipeline, or the reason why there is none."""
+"""A Spark session for the pipeline, or an error that says why there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ops.pipeline.source.data_source import MoldauSource
 
 OLDEST_JAVA = 17
 LOGGING = Path(__file__).with_name("log4j2.properties")
-# A task is tried four times, as on a cluster: `local[*]` alone would give up at the first fault.
+# A task has four attempts, as on a cluster: with `local[*]` it would have one.
 DEFAULT_MASTER = "local[*,4]"
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _GET_JAVA = (
@@ -30,17 +30,17 @@ _GET_JAVA = (
 
 
 def check_java() -> None:
-    """Spark would only say that its gateway did not start. Raises PipelineError."""
+    """Spark itself would only report that its gateway did not start. Raises PipelineError."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
         raise PipelineError(f"Spark runs on Java, and {where}; {_GET_JAVA}")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError as error:
         raise PipelineError(f"{java} cannot be run: {error}; {_GET_JAVA}") from None
-    found = _JAVA_VERSION.search(told.stderr + told.stdout)
+    found = _JAVA_VERSION.search(printed.stderr + printed.stdout)
     if found is None:
         raise PipelineError(f"{java} does not print its version; {_GET_JAVA}")
     if int(found[1]) < OLDEST_JAVA:
@@ -54,13 +54,14 @@ def start_session(
 ) -> SparkSession:
     """A session with the source registered. Raises PipelineError.
 
-    `plans_only`: Java only plans, Python does the work. Then its optimising compiler, and Spark's,
-    cost more than they gain: on two cores they are half of the time to the first batch.
+    `plans_only`: Java only plans and Python does the work. Then Java's optimising compiler and
+    Spark's code generation cost more than they gain: half of the time to the first batch, on two
+    cores.
     """
     check_java()
     chosen = master or DEFAULT_MASTER
     if chosen.startswith("local"):
-        # Workers of the same Python as this one; on a cluster it is the cluster's.
+        # Python workers of this interpreter; on a cluster they are the cluster's.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     java_options = [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
@@ -93,7 +94,7 @@ def start_session(
 def spark_session(
     name: str, master: str | None = None, *, plans_only: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for the length of a command; what is left of it goes, even if Java is gone."""
+    """A session that is stopped at the end, even if its Java process has ended before."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_py4j)
@@ -106,5 +107,5 @@ def spark_session(
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
-    """It logs every exception it raises, too."""
+    """py4j logs every exception that it also raises."""
     return "py4j" not in record.pathname

@@ -1,4 +1,4 @@
-"""The archiver on a real broker: exact, once, handed over; and what it says when it cannot."""
+"""The archiver on a real broker: every record once, offsets committed; and its errors."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def test_many_records_over_twelve_partitions_with_all_codecs(
     assert len(lake.open(RECORDS).history()) == 1 + 3  # its creation, and three commits
 
 
-def test_it_goes_on_where_the_lake_ends_with_or_without_a_checkpoint(
+def test_it_resumes_where_the_lake_ends_with_or_without_a_checkpoint(
     spark: "SparkSession", moldau: Broker, lake: Lake
 ) -> None:
     create_topic(moldau.bootstrap, "archive-on", 2)
@@ -85,10 +85,10 @@ def test_resuming_after_no_commit_or_that_of_one_table_only(
     check_lake(lake, "archive-half", [200, 210])
 
 
-def test_a_range_may_end_inside_a_batch_and_the_broker_is_told(
+def test_a_range_may_end_inside_a_batch_and_archived_offsets_are_committed(
     spark: "SparkSession", moldau: Broker, lake: Lake
 ) -> None:
-    """Twenty records a commit, and larger batches: each batch is stored once all the same."""
+    """Twenty records per commit, and larger batches: each batch is still stored once."""
     create_topic(moldau.bootstrap, "archive-inside", 1)
     produce(moldau.bootstrap, "archive-inside", [(0, i) for i in range(95)], "lz4")
     archive(spark, moldau, lake, "archive-inside", max_records=20)
@@ -116,7 +116,7 @@ def test_a_topic_that_is_created_again_is_another_one(
 def test_a_native_topic_has_records_and_no_batches(
     spark: "SparkSession", moldau: Broker, lake: Lake
 ) -> None:
-    """Its offsets are times, millions apart: a limit in records must not make steps of them."""
+    """Its offsets are times, millions apart: a limit in records must not apply to them."""
     create_topic(moldau.bootstrap, "archive-native", 1, moldau_storage="native")
     for first in (0, 50, 100):
         produce(moldau.bootstrap, "archive-native", [(0, i) for i in range(first, first + 50)])
@@ -145,9 +145,7 @@ def test_records_trimmed_before_they_were_archived(
     assert sorted(offsets) == [*range(50), *range(70, 100)]
 
 
-def test_a_pattern_takes_topics_in_as_they_come(
-    spark: "SparkSession", moldau: Broker, lake: Lake
-) -> None:
+def test_a_pattern_finds_new_topics(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
     create_topic(moldau.bootstrap, "archived.a", 1)
     produce(moldau.bootstrap, "archived.a", [(0, i) for i in range(5)])
     archive(spark, moldau, lake, pattern=r"archived\..*")
@@ -156,7 +154,7 @@ def test_a_pattern_takes_topics_in_as_they_come(
     archive(spark, moldau, lake, pattern=r"archived\..*")
     check_records(lake, "archived.a", [5])
     check_records(lake, "archived.b", [6])
-    # One topic fewer is no loss: nobody asked for it any more.
+    # A topic that is no longer asked for is not lost.
     produce(moldau.bootstrap, "archived.b", [(0, 6)])
     archive(spark, moldau, lake, "archived.b")
     check_records(lake, "archived.b", [7])

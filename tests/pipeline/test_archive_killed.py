@@ -88,8 +88,8 @@ def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Arch
         (java,) = archiving.children("java")[:1]
         os.kill(java.pid, signal.SIGKILL)
         assert archiving.process is not None
-        assert archiving.process.wait(PATIENCE_S) == 1, archiving.told()
-        assert "moldau: Spark's Java process is gone" in archiving.told()
+        assert archiving.process.wait(PATIENCE_S) == 1, archiving.output()
+        assert "moldau: Spark's Java process has ended" in archiving.output()
     finally:
         count = producing.end()
 
@@ -97,8 +97,8 @@ def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Arch
     archiving.start("--continuous", "--interval", "0.1")
     archiving.wait(lambda: count_rows(archiving.lake) >= count * PARTITIONS, "all is archived")
     archiving.process.terminate()
-    assert archiving.process.wait(PATIENCE_S) == 0, archiving.told()
-    assert archiving.told().splitlines()[-1].startswith("archived ")
+    assert archiving.process.wait(PATIENCE_S) == 0, archiving.output()
+    assert archiving.output().splitlines()[-1].startswith("archived ")
     check_lake(archiving.lake, "killed", [count] * PARTITIONS)
 
 

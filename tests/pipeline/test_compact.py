@@ -1,4 +1,4 @@
-"""Compaction: few sorted files, nothing lost, nothing twice, whoever reads or writes meanwhile."""
+"""Compaction: few sorted files, no row lost or doubled, with readers and writers at work."""
 
 import itertools
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_small_files_become_one_sorted_file(spark: "SparkSession", lake: Lake) -
     (path,) = files_of(lake, RECORDS)
     assert keys_of(path) == [(p, i) for p in range(3) for i in range(60)]
     check_lake(lake, "orders", [60] * 3)
-    # What the archiver asks for is as it was.
+    # The versions from which the archiver resumes are unchanged.
     application = application_of(b"orders".ljust(16, b"\0"), 2)
     assert lake.open(RECORDS).transaction_version(application) == 60
 
@@ -69,7 +69,7 @@ def test_there_is_nothing_to_do_twice(spark: "SparkSession", lake: Lake) -> None
     assert [lake.open(table).version() for table in TABLES] == versions
 
 
-def test_an_archiver_that_commits_meanwhile_loses_nothing(
+def test_an_archiver_that_commits_at_the_same_time_loses_nothing(
     spark: "SparkSession", lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(lake, 2, 0, 10)
@@ -90,7 +90,7 @@ def test_an_archiver_that_commits_meanwhile_loses_nothing(
     check_lake(lake, "orders", [30] * 2)
 
 
-def test_of_two_compactions_at_once_one_does_it_again(
+def test_of_two_compactions_at_once_one_is_retried(
     spark: "SparkSession", lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock keeps them apart on one machine; on a shared disk the commit has to."""
@@ -106,13 +106,13 @@ def test_of_two_compactions_at_once_one_does_it_again(
 
     monkeypatch.setattr(Compactor, "_commit", commit_second)
     outcomes = Compactor(spark, lake).run()
-    assert [one.before for one in outcomes] == [0, 0]  # the other one has done it
+    assert [one.before for one in outcomes] == [0, 0]  # the other one did it
     check_lake(lake, "orders", [20] * 2)
     # Nor does it leave its files behind.
     assert len(list((lake.path / RECORDS).rglob("sorted-*.parquet"))) == 1
 
 
-def test_who_reads_the_old_version_finds_its_files_until_they_are_past_retention(
+def test_files_of_an_old_version_are_kept_for_their_retention(
     spark: "SparkSession", lake: Lake
 ) -> None:
     add(lake, 1, 0, 10)
@@ -141,7 +141,7 @@ def test_versions_that_are_kept_stay_readable(spark: "SparkSession", lake: Lake)
     assert old.to_pyarrow_table().num_rows == 20
 
 
-def test_files_of_an_archiver_at_work_are_not_swept_away(spark: "SparkSession", lake: Lake) -> None:
+def test_files_that_are_not_committed_yet_are_kept(spark: "SparkSession", lake: Lake) -> None:
     add(lake, 1, 0, 10)
     under_way = lake.path / RECORDS / "topic=orders" / "being-written.parquet"
     under_way.write_bytes(b"not committed yet")
@@ -167,7 +167,7 @@ def test_days_and_topics_stay_apart(spark: "SparkSession", lake: Lake) -> None:
     assert len(lake.open(BATCHES).partitions()) == 4
 
 
-def test_what_it_says(spark: "SparkSession", lake: Lake, tmp_path: Path) -> None:
+def test_its_errors(spark: "SparkSession", lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"no table batches.*moldau pipeline archive"):
         Compactor(spark, Lake(tmp_path / "none")).run()
     with (

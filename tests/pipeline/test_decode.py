@@ -27,7 +27,7 @@ CODECS = [codecs.NONE, codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
 maybe_bytes = st.none() | st.binary(max_size=300)
 header_lists = st.lists(st.tuples(st.text(max_size=20), maybe_bytes), max_size=12)
 record_parts = st.tuples(
-    st.integers(1, 3),  # how far the offset goes on
+    st.integers(1, 3),  # the step to the next offset
     st.integers(0, 1 << 41),
     maybe_bytes,
     maybe_bytes,
@@ -158,7 +158,7 @@ def test_timestamps_no_calendar_has_are_moved_to_its_edge() -> None:
     assert columns.timestamp_ms.tolist() == [module.LAST_MS]
 
 
-def test_a_wrong_checksum_is_refused_unless_nobody_asks() -> None:
+def test_a_wrong_checksum_is_refused_unless_check_crcs_is_false() -> None:
     batch = batch_of([(1, 5, b"key", b"value", b"\0")], 0)
     batch[-2] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):
@@ -185,7 +185,7 @@ def test_damaged_records_are_corrupt_or_records_never_something_else() -> None:
     assert refused > 30
 
 
-def test_a_count_that_is_not_true_is_corrupt() -> None:
+def test_a_wrong_record_count_is_corrupt() -> None:
     batch = batch_of([(1, 5, b"a", b"b", b"\0")] * 3, 0)
     for count in (2, 4):
         batch[57:61] = count.to_bytes(4, "big")

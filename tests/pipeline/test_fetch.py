@@ -1,4 +1,4 @@
-"""Reading ranges of a partition from real workers: exact, through restarts, and what is lost."""
+"""Reading offset ranges from real workers: exact, through restarts, and when data is lost."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def test_any_range_is_read_exactly(moldau: Broker) -> None:
         assert found == [(i, key_of(1, i)) for i in range(start, end)]
 
 
-def test_a_worker_that_is_killed_meanwhile_is_waited_for(start_moldau: object) -> None:
+def test_reading_continues_when_workers_are_killed(start_moldau: object) -> None:
     broker: Broker = start_moldau(workers=2)  # type: ignore[operator]
     create_topic(broker.bootstrap, "killed", 1)
     fill(broker.bootstrap, "killed", 1, 3000)
@@ -89,7 +89,7 @@ def test_offsets_that_are_gone_are_an_error_or_skipped(moldau: Broker) -> None:
         offsets_and_keys(settings_for(moldau), wanted._replace(start=400, end=501))
 
 
-def test_nobody_listens_and_no_such_topic(moldau: Broker) -> None:
+def test_no_broker_and_no_such_topic(moldau: Broker) -> None:
     nowhere = FetchSettings((("127.0.0.1", 1),), patience_s=0.2)
     with pytest.raises(PipelineError, match=r"kafka.bootstrap.servers=127.0.0.1:1.*moldau serve"):
         connect(nowhere)
@@ -111,7 +111,7 @@ def _batch(offset: int, producer: int, attributes: int, key: bytes = b"k") -> by
 
 
 def test_aborted_transactions_by_the_list_and_the_markers() -> None:
-    """Producer 7 aborts its first transaction and commits its second; 8 commits meanwhile."""
+    """Producer 7 aborts its first transaction and commits its second; 8 commits in between."""
     abort, commit = b"\0\0\0\0", b"\0\0\0\1"
     log = [
         (_batch(10, 7, TRANSACTIONAL), True),

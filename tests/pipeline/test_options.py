@@ -1,4 +1,4 @@
-"""Options of the source: what is taken, what is refused and with which words."""
+"""Options of the source: accepted values, and the errors for others."""
 
 import json
 from itertools import pairwise
@@ -54,7 +54,7 @@ def test_exactly_one_way_to_name_topics() -> None:
     assert "assign" in refused(assign="a,b")
 
 
-def test_names_without_case_and_what_is_misspelt_is_told() -> None:
+def test_names_are_case_insensitive_and_misspelt_ones_refused() -> None:
     assert options(SUBSCRIBE="a", STARTINGOFFSETS="earliest").stream_starting.all == EARLIEST
     assert "startingoffset'" in refused(subscribe="a", startingOffset="earliest")
 
@@ -103,7 +103,7 @@ def test_offsets_as_json() -> None:
     assert to_nested(from_nested(nested)) == nested
 
 
-def test_a_limit_is_shared_by_lag_and_nobody_starves() -> None:
+def test_a_limit_is_shared_by_lag_and_no_partition_starves() -> None:
     starts, ends = {A0: 0, A1: 100, B0: 7}, {A0: 900, A1: 200, B0: 7}
     assert rate_limited(starts, ends, 100) == {A0: 90, A1: 110, B0: 7}
     assert rate_limited(starts, ends, 5000) == ends

@@ -1,4 +1,4 @@
-"""SQL on a lake: what a user asks, and gets in each form."""
+"""SQL on a lake: queries, and their results in each format."""
 
 import csv
 import io
@@ -79,17 +79,17 @@ def test_batches_join_records(spark: "SparkSession", lake: Lake) -> None:
 
 
 def test_csv_can_be_read_back(spark: "SparkSession", lake: Lake) -> None:
-    told = ask(spark, lake, "select key, value from records where topic = '007'", "csv")
-    read = list(csv.reader(io.StringIO(told, newline="")))
+    printed = ask(spark, lake, "select key, value from records where topic = '007'", "csv")
+    read = list(csv.reader(io.StringIO(printed, newline="")))
     assert read == [["key", "value"], ["base64:a/8=", 'žluť\n,"x"'], ["", ""]]
 
 
 def test_a_table_for_people(spark: "SparkSession", lake: Lake) -> None:
-    told = ask(
+    printed = ask(
         spark, lake,
         "select offset, value from records where topic = '007' order by offset", "table",
     )  # fmt: skip
-    assert told.splitlines() == [
+    assert printed.splitlines() == [
         "offset  value",
         "------  ----------",
         '0       žluť\\n,"x"',

@@ -79,7 +79,7 @@ def test_everything_is_kept(spark: "SparkSession", moldau: Broker, lake: Lake) -
     assert rows_in(moldau, "replay-kept") == source_rows(3, 700)
 
 
-def test_done_is_done_until_it_is_told_again(
+def test_done_is_done_unless_again_is_given(
     spark: "SparkSession", moldau: Broker, lake: Lake
 ) -> None:
     add_rows(lake, "a", source_rows(1, 30))
@@ -122,10 +122,12 @@ def test_by_key_into_other_partitions(spark: "SparkSession", moldau: Broker, lak
 
 def test_keys_go_where_kafkas_own_producers_send_them() -> None:
     """The values are of the Java client's own test."""
-    told = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
             b"a-little-bit-longer-string": -1486304829, b"abc": 479470107,
             b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971}  # fmt: skip
-    assert {key: murmur2(key) for key in told} == {k: v & 0xFFFFFFFF for k, v in told.items()}
+    assert {key: murmur2(key) for key in hashes} == {
+        key: value & 0xFFFFFFFF for key, value in hashes.items()
+    }
 
 
 def test_it_resumes_where_it_stopped_twice(
@@ -283,7 +285,7 @@ def test_killed_in_the_middle(moldau: Broker, lake: Lake, mode: str) -> None:
                 assert stamps == sorted(stamps)
 
 
-def test_what_it_says(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
+def test_its_errors(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:
     add_rows(lake, "a", source_rows(3, 10))
     with pytest.raises(PipelineError, match=r"no topic replay-none; .*moldau topics create"):
         replay(spark, moldau, lake, "a", "replay-none")
@@ -320,7 +322,7 @@ def test_a_target_that_is_created_again_is_another_one(
     admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
     admin.delete_topics(["replay-new"])["replay-new"].result(20)
     create_topic(moldau.bootstrap, "replay-new", 1)
-    with pytest.raises(PipelineError, match=r"created again .* begin it anew with --again"):
+    with pytest.raises(PipelineError, match=r"created again .* start over with --again"):
         replay(spark, moldau, lake, "a", "replay-new")
     replay(spark, moldau, lake, "a", "replay-new", again=True)
     assert len(rows_in(moldau, "replay-new")) == 10

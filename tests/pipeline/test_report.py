@@ -1,4 +1,4 @@
-"""The report of a lake: figures that can be counted by hand, and a page that stands by itself."""
+"""The report of a lake: its figures, and a page that is one file."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def event(number: int, name: str, at_ms: int, **more: object) -> Row:
 
 
 def events() -> list[Row]:
-    told: list[tuple[str, int, dict[str, object]]] = [
+    happened: list[tuple[str, int, dict[str, object]]] = [
         ("member_joined", 0, {"members": 1, "member": "a"}),
         ("rebalance_started", 0, {"reason": "member a joined", "members": 1}),
         ("rebalance_completed", 3000, {"reason": "member a joined", "members": 1,
@@ -46,7 +46,7 @@ def events() -> list[Row]:
         ("member_expired", 70_000, {"members": 0, "member": "a"}),
         ("group_empty", 70_500, {"members": 0, "duration_ms": 500}),
     ]  # fmt: skip
-    return [event(at, name, START + when, **more) for at, (name, when, more) in enumerate(told)]
+    return [event(at, name, START + when, **more) for at, (name, when, more) in enumerate(happened)]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_group_activity(report: Report) -> None:
     assert lag == pytest.approx((60 - 10) + (50 - 20), abs=10)
 
 
-def test_the_page_needs_nothing_else_and_trusts_nobody(report: Report) -> None:
+def test_the_page_loads_nothing_and_escapes_everything(report: Report) -> None:
     page = render(report, 1_750_000_600.0)
     assert not re.search(r"""(src|href)=["'](?!#)""", page)
     assert "@import" not in page

@@ -95,28 +95,26 @@ def refused(frame: "DataFrame") -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_read_is_told_with_the_remedy(
-    spark: "SparkSession", moldau: Broker, filled: str
-) -> None:
+def test_errors_name_the_remedy(spark: "SparkSession", moldau: Broker, filled: str) -> None:
     late = str(FIRST_MS + 10_000)
-    told = refused(batch(spark, moldau, subscribe=filled, startingTimestamp=late))
-    assert "startingOffsetsByTimestampStrategy=latest" in told
+    error = refused(batch(spark, moldau, subscribe=filled, startingTimestamp=late))
+    assert "startingOffsetsByTimestampStrategy=latest" in error
     frame = batch(
         spark, moldau, subscribe=filled, startingTimestamp=late,
         startingOffsetsByTimestampStrategy="latest",
     )  # fmt: skip
     assert frame.count() == 0
     partial = json.dumps({filled: {"0": 5}})
-    told = refused(batch(spark, moldau, subscribe=filled, startingOffsets=partial))
-    assert "every partition" in told
-    assert "source-1, source-2" in told
+    error = refused(batch(spark, moldau, subscribe=filled, startingOffsets=partial))
+    assert "every partition" in error
+    assert "source-1, source-2" in error
     assert "moldau topics list" in refused(batch(spark, moldau, subscribe="nowhere-to-be-seen"))
-    told = refused(batch(spark, moldau, subscribe=filled, startingOffsets="latest"))
-    assert "cannot begin at the latest" in told
+    error = refused(batch(spark, moldau, subscribe=filled, startingOffsets="latest"))
+    assert "cannot begin at the latest" in error
 
 
 class Stream:
-    """A stream into a memory table with a checkpoint: run it as often as you like."""
+    """A stream with a checkpoint, which may be run several times."""
 
     def __init__(self, spark: "SparkSession", broker: Broker, checkpoint: Path, **options: str):
         self._spark = spark
@@ -127,7 +125,7 @@ class Stream:
         self.batches: list[dict[str, Any]] = []
 
     def run(self, **more: str) -> None:
-        """All that is available now."""
+        """Read all that is available now."""
 
         def collect(frame: "DataFrame", batch_id: int) -> None:
             self.rows += [(r[0], r[1]) for r in frame.select("partition", "offset").collect()]

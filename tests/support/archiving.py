@@ -17,7 +17,7 @@ PATIENCE_S = 120.0
 
 
 class Archiving:
-    """`moldau pipeline archive` of one topic, as often as it is started again."""
+    """`moldau pipeline archive` of one topic, which may be started several times."""
 
     def __init__(self, broker: Broker, topic: str, directory: Path, **env: str) -> None:
         self._broker = broker
@@ -41,13 +41,13 @@ class Archiving:
 
     def wait_done(self) -> None:
         assert self.process is not None
-        assert self.process.wait(PATIENCE_S) == 0, self.told()
+        assert self.process.wait(PATIENCE_S) == 0, self.output()
 
-    def told(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")[-6000:]
 
     def children(self, name: str, argument: str = "") -> list[psutil.Process]:
-        """Processes of it by their name and what they were called with."""
+        """Its child processes by name and argument."""
         assert self.process is not None
         found = []
         for one in psutil.Process(self.process.pid).children(recursive=True):
@@ -57,7 +57,7 @@ class Archiving:
         return found
 
     def kill(self) -> None:
-        """The driver, with -9; its Java notices by itself."""
+        """Kill the driver with SIGKILL; its Java process ends by itself."""
         assert self.process is not None
         java = self.children("java")
         self.process.kill()
@@ -65,7 +65,7 @@ class Archiving:
         psutil.wait_procs(java, timeout=PATIENCE_S)
 
     def end(self) -> None:
-        """Whatever is still running."""
+        """Kill what is still running."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
 
@@ -78,11 +78,11 @@ class Archiving:
         self.wait(lambda: self.version(RECORDS) >= version, f"commit {version}")
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Look often: the moment is short."""
+        """Poll often: the moment is short."""
 
         def holds() -> bool:
             assert self.process is not None
-            assert self.process.poll() is None, f"it ended: {self.told()}"
+            assert self.process.poll() is None, f"it ended: {self.output()}"
             return condition()
 
-        wait_until(holds, PATIENCE_S, f"{what}\n{self.told()}")
+        wait_until(holds, PATIENCE_S, f"{what}\n{self.output()}")

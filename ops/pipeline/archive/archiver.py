@@ -115,7 +115,7 @@ class Archiver:
             raise self._fault or from_spark(error, _RESUMES_AT) from error
         except (Py4JError, OSError) as error:
             raise PipelineError(
-                "Spark's Java process is gone; was it killed, or was there too little memory? "
+                "Spark's Java process has ended; was it killed, or was there too little memory? "
                 f"Run it again, it resumes {_RESUMES_AT}"
             ) from error
         finally:

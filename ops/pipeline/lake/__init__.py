@@ -1,1 +1,1 @@
-"""The lake: its Delta tables, and what is done with them: compaction, SQL, rows in order."""
+"""A lake: Delta tables in a directory, commits and locks, compaction and SQL."""

@@ -182,7 +182,7 @@ class Compactor:
         old = {file.path: (group, file) for group in groups for file in group.files}
         active = set(pa.table(opened.get_add_actions()).column("path").to_pylist())
         if not old.keys() <= active:
-            raise CommitFailedError("files that were to be merged are gone")
+            raise CommitFailedError("files to be merged were removed")
         tasks = self._tasks(groups)
         unpacked = sum(group.unpacked for group in groups)
         self._meter.say(f"{table}: merging {len(old):,} files, {unpacked / 1e6:,.1f} MB")

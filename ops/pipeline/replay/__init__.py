@@ -1,1 +1,1 @@
-"""`moldau pipeline replay`: records of a lake back into a topic."""
+"""`moldau pipeline replay`: records of a lake back into a topic, each once and in order."""

@@ -1,10 +1,10 @@
-"""What a replay remembers, durably, and how it finds out where it was.
+"""What a replay keeps on the disk, and how it finds out where it stopped.
 
-A job is written to `LAKE/_moldau/replay/NAME.json` before the first record is sent: which records
-it is about (per partition a range of offsets and a count), and a producer id for each partition it
-reads from. From then on the sequence number of every record is settled, whoever sends it: so the
-position is not written down anywhere, but read from the target itself, where the batches of these
-producers stand with their sequences. A record that is in the log counts, acknowledged or not.
+A job is written to `LAKE/_moldau/replay/NAME.json` before the first record is sent: the records to
+send (per partition a range of offsets and a count), and a producer id for each partition they come
+from. That fixes the sequence number of every record. So the position is not stored anywhere, but
+read from the target, whose batches carry these producer ids and sequences. A record that is in the
+log counts, acknowledged or not.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from ops.client import TopicPartition
+from ops.client import Cluster, TopicPartition
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.data_files import sync_directory
 from ops.pipeline.lake.tables import Lake
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class SourcePartition(msgspec.Struct, frozen=True):
-    """A partition of the lake's topic: the records from `first` to `last`, and who sends them."""
+    """A partition in the lake: its records from `first` to `last`, and their producer id."""
 
     producer_id: int
     producer_epoch: int
@@ -47,7 +47,7 @@ class Job(msgspec.Struct):
     from_offset: int | None
     from_time_ms: int | None
     targets: int
-    """Partitions of the target when the job began: keys go where they went then."""
+    """Partitions of the target when the job began; keys are hashed over these."""
     begins: dict[int, int]
     """The end offsets of the target when the job began."""
     sources: dict[int, SourcePartition]
@@ -59,7 +59,7 @@ class Job(msgspec.Struct):
 
 
 Positions = dict[int, dict[int, int]]
-"""Of each source partition: how many of its records are in each target partition."""
+"""Of each source partition: the number of its records in each target partition."""
 
 
 def job_name(
@@ -70,7 +70,7 @@ def job_name(
     from_offset: int | None,
     from_time_ms: int | None,
 ) -> str:
-    """The same for the same command, so that it goes on where it was."""
+    """The same for the same command, which thereby resumes its job."""
     words = [topic, "to", target, mode, cluster_id]
     if from_offset is not None:
         words.append(f"from-{from_offset}")
@@ -90,12 +90,12 @@ def load_job(path: Path) -> Job | None:
         return None
     except msgspec.MsgspecError as error:
         raise PipelineError(
-            f"{path} is not what a replay writes there: {error}; with --again it is begun anew"
+            f"{path} is not a replay job: {error}; start over with --again"
         ) from None
 
 
 def save_job(path: Path, job: Job) -> None:
-    """On the disk when this returns."""
+    """Durable when this returns."""
     new = path.with_suffix(".new")
     path.parent.mkdir(parents=True, exist_ok=True)
     with new.open("wb") as file:
@@ -111,10 +111,18 @@ def finish_job(path: Path, job: Job) -> None:
     save_job(path, job)
 
 
+def target_offsets(
+    cluster: Cluster, topic: str, partitions: Iterable[int], at: int
+) -> dict[int, int]:
+    """Of each partition; `at` is EARLIEST or LATEST."""
+    found = cluster.list_offsets({TopicPartition(topic, partition): at for partition in partitions})
+    return {partition.partition: offset for partition, offset in found.items()}
+
+
 def find_positions(
     settings: FetchSettings, job: Job, ends: Mapping[int, int], only: int | None = None
 ) -> Positions:
-    """Reads the target from where it was when the job began. `only`: of one source partition."""
+    """Read the target from where it ended when the job began. `only`: for one source partition."""
     by_producer = {
         source.producer_id: partition
         for partition, source in job.sources.items()
@@ -133,7 +141,7 @@ def find_positions(
                 for header in (one.header for one in batches):
                     partition = by_producer.get(header.producer_id)
                     if partition is not None and header.base_sequence >= 0:
-                        # Not the count of records: compaction leaves the sequences as they were.
+                        # Not the count of records: compaction removes some and keeps the sequences.
                         following = header.base_sequence + header.last_offset_delta + 1
                         positions[partition][target] = following
     finally:
@@ -142,7 +150,7 @@ def find_positions(
 
 
 def check_trimmed(job: Job, positions: Positions, starts: Mapping[int, int]) -> None:
-    """Batches of ours that are gone from the log say nothing. Raises PipelineError."""
+    """Batches that were trimmed tell no position. Raises PipelineError."""
     for target, begin in job.begins.items():
         start = starts.get(target, begin)
         silent = [p for p, counts in positions.items() if target not in counts]
@@ -150,8 +158,8 @@ def check_trimmed(job: Job, positions: Positions, starts: Mapping[int, int]) -> 
             silent = [p for p in silent if p == target]
         if start > begin and silent:
             raise PipelineError(
-                f"partition {TopicPartition(job.target, target)} begins at {start} by now, and the "
-                f"replay began at {begin}: what it had sent may have been trimmed (retention.ms, "
-                "retention.bytes), so where it was cannot be told. Give the topic a longer "
-                "retention, empty it, and begin anew with --again"
+                f"partition {TopicPartition(job.target, target)} now begins at {start}, and the "
+                f"replay began at {begin}: records it sent may have been trimmed (retention.ms, "
+                "retention.bytes), so its position is unknown. Give the topic a longer retention, "
+                "empty it, and start over with --again"
             )

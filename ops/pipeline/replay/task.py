@@ -1,4 +1,4 @@
-"""The part of a replay that runs on executors: sends the records of one partition of the lake."""
+"""A task of a replay, for executors: sends the records of one partition of the lake."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ import pyarrow as pa
 
 from broker.process import prepare_process
 from broker.wire.records import NO_HEADERS, encode_headers
-from ops.client import LATEST, Cluster, TopicPartition
+from ops.client import LATEST
 from ops.pipeline.lake.ordered_rows import RecordRange, read_in_order
-from ops.pipeline.replay.job import KEEP, Job, find_positions
+from ops.pipeline.replay.job import KEEP, Job, find_positions, target_offsets
 from ops.pipeline.replay.partitioning import partition_of
 from ops.pipeline.replay.producer import Producer, ProducerSettings
 from ops.pipeline.source.fetch import FetchSettings, connect
 
 
-def target_offsets(
-    cluster: Cluster, topic: str, partitions: Iterable[int], at: int
-) -> dict[int, int]:
-    found = cluster.list_offsets({TopicPartition(topic, partition): at for partition in partitions})
-    return {partition.partition: offset for partition, offset in found.items()}
-
-
 class SendTask(NamedTuple):
-    """What a task sends: the records of one partition of the lake."""
+    """The records of one partition of the lake, and how to send them."""
 
     settings: FetchSettings
     job: Job
@@ -43,48 +36,48 @@ class SendResult(NamedTuple):
     size: int
 
 
-def send_partition(order: SendTask) -> SendResult:
-    """Sends what is not there yet, in order."""
+def send_partition(task: SendTask) -> SendResult:
+    """Send what is not in the target yet, in order."""
     from pyspark import TaskContext
 
     prepare_process()
-    job, partition = order.job, order.rows.topic_partition.partition
-    position = order.position
+    job, partition = task.job, task.rows.topic_partition.partition
+    position = task.position
     context = TaskContext.get()
     if context is not None and context.attemptNumber():
-        # Another try of this task came before: how far, only the target knows.
-        with connect(order.settings) as cluster:
+        # An earlier attempt of this task may have sent some.
+        with connect(task.settings) as cluster:
             ends = target_offsets(cluster, job.target, job.begins, LATEST)
-        position = find_positions(order.settings, job, ends, partition)[partition]
+        position = find_positions(task.settings, job, ends, partition)[partition]
     source = job.sources[partition]
-    producing = ProducerSettings(
-        order.settings,
+    settings = ProducerSettings(
+        task.settings,
         job.target,
         source.producer_id,
         source.producer_epoch,
-        order.codec,
-        order.batch_bytes,
+        task.codec,
+        task.batch_bytes,
     )
-    sender = Producer(producing, position)
-    left_out = dict(position)
+    producer = Producer(settings, position)
+    to_skip = dict(position)
     sent = skipped = 0
     try:
-        for rows in read_in_order(order.rows):
+        for rows in read_in_order(task.rows):
             for target, stamp, key, value, headers in _records(rows, job, partition):
-                if left_out.get(target, 0):
-                    left_out[target] -= 1
+                if to_skip.get(target, 0):
+                    to_skip[target] -= 1
                     skipped += 1
                 else:
-                    sender.add(target, stamp, key, value, headers)
+                    producer.add(target, stamp, key, value, headers)
                     sent += 1
-        sender.flush()
+        producer.flush()
     finally:
-        sender.close()
-    return SendResult(partition, sent, skipped, sender.bytes)
+        producer.close()
+    return SendResult(partition, sent, skipped, producer.bytes)
 
 
 def _records(rows: Any, job: Job, partition: int) -> Iterator[Any]:
-    """Target partition, timestamp, key, value and headers of each."""
+    """Target partition, timestamp, key, value and encoded headers of each."""
     keys = rows.column("key").to_pylist()
     headers = rows.column("headers")
     if job.mode == KEEP:

@@ -1,1 +1,1 @@
-"""`moldau pipeline report`: figures of a lake as one HTML page."""
+"""`moldau pipeline report`: figures from a lake, and the HTML page that shows them."""

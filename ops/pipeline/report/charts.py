@@ -1,4 +1,4 @@
-"""Small charts as inline SVG: no scripts, nothing from elsewhere. Colours are the page's."""
+"""Small charts as inline SVG, without scripts; the page's style sheet has the colours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 10, 10, 24
 class Point(NamedTuple):
     at_ms: float
     value: float
-    told: str
+    label: str
 
 
 def number(value: float) -> str:
@@ -42,7 +42,7 @@ def _frame(body: list[str], label: str) -> str:
 
 
 def _nice_top(value: float) -> float:
-    """The next round number: the top of an axis."""
+    """The next round number, for the top of an axis."""
     if value <= 0:
         return 1.0
     power = 1.0
@@ -58,12 +58,12 @@ def _axes(top: float, first_ms: float, last_ms: float, unit: str) -> list[str]:
     inner = HEIGHT - _TOP - _BOTTOM
     for share in (0.0, 0.5, 1.0):
         y = _TOP + inner * (1 - share)
-        told = size_text(int(top * share)) if unit == "bytes" else number(top * share)
+        text = size_text(int(top * share)) if unit == "bytes" else number(top * share)
         suffix = "" if unit == "bytes" else unit
         parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="axis" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{told}{suffix}</text>"
+            f"{text}{suffix}</text>"
         )
     span = last_ms - first_ms
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
@@ -76,7 +76,7 @@ def _axes(top: float, first_ms: float, last_ms: float, unit: str) -> list[str]:
 
 
 def bars_over_time(points: Sequence[Point], width_ms: float, unit: str, label: str) -> str:
-    """A bar for each bucket of time; where there is none, nothing was."""
+    """A bar for each bucket of time that has a value."""
     first, last = points[0].at_ms, points[-1].at_ms + width_ms
     top = _nice_top(max(point.value for point in points))
     inner_width, inner = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
@@ -88,13 +88,13 @@ def bars_over_time(points: Sequence[Point], width_ms: float, unit: str, label: s
         wide = max(width_ms * scale - 1, 1.0)
         body.append(
             f'<rect class="bar" x="{x:.1f}" y="{_TOP + inner - height:.1f}" width="{wide:.1f}" '
-            f'height="{height:.1f}"><title>{escape(point.told)}</title></rect>'
+            f'height="{height:.1f}"><title>{escape(point.label)}</title></rect>'
         )
     return _frame(body, label)
 
 
 def line_over_time(points: Sequence[Point], unit: str, label: str, *, stems: bool = False) -> str:
-    """A line, or with `stems` a pin for each: for what happens now and then."""
+    """A line, or with `stems` a pin for each point, for single events."""
     first, last = points[0].at_ms, points[-1].at_ms
     if first == last:
         first, last = first - 30_000, last + 30_000
@@ -121,13 +121,13 @@ def line_over_time(points: Sequence[Point], unit: str, label: str, *, stems: boo
             )
         body.append(
             f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3">'
-            f"<title>{escape(point.told)}</title></circle>"
+            f"<title>{escape(point.label)}</title></circle>"
         )
     return _frame(body, label)
 
 
 def columns(values: Sequence[tuple[str, float, str]], label: str) -> str:
-    """Side by side: name, value, and what is told of it."""
+    """Columns side by side, of a name, a value and a label."""
     top = _nice_top(max(value for _, value, _ in values))
     inner_width, inner = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     step = min(inner_width / len(values), 90)
@@ -139,12 +139,12 @@ def columns(values: Sequence[tuple[str, float, str]], label: str) -> str:
             f'<text class="axis" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
             f"{number(top * share)}</text>"
         )
-    for at, (name, value, told) in enumerate(values):
+    for at, (name, value, caption) in enumerate(values):
         x = _LEFT + at * step
         height = inner * value / top
         body.append(
             f'<rect class="bar" x="{x + 2:.1f}" y="{_TOP + inner - height:.1f}" '
-            f'width="{step - 4:.1f}" height="{height:.1f}"><title>{escape(told)}</title></rect>'
+            f'width="{step - 4:.1f}" height="{height:.1f}"><title>{escape(caption)}</title></rect>'
             f'<text class="axis" x="{x + step / 2:.1f}" y="{HEIGHT - 6}" text-anchor="middle">'
             f"{escape(name)}</text>"
         )
@@ -152,7 +152,7 @@ def columns(values: Sequence[tuple[str, float, str]], label: str) -> str:
 
 
 def shares(values: Sequence[tuple[str, float, str]]) -> str:
-    """One below the other, in HTML, so that long names wrap: name, value, and what is told."""
+    """Bars below each other, of a name, a value and a label; in HTML, so that long names wrap."""
     top = max((value for _, value, _ in values), default=0) or 1
     return (
         '<div class="shares">'
@@ -160,8 +160,8 @@ def shares(values: Sequence[tuple[str, float, str]]) -> str:
             f'<div class="name" title="{escape(name)}">{escape(name)}</div>'
             '<div class="track">'
             f'<div class="fill" style="width:{100 * value / top:.1f}%"></div></div>'
-            f'<div class="told">{escape(told)}</div>'
-            for name, value, told in values
+            f'<div class="label">{escape(label)}</div>'
+            for name, value, label in values
         )
         + "</div>"
     )

@@ -1,7 +1,7 @@
-"""The figures of a report, computed by Spark from the tables of a lake. No pictures here.
+"""The figures of a report, computed by Spark from the tables of a lake.
 
-Only what is small comes back to the driver: sums by partition, by bucket of time, by size. A
-hundred buckets cover the time of a topic, however long it is.
+Only sums come back to the driver: by partition, by bucket of time, by size. At most about a hundred
+buckets cover the time of a topic, however long that is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Partition(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets of which the lake has not even a batch."""
+    """Offsets that no batch of the lake covers."""
 
     partition: int
     first: int
@@ -54,7 +54,7 @@ class Gap(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """A bucket of time."""
+    """Records and bytes of a bucket of time."""
 
     at_ms: int
     rows: int
@@ -66,12 +66,12 @@ class Sizes(NamedTuple):
     p99: int
     largest: int
     histogram: list[tuple[int, int]]
-    """Exponent of two, and how many records are of that size or more, but not of twice it."""
+    """Exponents of two, and the number of records of at least that size but less than twice it."""
 
 
 class Keys(NamedTuple):
     distinct: int
-    """About."""
+    """Approximately."""
     without: int
     top: list[tuple[str, int]]
 
@@ -82,7 +82,7 @@ class Topic(NamedTuple):
     width_ms: int
     volume: list[Volume]
     ends: dict[int, list[tuple[int, int]]]
-    """Of each partition: from when on its log ended where, as far as the lake knows."""
+    """Of each partition: times, and the end of its log from then on, as far as the lake knows."""
     sizes: Sizes
     keys: Keys
     gaps: list[Gap]
@@ -110,9 +110,9 @@ class GroupActivity(NamedTuple):
     expired: int
     members: int
     commits: list[tuple[int, float]]
-    """When, and how many in a minute."""
+    """Time, and commits per minute."""
     lag: list[tuple[int, int]]
-    """When, and how many records of archived topics it had not read."""
+    """Time, and the lag in records of archived topics."""
 
 
 class Report(NamedTuple):
@@ -213,7 +213,7 @@ def _topic(records: DataFrame, name: str, partitions: list[Partition], gaps: lis
         sum_ = volume.get(at_ms, Volume(at_ms, 0, 0))
         volume[at_ms] = Volume(at_ms, sum_.rows + count, sum_.bytes + size)
         known = ends.setdefault(partition, [])
-        # What was produced in a bucket is there at its end.
+        # Records of a bucket are in the log by its end.
         known.append((at_ms + width_ms, max(last + 1, known[-1][1] if known else 0)))
     return Topic(
         name, partitions, width_ms, list(volume.values()), ends, _sizes(records), _keys(records),
@@ -256,12 +256,12 @@ def _keys(records: DataFrame) -> Keys:
 def _groups(events: DataFrame, topics: dict[str, Topic]) -> tuple[list[GroupActivity], int]:
     from pyspark.sql import functions as f
 
-    told = events.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("e")).select(
+    parsed = events.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("e")).select(
         "e.*"
     )
-    dropped = told.where(f.col("event") == "events_dropped").agg(f.sum("count")).collect()[0][0]
+    dropped = parsed.where(f.col("event") == "events_dropped").agg(f.sum("count")).collect()[0][0]
     activity: dict[str, GroupActivity] = {}
-    per_group = told.where(f.col("group").isNotNull()).orderBy("time_ms")
+    per_group = parsed.where(f.col("group").isNotNull()).orderBy("time_ms")
     for row in per_group.toLocalIterator():
         group = activity.get(row.group)
         if group is None:
@@ -294,7 +294,7 @@ def _with_event(group: GroupActivity, row: Any, topics: dict[str, Topic]) -> Gro
 
 
 def lag_at(at_ms: int, offsets: dict[str, list[list[int]]], topics: dict[str, Topic]) -> int | None:
-    """Records of archived topics that were there by then and not committed; None: unknown."""
+    """Records of archived topics that were in the log and not committed by then; None: unknown."""
     lag: int | None = None
     for name, partitions in offsets.items():
         topic = topics.get(name)

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: styles and pictures are inside."""
+"""A report as one HTML page, with its style sheet and charts inside."""
 
 from __future__ import annotations
 
@@ -127,11 +127,11 @@ def _record_sizes(topic: Topic) -> str:
         )
         for exponent, count in sizes.histogram
     ]
-    told = (
-        f"<p class='note'>half are of {size_text(sizes.median)} or less, 99 of 100 of "
-        f"{size_text(sizes.p99)} or less, the largest of {size_text(sizes.largest)}</p>"
+    note = (
+        f"<p class='note'>median {size_text(sizes.median)}, 99th percentile "
+        f"{size_text(sizes.p99)}, largest {size_text(sizes.largest)}</p>"
     )
-    return _panel("Record sizes", columns(bars, f"record sizes of {topic.name}") + told)
+    return _panel("Record sizes", columns(bars, f"record sizes of {topic.name}") + note)
 
 
 def _key_skew(topic: Topic) -> str:
@@ -140,12 +140,12 @@ def _key_skew(topic: Topic) -> str:
         return _panel("Keys", "<p class='note'>no record has a key</p>")
     rows = topic.rows
     bars = [(key, float(n), f"{n:,} · {100 * n / rows:.1f} %") for key, n in keys.top]
-    told = (
+    note = (
         f"about {keys.distinct:,} keys; the most frequent has {100 * keys.top[0][1] / rows:.1f} %"
     )
     if keys.without:
-        told += f"; {keys.without:,} records have none"
-    return _panel("Most frequent keys", shares(bars) + f"<p class='note'>{told}</p>")
+        note += f"; {keys.without:,} records have none"
+    return _panel("Most frequent keys", shares(bars) + f"<p class='note'>{note}</p>")
 
 
 def _partitions(topic: Topic) -> str:
@@ -198,12 +198,12 @@ def _gaps(topic: Topic) -> str:
         )
         for gap in topic.gaps
     )
-    told = (
+    note = (
         "<p class='note'>These offsets are in no batch of the lake: they were trimmed from the "
         "broker before they were archived. A longer retention.ms, or remote.storage.enable=true, "
-        "keeps that from happening again.</p>"
+        "prevents that.</p>"
     )
-    return _panel("Gaps", _table(("where", "offsets", "missing"), rows) + told)
+    return _panel("Gaps", _table(("where", "offsets", "missing"), rows) + note)
 
 
 def _duration(ms: float) -> str:
@@ -226,15 +226,15 @@ def _groups(report: Report) -> str:
     parts = ["<section id='groups'><h2>Consumer groups</h2>"]
     if not report.groups:
         parts.append(
-            f"<p class='note'>Nothing is known of groups: the topic {GROUP_EVENTS} is not in the "
-            "lake. It is archived like any other: moldau pipeline archive --topic "
+            f"<p class='note'>There are no group events: the topic {GROUP_EVENTS} is not in the "
+            "lake. Archive it like any other: moldau pipeline archive --topic "
             f"{GROUP_EVENTS}</p></section>"
         )
         return "".join(parts)
     if report.dropped_events:
         parts.append(
             f"<p class='note bad'>{report.dropped_events:,} events were dropped by workers while "
-            "the store was slow: what follows is not all.</p>"
+            "the store was slow: what follows is incomplete.</p>"
         )
     head = (
         "group", "rebalances", "longest pause", "pauses in all", "joined", "left", "expired",
@@ -273,7 +273,7 @@ def _group(group: GroupActivity) -> str:
             for one in group.pauses
         ]
         chart = line_over_time(points, " ms", f"rebalances of {group.name}", stems=True)
-        parts.append(_panel("Rebalances: how long nobody read", chart))
+        parts.append(_panel("Rebalances: how long the group did not read", chart))
     if group.lag:
         points = [Point(at, lag, f"{_when(at)}: {lag:,} records") for at, lag in group.lag]
         chart = line_over_time(points, "", f"lag of {group.name}")

@@ -1,1 +1,1 @@
-"""The Spark source `moldau`: options, offsets, what there is to read, and reading it."""
+"""The Spark source `moldau`: options, planning on the driver, fetching and decoding in tasks."""

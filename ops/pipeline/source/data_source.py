@@ -5,8 +5,8 @@
         .option("subscribe", "orders").load()
 
 Options and columns are those of Spark's own Kafka source. The driver plans ranges of offsets;
-executors read them and hand Arrow record batches to Spark. `moldau.rows=ranges` gives the planned
-ranges themselves, a row each, for those who read them in their own tasks: see archive.py.
+executors read them and hand Arrow record batches to Spark. With `moldau.rows=ranges` the rows are
+the planned ranges themselves: the archiver reads them in tasks of its own.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MoldauSource(DataSource):
 
 
 class TaskRanges(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(None)
@@ -124,7 +124,7 @@ class BatchReader(DataSourceReader):
             partitions = planner.existing()
             starts = planner.resolve(options.batch_starting, partitions, is_start=True)
             ends = planner.resolve(options.ending, partitions, is_start=False)
-            # Spark takes an empty list for "one partition, whatever it is".
+            # Spark would make one partition of an empty list.
             return _plan(options, planner.ranges(starts, ends)) or [TaskRanges([])]
         finally:
             planner.close()
@@ -137,11 +137,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._planner = Planner(options)
-        self._final: Offsets | None = None  # Trigger.AvailableNow: never beyond these
+        self._final: Offsets | None = None  # the ends for Trigger.AvailableNow
         self._last_trigger = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For executors, which only call `read`."""
+        """What executors need, which only call `read`."""
         return {"_options": self._options}
 
     def initialOffset(self) -> Nested:
@@ -179,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.rows != RANGES:
             self._planner.check_lost(starts, partitions)
         found = self._planner.latest(partitions)
-        # One that is being created just now: next time.
+        # A partition that is being created is read next time.
         return {partition: found[partition] for partition in partitions if partition in found}
 
     def _countable(self, ends: Offsets) -> Offsets:
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {partition: end for partition, end in ends.items() if partition.topic not in native}
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """New partitions begin at their earliest offset."""
+        """With new partitions, which begin at their earliest offset."""
         new = ends.keys() - starts.keys()
         return {**self._planner.earliest(new), **starts} if new else starts
 
@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = from_nested(start), from_nested(end)
         if self._options.rows != RANGES:
             return _plan(self._options, self._planner.ranges(starts, ends))
-        # Whoever takes ranges knows better what was read: nothing is lost, it is only begun anew.
+        # The archiver knows what was read: a topic that was created again is read from its start.
         starts = {
             partition: at for partition, at in starts.items() if at <= ends.get(partition, -1)
         }
@@ -227,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def read_ranges(options: Options, partition: InputPartition) -> Iterator[Any]:
-    """The rows of one task: Arrow record batches."""
+    """The rows of one task, as Arrow record batches."""
     assert isinstance(partition, TaskRanges)
     if options.rows == RANGES:
         if partition.ranges:
@@ -281,5 +281,5 @@ def _record_batch(schema: Any, partition: TopicPartition, columns: Columns) -> A
 
 
 def timestamps(columns: Columns) -> Any:
-    """As Spark has them: microseconds."""
+    """In microseconds, as Spark has them."""
     return pa.array(columns.timestamp_ms * 1000).view(pa.timestamp("us", tz="UTC"))

@@ -1,12 +1,12 @@
 """Record batches to Arrow columns, many batches at once and without a Python object per record.
 
-The only step per record is the walk from length to length (about 0.1 us). Everything else is done
-by numpy for all records of all batches together, field by field: a varint of every record at a
-time. Keys and values are never cut out one by one: an Arrow array whose elements are, by turns, a
-field and the gap to the next one is laid over the bytes as they came, and `take` copies every
-second element into a new array.
+The only Python per record is the walk from length to length (about 0.1 us). All else is done by
+numpy for all records of all batches at once, field by field: one varint of every record at a time.
+Keys and values are not cut out one by one: an Arrow array whose elements alternate between a field
+and the gap to the next one is laid over the received bytes, and `take` copies every second element
+into a new array.
 
-What is read was written by strangers: whatever it is, the outcome is columns or CorruptBatch.
+The bytes come from any producer: whatever they are, the result is columns or CorruptBatch.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Bytes = npt.NDArray[np.uint8]
 DECODED_LIMIT = 1 << 30  # an Arrow column has 2 GiB at most
 PORTION = 4 << 20
 MAGIC = 2
-# What Spark and Delta can say in a timestamp: the years 1 to 9999. (-1, none given, is a
+# The range of timestamps of Spark and Delta: the years 1 to 9999. (-1, no timestamp, is a
 # millisecond before 1970, as in Spark's own Kafka source.)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 _LONGEST_VARINT = 10
 _LONGEST_LENGTH_SHIFT = 28
-_FEW = 8  # records with headers left: from here on one by one is cheaper than all together
+_FEW = 8  # so few records with more headers are cheaper to read one by one
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class FetchedBatch(NamedTuple):
-    """A batch as it came, and which of its records count: offsets from `since` up to `until`."""
+    """A batch as received; its records count from offset `since` up to but without `until`."""
 
     header: BatchHeader
     data: Buffer
@@ -63,7 +63,7 @@ class FetchedBatch(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The records of some batches; `headers` only if they were asked for."""
+    """The records of some batches; `headers` is None unless they are wanted."""
 
     offset: Ints
     timestamp_ms: Ints
@@ -81,7 +81,7 @@ def decode(
 ) -> Iterator[Columns]:
     """The records that count, in the order of the batches; none of control or aborted batches.
 
-    They come in portions of some megabytes, at least a batch each: more would leave the caches.
+    In portions of some megabytes, or of one batch: larger ones would not fit the CPU's caches.
     """
     wanted: list[FetchedBatch] = []
     payloads: list[bytes] = []
@@ -152,7 +152,7 @@ def _walk(
 
 
 def _after_long(buf: bytes, at: int) -> int:
-    """The end of a record whose length takes more than two bytes."""
+    """The end of a record whose length has more than two bytes."""
     value = shift = 0
     while shift <= _LONGEST_LENGTH_SHIFT:
         byte = buf[at]
@@ -178,12 +178,12 @@ def _columns(
     value_at, value_end, value_valid = _field(data, key_end, ends)
     header_count, at = _varints(data, value_end, ends)
     if (header_count < 0).any():
-        raise CorruptBatch("a record with less than no headers")
+        raise CorruptBatch("a record with a negative number of headers")
     spans = None
     if header_count.any():
         spans = _header_spans(data, at, ends, header_count)
     elif (at != ends).any():
-        raise CorruptBatch("a record does not end where it says")
+        raise CorruptBatch("a record does not end where its length says")
 
     counts = [one.header.record_count for one in wanted]
 
@@ -222,7 +222,7 @@ def _columns(
 
 
 def _check_offsets(wanted: Sequence[FetchedBatch], counts: list[int], deltas: Ints) -> None:
-    """Strictly ascending inside each batch, from 0 to what its header says."""
+    """Strictly ascending in each batch, within its header's range."""
     if not len(deltas):
         return
     last = np.repeat(np.array([one.header.last_offset_delta for one in wanted], np.int64), counts)
@@ -265,7 +265,7 @@ def _check_inside(at: Ints, ends: Ints) -> None:
 
 
 def _field(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Bytes with their length before them: where they begin and end; not valid when null."""
+    """Bytes after their length: the positions where they begin and end; not valid if null."""
     length, at = _varints(data, at, ends)
     valid = length >= 0
     length = np.where(valid, length, 0)
@@ -277,7 +277,7 @@ def _field(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, npt.NDArray[n
 def gather(
     buffer: Any, starts: Ints, ends: Ints, valid: npt.NDArray[np.bool_], chosen: Ints | None
 ) -> Any:
-    """A binary array of the fields that lie in a buffer one after the other, with gaps."""
+    """A binary array of the fields that follow each other in a buffer, with gaps."""
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
@@ -297,7 +297,7 @@ def gather(
 
 
 class _Spans(NamedTuple):
-    """Every header: whose it is, where key and value lie; in the order of the bytes."""
+    """Positions of the keys and values of all headers, in the order of the bytes."""
 
     key_at: Ints
     key_end: Ints
@@ -307,7 +307,7 @@ class _Spans(NamedTuple):
 
 
 def _header_spans(data: Bytes, at: Ints, ends: Ints, counts: Ints) -> _Spans:
-    """All first headers at a time, then all second ones, and so on."""
+    """All first headers at once, then all second ones, and so on."""
     at = at.copy()
     rounds: list[_Spans] = []
     left = counts.copy()
@@ -332,9 +332,9 @@ def _header_spans(data: Bytes, at: Ints, ends: Ints, counts: Ints) -> _Spans:
             rounds.append(_Spans(key_at, key_end, value_at, one, value_valid))
         at[index] = one[0]
     if (at != ends).any():
-        raise CorruptBatch("a record does not end where it says")
+        raise CorruptBatch("a record does not end where its length says")
     together = [np.concatenate(column) for column in zip(*rounds, strict=True)]
-    order = np.argsort(together[0], kind="stable")  # positions: the order of records and headers
+    order = np.argsort(together[0], kind="stable")  # by position: the order of records and headers
     return _Spans._make(column[order] for column in together)
 
 
@@ -356,7 +356,7 @@ def _headers_column(buffer: Any, count: int, counts: Ints, spans: _Spans | None)
 
 
 def _text(keys: Any) -> Any:
-    """UTF-8; a key that is none is patched up, as Java clients do."""
+    """As UTF-8; invalid bytes are replaced, as Java clients do."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

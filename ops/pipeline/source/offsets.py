@@ -1,6 +1,6 @@
-"""Offsets as Spark's Kafka source writes and divides them. No I/O.
+"""Offsets in the form, and divided in the way, of Spark's own Kafka source. No I/O.
 
-In options and checkpoints offsets are JSON, `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest
+In options and checkpoints they are JSON, `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest
 and -1 latest.
 """
 
@@ -23,7 +23,7 @@ Nested = dict[str, dict[str, int]]
 
 
 def parse(option: str, text: str) -> Offsets:
-    """The offsets (or timestamps) an option gives for each partition."""
+    """The offsets or timestamps by partition that an option has."""
     try:
         return from_nested(json.loads(text))
     except (ValueError, AttributeError, TypeError):
@@ -64,7 +64,7 @@ def to_nested(offsets: Mapping[TopicPartition, int]) -> Nested:
 def rate_limited(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
 ) -> Offsets:
-    """Ends such that about `limit` offsets are read, each partition by its share of the lag."""
+    """End offsets that make about `limit` offsets, shared among partitions by their lag."""
     lags = {partition: max(end - starts.get(partition, end), 0) for partition, end in ends.items()}
     total = sum(lags.values())
     if total <= limit:
@@ -72,7 +72,7 @@ def rate_limited(
     limited = {}
     for partition, end in ends.items():
         share = limit * lags[partition] / total
-        # Never nothing of a partition that has something: it would starve.
+        # At least one of each partition that has any, or it would starve.
         count = math.ceil(share) if share < 1 else math.floor(share)
         begin = starts.get(partition, end)
         limited[partition] = min(begin + count, end) if lags[partition] else end
@@ -82,7 +82,7 @@ def rate_limited(
 def split(
     ranges: Sequence[OffsetRange], min_partitions: int = 0, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Large ranges in pieces: at least so many pieces together, none of more than `max_records`."""
+    """Ranges cut into at least `min_partitions` pieces of at most `max_records` offsets each."""
     wanted = [one for one in ranges if one.size]
     if max_records is not None:
         wanted = [piece for one in wanted for piece in _pieces(one, -(-one.size // max_records))]
@@ -103,7 +103,7 @@ def _pieces(one: OffsetRange, count: int) -> Iterable[OffsetRange]:
 
 
 class Bundle(NamedTuple):
-    """Ranges that one task reads, one after the other."""
+    """Ranges that one task reads, one after another."""
 
     ranges: tuple[OffsetRange, ...]
 
@@ -113,7 +113,7 @@ class Bundle(NamedTuple):
 
 
 def bundles(ranges: Sequence[OffsetRange], count: int) -> list[Bundle]:
-    """Ranges to at most `count` tasks of about the same size; ranges of a topic together."""
+    """Ranges in at most `count` bundles of about the same size; those of a topic together."""
     if not ranges:
         return []
     count = max(min(count, len(ranges)), 1)
@@ -121,7 +121,7 @@ def bundles(ranges: Sequence[OffsetRange], count: int) -> list[Bundle]:
     made: list[list[OffsetRange]] = [[]]
     filled = 0.0
     for one in sorted(ranges):
-        # At its middle a range belongs to this task or the next one.
+        # The middle of a range decides whether it belongs to this bundle or the next.
         if made[-1] and len(made) < count and filled + one.size / 2 > share * len(made):
             made.append([])
         made[-1].append(one)

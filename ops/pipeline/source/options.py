@@ -1,7 +1,7 @@
 """The options of the source: those of Spark's own Kafka source, checked when the source is made.
 
-Names are compared without case, as Spark does. An option that is not known is an error: a misspelt
-`startingOffset` would otherwise read from somewhere else, silently.
+Names are case-insensitive, as in Spark. An unknown option is an error: a misspelt `startingOffset`
+would otherwise silently read from somewhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_
 
 RECORDS, RANGES = "records", "ranges"
 _STRATEGIES = ("assign", "subscribe", "subscribepattern")
-_OWN = frozenset(
+_KNOWN = frozenset(
     {
         "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
         "startingoffsetsbytimestamp", "endingoffsetsbytimestamp",
@@ -26,12 +26,12 @@ _OWN = frozenset(
         "includeheaders", "moldau.rows",
     }
 )  # fmt: skip
-# Of Spark's source, and without meaning here: there is no consumer group, no pool of consumers.
-_WITHOUT_MEANING = frozenset({"groupidprefix", "path", "fetchoffset.numretries",
+# Options of Spark's source that have no effect here: no consumer group, no pool of consumers.
+_IGNORED = frozenset({"groupidprefix", "path", "fetchoffset.numretries",
                               "fetchoffset.retryintervalms"})  # fmt: skip
-_WITHOUT_MEANING_PREFIXES = ("kafkaconsumer.cache.", "kafkaconsumer.fetcheddata.")
+_IGNORED_PREFIXES = ("kafkaconsumer.cache.", "kafkaconsumer.fetcheddata.")
 _POLL_TIMEOUT = "kafkaconsumer.polltimeoutms"
-# Spark refuses them too: where to begin and how to decode is the source's own affair.
+# Spark refuses them too: the source itself decides where to start and how to decode.
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets instead",
     "key.deserializer": "keys are binary; cast or decode the column",
@@ -71,14 +71,14 @@ class Options(NamedTuple):
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Check everything. Raises PipelineError."""
+    """Options of a read, checked. Raises PipelineError."""
     options = {name.lower(): str(value) for name, value in given.items()}
     _check_names(options)
     chosen = [name for name in _STRATEGIES if name in options]
     if len(chosen) != 1:
         raise PipelineError(
-            "say which topics: exactly one of the options assign, subscribe and subscribePattern "
-            f"is needed, {len(chosen)} are given"
+            "exactly one of the options assign, subscribe and subscribePattern is needed, to "
+            f"choose the topics; {len(chosen)} are given"
         )
     assign = options.get("assign")
     subscribe = options.get("subscribe")
@@ -93,8 +93,8 @@ def read_options(given: Mapping[str, str]) -> Options:
         None if assign is None else tuple(sorted(parse_partitions("assign", assign))),
         None if subscribe is None else names,
         _pattern(options),
-        _where(options, "starting", EARLIEST),
-        _where(options, "starting", LATEST),
+        _boundary(options, "starting", EARLIEST),
+        _boundary(options, "starting", LATEST),
         _ending(options),
         _strategy(options) == "latest",
         _limit(options, "maxOffsetsPerTrigger"),
@@ -109,12 +109,12 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
-        if name.startswith("kafka.") or name in _OWN or name in _STRATEGIES:
+        if name.startswith("kafka.") or name in _KNOWN or name in _STRATEGIES:
             continue
-        if name in _WITHOUT_MEANING or name == _POLL_TIMEOUT:
+        if name in _IGNORED or name == _POLL_TIMEOUT:
             continue
-        if not name.startswith(_WITHOUT_MEANING_PREFIXES):
-            known = ", ".join(sorted(_OWN | set(_STRATEGIES)))
+        if not name.startswith(_IGNORED_PREFIXES):
+            known = ", ".join(sorted(_KNOWN | set(_STRATEGIES)))
             raise PipelineError(
                 f"there is no option {name!r}; there are kafka.bootstrap.servers, {known}"
             )
@@ -158,15 +158,15 @@ def _fetch_settings(options: Mapping[str, str]) -> FetchSettings:
 
 
 def _ending(options: Mapping[str, str]) -> Boundary:
-    found = _where(options, "ending", LATEST)
+    found = _boundary(options, "ending", LATEST)
     values = [found.all] if found.each is None else list(found.each.values())
     if not found.by_time and EARLIEST in values:
         raise PipelineError("endingOffsets: a read cannot end at the earliest offset (-2)")
     return found
 
 
-def _where(options: Mapping[str, str], edge: str, default: int) -> Boundary:
-    """Spark's order of preference: a timestamp for all, timestamps, offsets."""
+def _boundary(options: Mapping[str, str], edge: str, default: int) -> Boundary:
+    """In Spark's order of preference: one timestamp, timestamps by partition, offsets."""
     option = f"{edge}Timestamp"
     if option.lower() in options:
         return Boundary(option, None, _number(options, option, 0), by_time=True)
@@ -205,7 +205,7 @@ def _pattern(options: Mapping[str, str]) -> str | None:
 def _number(options: Mapping[str, str], name: str, default: int) -> int:
     text = options.get(name.lower(), str(default)).strip()
     if not text.isascii() or not text.isdigit():
-        raise PipelineError(f"{name}: want a number that is not negative, not {text!r}")
+        raise PipelineError(f"{name}: want a number from 0, not {text!r}")
     return int(text)
 
 

@@ -1,19 +1,18 @@
-"""What there is to read: partitions, where they begin and end. Runs on the driver.
+"""Partitions to read and their offsets, for the driver.
 
-The first call has to succeed at once: an address that is wrong should be told now. Later on a
-broker that restarts is waited for.
+The first request has to succeed at once, so that a wrong address is reported at once. Later ones
+are retried while a broker restarts.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ops.client import ClientError, Cluster, TopicPartition
+from ops.client import Backoff, ClientError, Cluster, TopicPartition
 from ops.pipeline.errors import (
     DataLoss,
     PipelineError,
@@ -28,7 +27,6 @@ from ops.pipeline.source.options import Boundary, Options
 logger = logging.getLogger("moldau.pipeline")
 
 T = TypeVar("T")
-_PAUSE_S = 0.5
 TOPIC = 2  # the kind of resource, in DescribeConfigs
 STORAGE = "moldau.storage"
 
@@ -42,11 +40,11 @@ class Planner:
 
     def close(self) -> None:
         if self._cluster is not None:
-            self._cluster.__exit__()
+            self._cluster.close()
             self._cluster = None
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
-        deadline = time.monotonic() + self._options.fetch.patience_s
+        backoff = Backoff(self._options.fetch.patience_s)
         while True:
             try:
                 if self._cluster is None:
@@ -54,10 +52,11 @@ class Planner:
                 answer = question(self._cluster)
             except ClientError as fault:
                 self.close()
-                if not self._has_reached or time.monotonic() > deadline:
+                if not self._has_reached:
                     raise
-                logger.warning("%s; trying again", fault)
-                time.sleep(_PAUSE_S)
+                logger.warning("%s; retrying", fault)
+                if not backoff.wait():
+                    raise
             else:
                 self._has_reached = True
                 return answer
@@ -65,7 +64,7 @@ class Planner:
     # --- partitions ---
 
     def partitions(self) -> set[TopicPartition]:
-        """Those chosen by assign, subscribe or subscribePattern that exist."""
+        """The existing partitions that assign, subscribe or subscribePattern chooses."""
         options = self._options
         names: Collection[str] | None
         if options.assign is not None:
@@ -84,28 +83,28 @@ class Planner:
         return found if options.assign is None else found & set(options.assign)
 
     def topic_ids(self, names: Collection[str]) -> dict[str, bytes]:
-        """Of those that exist: a topic that was deleted and created again has another."""
+        """Of those that exist; a topic that was deleted and created again has another."""
         answer = self._ask(lambda cluster: cluster.metadata(sorted(names)))
         return {topic.name or "": topic.topic_id for topic in answer.topics if not topic.error_code}
 
     def native(self, names: Collection[str]) -> set[str]:
-        """Those whose log is shared with Redis applications (moldau.storage=native).
+        """The topics with moldau.storage=native, shared with Redis applications.
 
-        Their offsets are not dense, and batches are made up for each answer.
+        Their offsets are not dense, and their batches are built for each reply.
         """
         unknown = sorted(set(names) - self._storages.keys())
         if unknown:
             asked = [DescribeConfigsResource(TOPIC, name, [STORAGE]) for name in unknown]
             answer = self._ask(lambda cluster: cluster.call(DescribeConfigsRequest(asked)))
             for result in answer.results:
-                # It never changes; other brokers do not know this configuration.
+                # It never changes. Other brokers do not have this configuration.
                 values = [one.value for one in result.configs if one.name == STORAGE]
                 if not result.error_code:
                     self._storages[result.resource_name] = values[0] if values else "log"
         return {name for name in names if self._storages.get(name) == "native"}
 
     def existing(self) -> set[TopicPartition]:
-        """The same, at the beginning: everything that is named has to be there."""
+        """`partitions` at the start of a read, when everything that is named has to exist."""
         found = self.partitions()
         options = self._options
         missing: list[str] = []
@@ -116,7 +115,7 @@ class Planner:
         if missing:
             raise PipelineError(
                 f"there is no {', '.join(missing)}; `moldau topics list` shows what exists, "
-                "`moldau topics create` makes a topic"
+                "`moldau topics create` creates a topic"
             )
         return found
 
@@ -135,7 +134,7 @@ class Planner:
     def resolve(
         self, where: Boundary, partitions: Collection[TopicPartition], *, is_start: bool
     ) -> Offsets:
-        """The offsets an option means."""
+        """The offsets that an option stands for."""
         if where.each is not None and set(where.each) != set(partitions):
             differing = sorted(set(where.each) ^ set(partitions))
             raise PipelineError(
@@ -159,12 +158,12 @@ class Planner:
         unmatched = [partition for partition, offset in found.items() if offset < 0]
         if unmatched and is_start and not self._options.latest_when_no_match:
             raise PipelineError(
-                f"{where.option}: {', '.join(map(str, sorted(unmatched)))} has no record as late as"
-                " that; give an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest"
-                " to begin with what comes next"
+                f"{where.option}: {', '.join(map(str, sorted(unmatched)))} has no record of that"
+                " time or later; give an earlier timestamp, or set"
+                " startingOffsetsByTimestampStrategy=latest to begin at the end"
             )
         latest = self.latest(list(each))
-        # A timestamp can be found beyond what may be read yet with read_committed.
+        # With read_committed a timestamp may lie beyond what can be read yet.
         return {
             partition: latest[partition] if offset < 0 else min(offset, latest[partition])
             for partition, offset in found.items()
@@ -175,7 +174,7 @@ class Planner:
     def ranges(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> list[OffsetRange]:
-        """From start to end for each partition; new ones begin at their earliest offset."""
+        """From start to end of each partition; new ones begin at their earliest offset."""
         new = ends.keys() - starts.keys()
         first = self.earliest(new)
         for partition in sorted(new):
