@@ -1,4 +1,4 @@
-"""Fixtures of the pipeline: a Spark session per process, and per test a lake and a command."""
+"""Fixtures of the pipeline: one Spark session for all tests; a lake and a command for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     """Starting one takes longer than most tests with it. Tests leave it running."""
     with spark_session() as session:

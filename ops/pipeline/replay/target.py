@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ops.admin.topics_describe import topic_configs
+from ops.admin.topic_state import topic_configs
 from ops.client import Cluster
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.replay.producer import BATCH_BYTES
