@@ -117,7 +117,7 @@ class Compactor:
                         f"{self._lake.table_path(table)}: another program keeps changing this "
                         f"table ({error}); run it again when that has ended"
                     ) from error
-                logger.info("compaction of %s: %s; trying again", table, error)
+                logger.info("compaction of %s: %s; retrying", table, error)
                 waiting = _rounds(self.plan(table))
                 continue
             before += sum(len(group.files) for group in groups)

@@ -183,8 +183,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {partition: found[partition] for partition in partitions if partition in found}
 
     def _countable(self, ends: Offsets) -> Offsets:
-        """Those whose offsets count records. Those of native topics are times: a limit of records
-        would advance by a second at a time."""
+        """Partitions whose offsets count records.
+
+        Offsets of native topics are times: a limit in records would advance them by milliseconds.
+        """
         if self._options.rows != RANGES:
             return ends
         native = self._planner.native({partition.topic for partition in ends})
