@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _countable(self, ends: Offsets) -> Offsets:
         """Partitions whose offsets count records.
 
-        Offsets of native topics are times: a limit in records would advance them by milliseconds.
+        Offsets of native topics are times: a limit of a million would be a second.
         """
         if self._options.rows != RANGES:
             return ends
