@@ -71,8 +71,9 @@ class ClientConnection(asyncio.Protocol):
             self._reject(fault)
 
     def _go_on(self) -> None:
-        """Forward what was kept, now that something has changed."""
-        if self.requests.kept:
+        """Forward what was kept, now that something has changed. Not for a client that does not
+        read: the router's own replies to it would pile up."""
+        if self.requests.kept and not self.transport.is_write_paused:
             try:
                 self.requests.go_on()
             except FAULTS as fault:

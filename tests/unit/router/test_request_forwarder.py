@@ -153,6 +153,19 @@ async def test_a_client_that_was_closed_has_no_further_turn() -> None:
     assert len(numbers_in(served.transport.received, 0)) == MAX_PER_TURN
 
 
+async def test_a_client_that_does_not_read_its_replies_has_no_further_turn() -> None:
+    served = Served()
+    served.client.data_received(versions(range(2 * MAX_PER_TURN)))
+    served.client.pause_writing()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(numbers_in(served.transport.received, 0)) == MAX_PER_TURN
+    assert not served.transport.reading
+    served.client.resume_writing()
+    assert len(numbers_in(served.transport.received, 0)) == 2 * MAX_PER_TURN
+    assert served.transport.reading
+
+
 async def test_requests_beyond_the_unanswered_ones_wait_for_replies() -> None:
     served = Served()
     served.client.data_received(heartbeats(range(1)))
