@@ -23,10 +23,10 @@ LENGTH_SIZE = LENGTH.size
 # API key and version, the first API_SIZE bytes, tell the layout of everything that follows.
 API_SIZE = 4
 CORRELATION_ID_AT = API_SIZE
-CORRELATION_ID_END = CORRELATION_ID_AT + 4
+CORRELATION_ID_END = CORRELATION_ID_AT + INT32.size
 # In a response frame with its length field.
 RESPONSE_CORRELATION_ID_AT = LENGTH_SIZE
-RESPONSE_CORRELATION_ID_END = RESPONSE_CORRELATION_ID_AT + 4
+RESPONSE_CORRELATION_ID_END = RESPONSE_CORRELATION_ID_AT + INT32.size
 
 _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _RESPONSE_HEAD = struct.Struct(">ii")
@@ -77,7 +77,7 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
     """A whole response frame as parts to be written one after the other."""
     parts: list[Buffer] = [b""]
     api.response_codec(version).encode(message, parts)
-    size = sum(map(len, parts)) + 4
+    size = sum(map(len, parts)) + INT32.size  # the correlation id
     if api.response_header_has_tags(version):
         parts[0] = _RESPONSE_HEAD_TAGS.pack(size + 1, correlation_id, 0)
     else:

@@ -159,7 +159,7 @@ def test_offset_deltas_must_increase() -> None:
 
 
 def test_long_varints_everywhere_are_refused_at_once() -> None:
-    # A reader that looked for the end of each anew would take hours over this.
+    # A reader that looked for the end of each again would take hours over this.
     batch = build_batch([], base_offset=0, last_offset=1 << 30) + b"\x80" * (1 << 23)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">i", batch, COUNT_AT, 1 << 22)
