@@ -69,7 +69,7 @@ async def _group(
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             found = await broker.topics.find_id(topic.topic_id)
             if found is None:
-                answer.topics.append(_unknown_id(topic))
+                answer.topics.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
             name = found.name
         partitions = _partitions(group_offsets, name, topic.partition_indexes, require_stable)
@@ -111,8 +111,7 @@ def _partitions(
     return answers
 
 
-def _unknown_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    error = ErrorCode.UNKNOWN_TOPIC_ID
+def _failed(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:
     partitions = [
         OffsetFetchResponsePartitions(index, NO_OFFSET, NO_EPOCH, "", error)
         for index in topic.partition_indexes
@@ -125,17 +124,7 @@ def _old_layout(
 ) -> OffsetFetchResponse:
     """Below v8: one group, its error at the top; v1 has it only at the partitions."""
     if answer.error_code and version < FIRST_VERSION_WITH_TOP_ERROR:
-        answer.topics = [
-            OffsetFetchResponseTopics(
-                topic.name,
-                NO_UUID,
-                [
-                    OffsetFetchResponsePartitions(i, NO_OFFSET, NO_EPOCH, "", answer.error_code)
-                    for i in topic.partition_indexes
-                ],
-            )
-            for topic in asked.topics or ()
-        ]
+        answer.topics = [_failed(topic, answer.error_code) for topic in asked.topics or ()]
     topics = [
         OffsetFetchResponseTopic(
             topic.name,

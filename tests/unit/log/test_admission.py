@@ -102,7 +102,7 @@ def test_4_2_the_count_is_above_zero() -> None:
 
 
 def test_4_2_more_records_than_the_bytes_can_hold() -> None:
-    """Offsets would be used up by records nobody sent."""
+    """Offsets would be used up by records that do not exist."""
     batch = altered(23, ">i", (1 << 31) - 2, altered(57, ">i", (1 << 31) - 1))
     assert refusal(batch) == ErrorCode.INVALID_RECORD
 

@@ -48,7 +48,7 @@ async def test_the_newest_of_each_key_stays(server: RedisServer, store: Any) -> 
 async def test_random_histories(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Two writers, passes and deletions at random; a reader that nobody tells of anything."""
+    """Two writers, passes and deletions at random; a reader that gets no notices."""
     monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 300)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
 
@@ -191,13 +191,13 @@ async def test_the_log_may_begin_in_a_gap(
             await write(log, ("twice", f"{number}"))
         await write(log, ("twice", "last"))
         assert await cleaner.run()
-        told = other.log(log.topic)
-        await told.current()
+        notified = other.log(log.topic)
+        await notified.current()
         for start, kept in ((3, [6, 12]), (8, [12]), (11, [12]), (12, [12])):
             assert await cleaner.retention.delete_before(log.replica, start) == start
-            await told.load_start()
+            await notified.load_start()
             check_size(log, store)
-            for each, offset in itertools.product((log, told), range(start, 13)):
+            for each, offset in itertools.product((log, notified), range(start, 13)):
                 expected = [at for at in kept if at >= offset]
                 assert [r.offset for r in await read_on(each, offset)] == expected
             found = await offset_for_timestamp(host.streams, log.reader, 0)

@@ -94,7 +94,7 @@ async def test_one_pass_at_a_time(server: RedisServer, store: Any) -> None:
             await write(first.log, ("a", f"{number}"))
         await second.log.current()
         lease = keys.cleaner(first.log.key)
-        store.set(lease, "somebody")
+        store.set(lease, "another worker")
         assert not await first.run()
         store.delete(lease)
         outcomes = await asyncio.gather(*(one.run() for one in (first, second) * 3))

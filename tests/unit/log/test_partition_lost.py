@@ -73,7 +73,7 @@ async def test_an_append_that_arrives_after_it_was_missed_is_not_appended_twice(
 
 
 def void(_: object) -> None:
-    """For lambdas whose value nobody wants."""
+    """For lambdas whose value is not used."""
 
 
 async def until_stored(host: Host, log: Any, entries: int) -> None:
@@ -136,7 +136,7 @@ async def test_a_store_that_stops_answering_counts_as_lost(server: RedisServer) 
 
 
 async def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: RedisServer) -> None:
-    """While the store is away clients send again and again: what they gave up is let go."""
+    """While the store is down clients retry: what they gave up is dropped from the queue."""
 
     async with StoreProxy(server.port) as proxy, Host(proxy.url, "a") as host:
         log = await host.create(next(_names))

@@ -268,7 +268,7 @@ def test_4_1_law_appended_once_in_order_and_the_state_is_the_fold(
         assert header.base_offset == end
         end = header.next_offset
     assert log.state.end == end
-    # Whoever reads the log knows the same.
+    # A worker that reads the log has the same state.
     assert fold(log.headers).snapshot() == log.state.snapshot()
 
 

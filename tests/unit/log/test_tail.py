@@ -57,7 +57,7 @@ class TailMachine(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 9), gap=st.integers(1, 5), size=st.integers(1, 400))
     def add_after_a_gap(self, choice: int, gap: int, size: int) -> None:
-        """What does not continue makes the tail start anew: a hole is never served."""
+        """An entry that does not continue the tail replaces it: a hole is never served."""
         model = self._model(choice)
         model.held.clear()
         model.end += gap
