@@ -110,6 +110,7 @@ class RequestForwarder:
                     connection = known.connection
                     connection.transport.write(data)
                     return not self._replies.expect(connection.replies)
+                return self._forward(data, 0, look_up=False)
         elif self.kept:
             kept = self.kept
             if not isinstance(kept, bytearray):
@@ -127,9 +128,9 @@ class RequestForwarder:
             self.kept, self._kept_from = b"", 0
             self._forward(bytes(kept), start)
 
-    def _forward(self, data: bytes, at: int) -> bool:
+    def _forward(self, data: bytes, at: int, look_up: bool = True) -> bool:
         """Forward what was received from `at` on, whole requests and pieces; keep the rest. True:
-        `may_read` may have changed."""
+        `may_read` may have changed. `look_up`: False for one request without a known route."""
         start = at  # what lies between them goes to `target` in one piece
         have = len(data)
         target: WorkerConnection | None = None
@@ -155,7 +156,7 @@ class RequestForwarder:
             end = at + LENGTH_SIZE + size
             connection: WorkerConnection | None
             frame_at = at + LENGTH_SIZE
-            found = known.find(data, frame_at, size)
+            found = known.find(data, frame_at, size) if look_up else None
             if found is not None:
                 connection = found.connection
                 may_go_on = replies.expect(connection.replies)
