@@ -12,7 +12,7 @@ fail() {
     exit 1
 }
 
-# The first Python 3.11+ that can make virtual environments; $PYTHON overrides the search.
+# The first Python 3.11+ that can create virtual environments; $PYTHON overrides the search.
 find_python() {
     found=""
     for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3 python3.14}; do
@@ -24,12 +24,12 @@ find_python() {
     done
     if [ -n "$found" ]; then
         version=$("$found" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-        fail "$found cannot make virtual environments; install what it lacks: apt-get install python$version-venv"
+        fail "$found cannot create virtual environments; install the missing module: apt-get install python$version-venv"
     fi
     fail "Python 3.11 or newer is needed: install it with your package manager (or set PYTHON to its path)"
 }
 
-# What an installation depends on: when it changes, the next start installs again.
+# What an installation depends on: when it changes, the next start reinstalls.
 fingerprint() {
     { printf '%s\n' "$root"; cat "$root/pyproject.toml"; } | cksum
 }
@@ -38,15 +38,15 @@ is_installed() {
     [ -x "$venv/bin/moldau" ] && [ "$(cat "$venv/.moldau-$1" 2>/dev/null)" = "$(fingerprint)" ]
 }
 
-# install NAME REQUIREMENT: install into the environment unless NAME is there and up to date.
+# install NAME REQUIREMENT: install into the environment unless NAME is installed and up to date.
 install() {
     is_installed "$1" && return 0
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
         find_python
-        say "making a virtual environment in $venv"
-        "$found" -m venv --clear "$venv" || fail "no virtual environment could be made in $venv"
+        say "creating a virtual environment in $venv"
+        "$found" -m venv --clear "$venv" || fail "no virtual environment could be created in $venv"
     fi
-    say "installing Moldau into $venv (only now and after changes of pyproject.toml)"
+    say "installing Moldau into $venv (again only when pyproject.toml changes)"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$2" ||
         fail "installation failed; the message is above"
     fingerprint >"$venv/.moldau-$1"

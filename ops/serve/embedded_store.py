@@ -106,7 +106,7 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
 def server_argv(
     binary: Path, *, socket: Path, files: Path, log: Path, fsync: str, maxmemory: int
 ) -> list[str]:
-    """The server's command line: all of its configuration."""
+    """The server's command line, which is its whole configuration."""
     options = {
         "port": "0",
         "unixsocket": str(socket),
@@ -114,10 +114,10 @@ def server_argv(
         "dir": str(files),
         "logfile": str(log),
         "daemonize": "no",
-        # The append-only file is the log of logs. With its own `everysec` the server
-        # acknowledges writes that it holds back from the file while an fsync runs, and kill -9
-        # loses them (seen: 45 entries of 16 KB). With `no` each write reaches the kernel before
-        # its reply; `sync_every_second` then takes them to the disk.
+        # With its own `everysec` the server acknowledges writes that it holds back from the
+        # append-only file while an fsync runs, and kill -9 loses them (seen: 45 entries of
+        # 16 KB). With `no` each write reaches the kernel before its reply, and
+        # `sync_every_second` forces it to disk.
         "appendonly": "yes",
         "appendfsync": "always" if fsync == "always" else "no",
         "no-appendfsync-on-rewrite": "no",
@@ -125,10 +125,10 @@ def server_argv(
         "aof-load-truncated": "yes",
         # Not by growth: see `store_files.rewrite_when_worth_it`.
         "auto-aof-rewrite-percentage": "0",
-        # Batches are compressed by producers if at all; doing it again only slows a rewrite.
+        # Producers compress batches, if at all; compressing again only slows a rewrite.
         "rdbcompression": "no",
         "save": "",
-        # Full means full: an evicted stream would be lost data.
+        # An evicted stream would be lost data.
         "maxmemory": str(maxmemory),
         "maxmemory-policy": "noeviction",
         "proto-max-bulk-len": "512mb",

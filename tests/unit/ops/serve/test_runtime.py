@@ -1,4 +1,4 @@
-"""The runtime directory belongs to one user; a lock belongs to whoever holds its descriptor."""
+"""The runtime directory belongs to one user; a lock to the processes that hold its descriptor."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The embedded store's file: to disk once a second when it grew, and anew when that is worth it."""
+"""The embedded store's file: synced once a second when it grew, rewritten when worth it."""
 
 import asyncio
 import os
@@ -69,7 +69,7 @@ async def test_what_grew_is_forced_to_disk_once(
     task.cancel()
 
 
-async def test_a_failing_disk_is_said_and_tried_again(
+async def test_a_failing_disk_is_logged_and_retried(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -98,7 +98,7 @@ def info(**changed: Any) -> dict[str, Any]:
     return {**usual, "aof_rewrite_in_progress": 0, **changed}
 
 
-def test_a_file_is_written_anew_when_most_of_it_is_of_no_use() -> None:
+def test_a_file_is_rewritten_when_most_of_it_is_obsolete() -> None:
     assert store_files.is_worth_rewriting(info())
     assert store_files.is_worth_rewriting(info(aof_current_size=300 * MIB, used_memory=MIB))
 
@@ -116,7 +116,7 @@ def test_otherwise_it_is_left_alone(found: dict[str, Any]) -> None:
     assert not store_files.is_worth_rewriting(found)
 
 
-def test_what_a_killed_rewriting_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_rewrite_left_is_removed(tmp_path: Path) -> None:
     directory = tmp_path / "appendonlydir"
     directory.mkdir()
     left = [tmp_path / "temp-rewriteaof-bg-12.aof", tmp_path / "temp-12.rdb"]

@@ -264,9 +264,9 @@ async def test_a_stopped_child_is_replaced_long_before_its_pings_are_given_up(
     monkeypatch.setattr(health, "PING_INTERVAL_S", 1_000)
     monkeypatch.setattr(health, "LOOK_INTERVAL_S", 0.05)
 
-    async with supervised(short_tmp_path, [[child(OBEDIENT, ping="nobody asks")]]) as supervisor:
+    async with supervised(short_tmp_path, [[child(OBEDIENT, ping="never asked")]]) as supervisor:
         worker = supervisor.children[0]
-        # For a moment: that is nobody's business.
+        # Stopped for a moment only: nothing is done about it.
         worker.signal(signal.SIGSTOP)
         await asyncio.sleep(0.05)
         worker.signal(signal.SIGCONT)
