@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,16 +47,6 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def kill_everything(broker: Broker) -> None:
-    """The supervisor first, so that it starts nothing again."""
-    pids = (broker.pid, *broker.pids("worker"), *broker.pids("store"))
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    broker.process.wait(10)
-    wait_until(lambda: not broker.leftovers(), 10, "nothing runs any more")
-
-
 def test_producers_are_known_after_compaction_and_a_crash_of_everything(
     start_moldau: Start,
 ) -> None:
@@ -81,7 +68,7 @@ def test_producers_are_known_after_compaction_and_a_crash_of_everything(
         wait_compacted(StoredLog(store, name), 30)
         wait_offsets(clients[1], name, [30, 31])
         size = partition_size(clients, name)
-    kill_everything(first)
+    first.kill_everything()
     second = start_moldau(workers=2, broker=QUICK, data_dir=first.data_dir)
     with worker_clients(second) as clients:
         for client in clients:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -246,16 +244,6 @@ def test_a_compacted_topic_keeps_its_old_records(clients: list[RawClient]) -> No
     assert start_of(clients[0], name) == 0
 
 
-def kill_everything(broker: Broker) -> None:
-    """The supervisor first, so that it starts nothing again."""
-    pids = (broker.pid, *broker.pids("worker"), *broker.pids("store"))
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    broker.process.wait(10)
-    wait_until(lambda: not broker.leftovers(), 10, "nothing runs any more")
-
-
 def test_the_log_start_outlives_a_crash_of_everything(start_moldau: Start) -> None:
     """So does the end of a log that is empty, and what is known of its producers."""
     first = start_moldau(workers=2, broker=QUICK)
@@ -274,7 +262,7 @@ def test_the_log_start_outlives_a_crash_of_everything(start_moldau: Start) -> No
             assert clients[0].produce(topic, batch).error_code == 0
         delete_records(clients[0], deleted, 7)
         wait_until(lambda: start_of(clients[0], expired) == 12, PATIENCE_S, "all are expired")
-    kill_everything(first)
+    first.kill_everything()
     second = start_moldau(workers=2, broker=QUICK, data_dir=first.data_dir)
     with worker_clients(second) as clients:
         for client in clients:

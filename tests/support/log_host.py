@@ -8,7 +8,6 @@ async with Host(url) as host:
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self
 
 from broker.errors import StoreFull
@@ -60,12 +59,7 @@ class Host:
         await asyncio.gather(*(pipe.connect() for pipe in self._pipes))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

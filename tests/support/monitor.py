@@ -7,7 +7,6 @@ monitor.commands("moldau:t:0")   # those that name the key, not what functions d
 
 import threading
 import uuid
-from types import TracebackType
 from typing import Any, Self
 
 import redis
@@ -26,12 +25,7 @@ class Monitor:
         assert self._ready.wait(10)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with redis.Redis.from_url(self._url) as client:
             client.echo(self._end)  # behind all that was done before
         self._thread.join(10)

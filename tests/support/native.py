@@ -22,6 +22,7 @@ from tests.support.raw_group import coordinator_port
 from tests.support.running import Broker, wait_until
 
 PATIENCE_S = 30.0
+QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 500}
 
 
 class Native:

@@ -9,7 +9,6 @@ worker rather than another. The codecs themselves are checked against other peop
 
 import socket
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 from broker.wire.apis import APIS, Api
@@ -43,12 +42,7 @@ class RawClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

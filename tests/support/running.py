@@ -186,6 +186,15 @@ class Broker:
         os.kill(pid, number)
         return pid
 
+    def kill_everything(self) -> None:
+        """SIGKILL for every process, the supervisor first, so that it starts none again."""
+        pids = (self.pid, *self.pids("worker"), *self.pids("store"))
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+        wait_until(lambda: not self.leftovers(), 10, "nothing runs any more")
+
     def wait_restarted(self, role: str, index: int, old_pid: int, patience_s: float = 20) -> None:
         """Wait until another process than `old_pid` serves in its place."""
 

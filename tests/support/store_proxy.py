@@ -15,7 +15,6 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, cast
 
 import uvloop
@@ -176,12 +175,7 @@ class StoreProxy:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
         for link in self.links:
@@ -263,12 +257,7 @@ class ProxyThread:
         assert self._started.wait(20), "the proxy did not start"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._loop is not None
         assert self._stop is not None
         with contextlib.suppress(RuntimeError):

@@ -9,7 +9,6 @@ import random
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,24 +19,10 @@ from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, running_broker
 from tests.support.victim import Victim, framed, header
 
 MIB = 1 << 20
 LIMIT = 100 * MIB
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running_broker(workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb") as started:
-        yield started
-
-
-@pytest.fixture
-def victim(broker: Broker) -> Iterator[Victim]:
-    chosen = Victim(broker)
-    yield chosen
-    chosen.must_be_well()
 
 
 # --- what is no request ---

@@ -9,9 +9,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import request_frame
@@ -20,25 +17,12 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import NAMED_FETCH, NAMED_PRODUCE, RawClient, make_batch, records_in
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.running import wait_until
 from tests.support.victim import Victim, framed, header, topic_names
 
 MIB = 1 << 20
 LIMIT = 100 * MIB
 INFLIGHT = 64 * MIB
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running_broker(workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb") as started:
-        yield started
-
-
-@pytest.fixture
-def victim(broker: Broker) -> Iterator[Victim]:
-    chosen = Victim(broker)
-    yield chosen
-    chosen.must_be_well()
 
 
 # --- those who take their time ---

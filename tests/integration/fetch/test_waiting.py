@@ -7,7 +7,7 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -18,31 +18,11 @@ from broker.wire.frame import request_frame
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.fetching import LONG_MS, WORKERS, Where, offsets, parked, produce_request
+from tests.support.fetching import LONG_MS, Where, offsets, parked, produce_request
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch, records_in
-from tests.support.running import Broker, running_broker, wait_until
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running_broker(workers=WORKERS) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def workers(broker: Broker) -> Iterator[list[RawClient]]:
-    clients = [RawClient(port, timeout=90) for port in worker_ports(broker)]
-    yield clients
-    for client in clients:
-        client.close()
-
-
-@pytest.fixture
-def where(workers: list[RawClient]) -> Where:
-    return Where(workers)
-
+from tests.support.running import Broker, wait_until
 
 # --- waiting ---
 

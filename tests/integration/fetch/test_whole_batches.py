@@ -5,38 +5,16 @@ memory, any other worker from the store: both are asked wherever that matters.
 """
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from broker.errors import ErrorCode
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.fetching import LONG_MS, WORKERS, Where, offsets, produce_request
-from tests.support.hammer import worker_ports
+from tests.support.fetching import LONG_MS, Where, offsets, produce_request
 from tests.support.raw_calls import delete_records
 from tests.support.raw_client import NAMED_FETCH, RawClient, batches_in, make_batch
-from tests.support.running import Broker, running_broker, wait_until
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running_broker(workers=WORKERS) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def workers(broker: Broker) -> Iterator[list[RawClient]]:
-    clients = [RawClient(port, timeout=90) for port in worker_ports(broker)]
-    yield clients
-    for client in clients:
-        client.close()
-
-
-@pytest.fixture
-def where(workers: list[RawClient]) -> Where:
-    return Where(workers)
-
+from tests.support.running import wait_until
 
 # --- whole batches, from the right place ---
 

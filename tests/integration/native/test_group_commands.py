@@ -1,33 +1,8 @@
 """The Redis commands that a Kafka group causes on the stream of a native topic."""
 
-import uuid
-from collections.abc import Iterator
-
-import pytest
-
 from tests.support.monitor import Monitor
 from tests.support.native import Native, fetched_offset, group_commands, offset_of
-from tests.support.running import Broker, running_broker, wait_until
-
-QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 500}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running_broker(workers=2, broker=QUICK) as started:
-        yield started
-
-
-@pytest.fixture
-def topic(broker: Broker) -> Iterator[Native]:
-    made = Native(broker)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def group() -> str:
-    return f"group-{uuid.uuid4().hex[:8]}"
+from tests.support.running import wait_until
 
 
 class TestCommands:

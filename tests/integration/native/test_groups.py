@@ -2,37 +2,15 @@
 
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from tests.support.monitor import Monitor
-from tests.support.native import Native, fetched_offset, group_commands, offset_of
+from tests.support.native import QUICK, Native, fetched_offset, group_commands, offset_of
 from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, clean_environment, running_broker, wait_until
-
-QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 500}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with running_broker(workers=2, broker=QUICK) as started:
-        yield started
-
-
-@pytest.fixture
-def topic(broker: Broker) -> Iterator[Native]:
-    made = Native(broker)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def group() -> str:
-    return f"group-{uuid.uuid4().hex[:8]}"
+from tests.support.running import Broker, clean_environment, wait_until
 
 
 class TestDelivery:

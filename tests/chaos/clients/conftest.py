@@ -1,0 +1,23 @@
+"""What the tests of bad clients share: a broker with little memory to give, and its victim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.running import Broker, running_broker
+from tests.support.victim import Victim
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[Broker]:
+    with running_broker(workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb") as started:
+        yield started
+
+
+@pytest.fixture
+def victim(broker: Broker) -> Iterator[Victim]:
+    chosen = Victim(broker)
+    yield chosen
+    chosen.must_be_well()

@@ -1,0 +1,31 @@
+"""What the tests of Fetch share: a broker of three workers, a connection to each, a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.fetching import WORKERS, Where
+from tests.support.hammer import worker_ports
+from tests.support.raw_client import RawClient
+from tests.support.running import Broker, running_broker
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[Broker]:
+    with running_broker(workers=WORKERS) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def workers(broker: Broker) -> Iterator[list[RawClient]]:
+    clients = [RawClient(port, timeout=90) for port in worker_ports(broker)]
+    yield clients
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def where(workers: list[RawClient]) -> Where:
+    return Where(workers)
