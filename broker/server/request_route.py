@@ -1,4 +1,4 @@
-"""How requests that a connection repeats are served without decoding them.
+"""How repeated requests of a connection are served without decoding them.
 
 The handler of the first one returns a `RequestRoute`. If the client writes the request as we would,
 the connection keeps the route in its cache and lets it serve the requests that match.
@@ -6,7 +6,7 @@ the connection keeps the route in its cache and lets it serve the requests that 
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from broker.wire.frame import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.server.connection import Call
 
 
-class RequestRoute(RequestPattern):
+class RequestRoute(RequestPattern, ABC):
     """Serves requests that equal `request` in all but one run of bytes."""
 
     __slots__ = ("header", "request")

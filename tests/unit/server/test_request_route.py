@@ -175,7 +175,7 @@ async def test_no_connection_is_served_without_end_in_one_turn() -> None:
     assert served.transport.reading
 
 
-async def test_several_kinds_on_one_connection_are_told_apart() -> None:
+async def test_several_kinds_on_one_connection_are_distinguished() -> None:
     served = Served(b"ping", b"pong", b"other word")
     words = [b"ping", b"pong", b"pong", b"other word", b"ping", b"other word"]
     served.receive(*(request(number, word) for number, word in enumerate(words)))
