@@ -1,0 +1,74 @@
+"""The store for processes that may block, on a real server."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import redis
+
+from broker.errors import StoreRefused, StoreUnavailable
+from broker.store import keys
+from broker.store.blocking import BlockingStore
+from broker.store.topics import TopicRecord
+from tests.support.redis_server import RedisServer
+
+
+@pytest.fixture
+def raw(server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def store(server: RedisServer, raw: redis.Redis) -> Iterator[BlockingStore]:
+    with BlockingStore(server.url) as opened:
+        yield opened
+
+
+def test_records(store: BlockingStore, raw: redis.Redis) -> None:
+    assert store.cluster_id() is None
+    assert store.group_record("g") is None
+    assert store.topic_record("t") is None
+    raw.set(keys.CLUSTER, "an-id")
+    raw.hset(keys.group("g").decode(), "record", b"bytes")
+    record = TopicRecord("t", b"0" * 16, 3, 0, 1)
+    raw.hset(keys.TOPICS.decode(), "t", msgspec.msgpack.encode(record))
+    raw.hset(keys.TOPICS.decode(), "broken", b"\xc1")
+    assert store.cluster_id() == "an-id"
+    assert store.group_record("g") == b"bytes"
+    assert store.topic_record("t") == record
+    with pytest.raises(StoreRefused, match="topic broken"):
+        store.topic_record("broken")
+
+
+def test_streams(store: BlockingStore, raw: redis.Redis) -> None:
+    with pytest.raises(StoreRefused, match="no such key"):
+        store.stream_length(b"s")
+    raw.xadd("s", {"value": "a"}, id="5-1")
+    raw.xgroup_create("s", "g", "0")
+    assert store.stream_length(b"s") == (1, b"5-1")
+    (group,) = store.stream_groups(b"s")
+    assert (group.name, group.pending, group.last_delivered_id) == (b"g", 0, b"0-0")
+    raw.xtrim("s", 0)
+    assert store.stream_length(b"s") == (0, None)
+    assert store.marks(b"moldau:t:0") == []
+
+
+def test_a_claim_belongs_to_one_holder_until_it_is_released_or_expires(
+    store: BlockingStore, raw: redis.Redis
+) -> None:
+    assert store.renew_claim(b"one", 60_000) is None
+    assert store.renew_claim(b"one", 60_000) is None
+    assert store.renew_claim(b"two", 60_000) == b"one"
+    store.release_claim(b"two")
+    assert store.renew_claim(b"two", 60_000) == b"one"
+    assert 0 < raw.pttl(keys.SERVING) <= 60_000
+    store.release_claim(b"one")
+    assert store.renew_claim(b"two", 60_000) is None
+
+
+def test_persistence_and_a_server_that_is_down(store: BlockingStore, server: RedisServer) -> None:
+    assert {"aof_enabled", "used_memory"} <= store.persistence().keys()
+    with BlockingStore("redis://127.0.0.1:1") as nowhere, pytest.raises(StoreUnavailable):
+        nowhere.cluster_id()
