@@ -7,10 +7,32 @@ from pathlib import Path
 
 from broker.wire.apis import APIS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_table_of_apis_is_the_table_in_the_code() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)(?:-(\d+))? \|$", README, re.MULTILINE)
-    told = {int(key): (name, int(low), int(high or low)) for key, name, low, high in rows}
-    assert told == {api.key: (api.name, api.lowest, api.highest) for api in APIS.values()}
+    cells = re.findall(r"\| (\d+) \| ([A-Z]\w+) \| (\d+)(?:-(\d+))? (?=\|)", README)
+    listed = {int(key): (name, int(low), int(high or low)) for key, name, low, high in cells}
+    assert listed == {api.key: (api.name, api.lowest, api.highest) for api in APIS.values()}
+
+
+def test_every_link_into_the_tree_leads_somewhere() -> None:
+    pages = [page for page in ROOT.rglob("*.md") if ".venv" not in page.parts]
+    assert ROOT / "README.md" in pages
+    for page in pages:
+        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_the_map_of_the_code_names_rooms_that_exist() -> None:
+    (drawn,) = re.findall(r"## Finding your way\n\n```\n(.*?)```", README, re.DOTALL)
+    parent = ""
+    for line in drawn.splitlines():
+        match = re.match(r"( *)([a-z]+/) ", line)
+        if match is None:
+            continue
+        indent, room = match.groups()
+        parent = parent if indent else room
+        path = parent + room if indent else room
+        assert (ROOT / path).is_dir(), path
