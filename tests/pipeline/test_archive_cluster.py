@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.support.archiving import Archiving
 from tests.support.lakes import check_lake
+from tests.support.pipeline_process import Archiving
 from tests.support.running import Broker
 from tests.support.spark import create_topic, fill
 

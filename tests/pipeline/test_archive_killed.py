@@ -14,8 +14,8 @@ import pytest
 
 from ops.pipeline.lake.schemas import BATCHES, RECORDS
 from ops.pipeline.lake.tables import Lake
-from tests.support.archiving import PATIENCE_S, Archiving
 from tests.support.lakes import check_lake
+from tests.support.pipeline_process import Archiving
 from tests.support.running import Broker
 from tests.support.spark import CODECS, create_topic, produce
 
@@ -87,8 +87,7 @@ def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Arch
         archiving.wait_commits(archiving.version(RECORDS) + 1)
         (java,) = archiving.children("java")[:1]
         os.kill(java.pid, signal.SIGKILL)
-        assert archiving.process is not None
-        assert archiving.process.wait(PATIENCE_S) == 1, archiving.output()
+        archiving.wait_done(code=1)
         assert "moldau: Spark's Java process has ended" in archiving.output()
     finally:
         count = producing.end()
@@ -96,8 +95,9 @@ def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Arch
     # To the end; SIGTERM then ends it without a complaint.
     archiving.start("--continuous", "--interval", "0.1")
     archiving.wait(lambda: count_rows(archiving.lake) >= count * PARTITIONS, "all is archived")
+    assert archiving.process is not None
     archiving.process.terminate()
-    assert archiving.process.wait(PATIENCE_S) == 0, archiving.output()
+    archiving.wait_done()
     assert archiving.output().splitlines()[-1].startswith("archived ")
     check_lake(archiving.lake, "killed", [count] * PARTITIONS)
 

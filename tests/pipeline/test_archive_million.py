@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
 from ops.pipeline.lake.schemas import RECORDS
 from ops.pipeline.lake.tables import Lake
-from tests.support.archiving import Archiving
 from tests.support.lakes import check_lake
+from tests.support.pipeline_process import Archiving
 from tests.support.running import Broker
 from tests.support.spark import create_topic, fill
 
@@ -58,7 +58,6 @@ def test_a_million_records(moldau: Broker, spark: "SparkSession", tmp_path: Path
     fill(moldau.bootstrap, "million", PARTITIONS, EACH)
 
     first = Archiving(moldau, "million", tmp_path / "cold")
-    (tmp_path / "cold").mkdir()
     began = time.perf_counter()
     first.start("--once", "--max-records", "50000", master="local[2,4]")
     first.wait_commits(1)

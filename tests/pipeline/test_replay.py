@@ -1,16 +1,12 @@
 """Replay from a lake: every record, in order and once, whatever is killed."""
 
-import subprocess
 from typing import TYPE_CHECKING, Any
 
-import psutil  # type: ignore[import-untyped]
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.wire.records import encode_headers
-from ops.client import Cluster, TopicPartition, parse_address
+from ops.client import parse_address
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.replay.partitioning import murmur2, partition_of
@@ -18,8 +14,9 @@ from ops.pipeline.replay.producer import Producer, ProducerSettings, SequenceMis
 from ops.pipeline.replay.replayer import Replayer, ReplayRequest
 from ops.pipeline.source.fetch import FetchSettings
 from tests.support.lake_rows import Row, add_rows, row_of
-from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
+from tests.support.running import Broker
 from tests.support.spark import create_topic, produce
+from tests.support.topic_rows import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,35 +30,6 @@ def replay(
     spark: "SparkSession", broker: Broker, lake: Lake, topic: str, target: str, **more: Any
 ) -> Any:
     return Replayer(spark, lake, settings_of(broker), ReplayRequest(topic, target, **more)).run()
-
-
-def rows_in(broker: Broker, topic: str) -> list[Row]:
-    """Every record of a topic, by partition and offset."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
-    found = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-        left = {}
-        for partition in partitions:
-            low, high = consumer.get_watermark_offsets(
-                ConfluentPartition(topic, partition), timeout=20
-            )
-            left[partition] = high - low
-        consumer.assign([ConfluentPartition(topic, p, 0) for p in partitions])
-        while sum(left.values()):
-            message: Any = consumer.poll(20)
-            assert message is not None, f"{left} records of {topic} do not come"
-            assert message.error() is None
-            kind, stamp = message.timestamp()
-            assert kind == TIMESTAMP_CREATE_TIME
-            left[message.partition()] -= 1
-            found.append(
-                Row(message.partition(), message.offset(), message.key(), message.value(), stamp,
-                    list(message.headers() or []))
-            )  # fmt: skip
-    finally:
-        consumer.close()
-    return sorted(found, key=lambda row: row[:2])
 
 
 def source_rows(partitions: int, end: int, first: int = 0, partition: int = 0) -> list[Row]:
@@ -206,83 +174,6 @@ def test_a_producer_outlives_the_workers(start_moldau: Any) -> None:
     producer.close()
     found = rows_in(broker, "replay-workers")
     assert [row.timestamp_ms for row in found] == [at for p in range(4) for at in range(p, 6000, 4)]
-
-
-class Running:
-    """`moldau pipeline replay`, which may be started several times."""
-
-    def __init__(self, broker: Broker, lake: Lake, *words: str) -> None:
-        self._words = ["pipeline", "replay", "--lake", str(lake.path), "--bootstrap",
-                       broker.bootstrap, "--master", "local[2,4]", *words]  # fmt: skip
-        self._log = lake.path.parent / "log"
-        self._env = {
-            **clean_environment(),
-            "PYSPARK_SUBMIT_ARGS": "--driver-memory 700m pyspark-shell",
-        }
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*MOLDAU, *self._words], env=self._env, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log,
-            )  # fmt: skip
-
-    def output(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:]
-
-    def kill(self) -> None:
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        self.process.kill()
-        self.process.wait()
-        for child in children:
-            if child.is_running() and "python" in child.name():
-                child.kill()
-        psutil.wait_procs(children, timeout=60)
-
-
-def size_of(broker: Broker, topic: str, partitions: int) -> int:
-    with Cluster([parse_address(broker.bootstrap)]) as cluster:
-        ends = cluster.list_offsets({TopicPartition(topic, p): -1 for p in range(partitions)})
-    return sum(ends.values())
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("mode", ["keep", pytest.param("hash", marks=pytest.mark.slow)])
-def test_killed_in_the_middle(moldau: Broker, lake: Lake, mode: str) -> None:
-    per_partition, topic = 60_000, f"replay-killed-{mode}"
-    rows = [
-        Row(p, i, b"%d" % (i % 500), b"%d/%d" % (p, i) + b"." * 100, 1_750_000_000_000 + i, [])
-        for p in range(3)
-        for i in range(per_partition)
-    ]
-    add_rows(lake, "a", rows)
-    create_topic(moldau.bootstrap, topic, 3)
-    running = Running(moldau, lake, "--topic", "a", "--to", topic, "--partitions", mode)
-    total = len(rows)
-    running.start()
-
-    def has_begun() -> bool:
-        assert running.process.poll() is None, running.output()
-        return size_of(moldau, topic, 3) > 0
-
-    wait_until(has_begun, 90, "the first records")
-    running.kill()
-    assert size_of(moldau, topic, 3) < total, "it was too quick to be killed in the middle"
-    running.start()
-    assert running.process.wait(120) == 0, running.output()
-    found = rows_in(moldau, topic)
-    values = [row.value for row in found]
-    assert len(values) == total
-    assert len(set(values)) == total
-    if mode == "keep":
-        assert [row[2:] for row in found] == [row[2:] for row in rows]
-    else:
-        for target in range(3):
-            for partition in range(3):
-                mine = [row for row in found if row.partition == target
-                        and (row.value or b"").startswith(b"%d/" % partition)]  # fmt: skip
-                stamps = [row.timestamp_ms for row in mine]
-                assert stamps == sorted(stamps)
 
 
 def test_its_errors(spark: "SparkSession", moldau: Broker, lake: Lake) -> None:

@@ -1,0 +1,55 @@
+"""A replay is killed in the middle: the same command sends the rest, no record twice."""
+
+import pytest
+
+from ops.client import LATEST, Cluster, TopicPartition, parse_address
+from ops.pipeline.lake.tables import Lake
+from tests.support.lake_rows import Row, add_rows
+from tests.support.pipeline_process import PipelineProcess
+from tests.support.running import Broker
+from tests.support.spark import create_topic
+from tests.support.topic_rows import rows_in
+
+
+def size_of(broker: Broker, topic: str, partitions: int) -> int:
+    with Cluster([parse_address(broker.bootstrap)]) as cluster:
+        ends = cluster.list_offsets({TopicPartition(topic, p): LATEST for p in range(partitions)})
+    return sum(ends.values())
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("mode", ["keep", pytest.param("hash", marks=pytest.mark.slow)])
+def test_killed_in_the_middle(moldau: Broker, lake: Lake, mode: str) -> None:
+    per_partition, topic = 60_000, f"replay-killed-{mode}"
+    rows = [
+        Row(p, i, b"%d" % (i % 500), b"%d/%d" % (p, i) + b"." * 100, 1_750_000_000_000 + i, [])
+        for p in range(3)
+        for i in range(per_partition)
+    ]
+    add_rows(lake, "a", rows)
+    create_topic(moldau.bootstrap, topic, 3)
+    words = ("--topic", "a", "--to", topic, "--partitions", mode)
+    running = PipelineProcess(moldau, lake, "replay", *words)
+    total = len(rows)
+    try:
+        running.start()
+        running.wait(lambda: size_of(moldau, topic, 3) > 0, "the first records")
+        running.kill(workers=True)
+        assert size_of(moldau, topic, 3) < total, "it was too quick to be killed in the middle"
+        running.start()
+        running.wait_done()
+    finally:
+        running.end()
+    found = rows_in(moldau, topic)
+    values = [row.value for row in found]
+    assert len(values) == total
+    assert len(set(values)) == total
+    if mode == "keep":
+        assert [row[2:] for row in found] == [row[2:] for row in rows]
+    else:
+        for target in range(3):
+            for partition in range(3):
+                mine = [row for row in found if row.partition == target
+                        and (row.value or b"").startswith(b"%d/" % partition)]  # fmt: skip
+                stamps = [row.timestamp_ms for row in mine]
+                assert stamps == sorted(stamps)
