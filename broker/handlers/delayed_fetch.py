@@ -15,37 +15,33 @@ from functools import partial
 
 from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.context import Broker
-from broker.log.log import Log
+from broker.log.log import Bounds, Log
 from broker.server.connection import Call
 from broker.wire.batch import Buffer
+from broker.wire.messages.fetch import FetchRequest
+
+UNKNOWN_BOUNDS: Bounds = (-1, -1, -1, -1)
 
 
 class PartitionRead:
     """One partition of a fetch: what is asked for, and what came of it."""
 
-    __slots__ = (
-        "error", "high_watermark", "last_stable_offset", "limit", "log", "log_start_offset",
-        "offset", "records",
-    )  # fmt: skip
+    __slots__ = ("bounds", "error", "limit", "log", "offset", "records")
 
     def __init__(self, offset: int, limit: int) -> None:
         self.offset = offset
         self.limit = limit
         self.log: Log | None = None  # None when there is nothing to read: see `error`
-        self.error: int = ErrorCode.NONE
-        self.high_watermark = -1
-        self.last_stable_offset = -1
-        self.log_start_offset = -1
+        self.error: int = 0
+        self.bounds = UNKNOWN_BOUNDS
         self.records: list[Buffer] | bytes = b""
-
-    def note_bounds(self, log: Log) -> None:
-        self.high_watermark = log.high_watermark
-        self.last_stable_offset = log.last_stable_offset
-        self.log_start_offset = log.start
 
     def fail(self, code: ErrorCode) -> None:
         self.error = code
         self.log = None
+
+
+Reply = Callable[[Call, FetchRequest, list[PartitionRead]], None]
 
 
 class DelayedFetch:
@@ -55,19 +51,16 @@ class DelayedFetch:
         self,
         broker: Broker,
         call: Call,
+        request: FetchRequest,
         reads: list[PartitionRead],
-        max_bytes: int,
-        min_bytes: int,
-        max_wait_ms: int,
-        reply: Callable[[], None],
+        reply: Reply,
     ) -> None:
         self._broker = broker
         self._call = call
+        self._request = request
         self._reads = reads
-        self._limit = max(min(max_bytes, broker.fetch_max_bytes), 0)
-        self._min_bytes = min_bytes
-        self._max_wait_ms = max_wait_ms
         self._reply = reply
+        self._limit = max(min(request.max_bytes, broker.fetch_max_bytes), 0)
         self._size = 0
         self._pending = 0
         self._finished = False
@@ -97,7 +90,7 @@ class DelayedFetch:
     def _readable(self, read: PartitionRead, log: Log, fault: BaseException | None) -> None:
         if fault is not None:
             read.fail(code_for(fault))
-        elif self._max_wait_ms > 0:
+        elif self._request.max_wait_ms > 0:
             self._broker.logs.watch(log)
         self._one_readable()
 
@@ -118,32 +111,35 @@ class DelayedFetch:
             log = read.log
             if log is None:
                 continue
-            if not log.start <= read.offset <= log.end:
+            bounds = log.bounds()
+            start, end, _, _ = bounds
+            offset = read.offset
+            if not start <= offset <= end:
                 read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
-                read.note_bounds(log)
+                read.bounds = bounds
                 continue
             reader = log.reader_for(self)
-            if reader.is_at_end(read.offset) or (left <= 0 and not first):
-                read.note_bounds(log)
+            if (offset == end and reader.is_at_end(offset)) or (left <= 0 and not first):
+                read.bounds = bounds
                 continue
             limit = min(read.limit, left)
-            found = reader.read_tail(read.offset, limit, at_least_one=first)
+            found = reader.read_tail(offset, limit, at_least_one=first)
             if found is None:
                 left -= limit
                 budget.hold(limit)
                 self._pending += 1
                 done = partial(self._read_from_store, read, log, limit)
-                reader.read_store(read.offset, limit, at_least_one=first, done=done)
+                reader.read_store(offset, limit, at_least_one=first, done=done)
                 first = False
             elif found:
-                left -= self._take(read, log, found)
+                left -= self._take(read, bounds, found)
                 first = False
             else:
-                read.note_bounds(log)
+                read.bounds = bounds
         self._one_read()
 
-    def _take(self, read: PartitionRead, log: Log, found: list[Buffer]) -> int:
-        read.note_bounds(log)
+    def _take(self, read: PartitionRead, bounds: Bounds, found: list[Buffer]) -> int:
+        read.bounds = bounds
         read.records = found
         size = sum(map(len, found))
         self._size += size
@@ -156,7 +152,7 @@ class DelayedFetch:
         if isinstance(got, StoreFault):
             read.fail(code_for(got))
         else:
-            self._take(read, log, got)
+            self._take(read, log.bounds(), got)
         self._one_read()
 
     def _one_read(self) -> None:
@@ -164,8 +160,8 @@ class DelayedFetch:
         if self._pending or self._finished:
             return
         if (
-            self._size >= self._min_bytes
-            or self._max_wait_ms <= 0
+            self._size >= self._request.min_bytes
+            or self._request.max_wait_ms <= 0
             or self._call.connection.closing  # draining, or lost: no append would wake us
             or any(read.log is None for read in self._reads)
         ):
@@ -179,7 +175,7 @@ class DelayedFetch:
 
     def _park(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._max_wait_ms / 1000, self._waited_long_enough)
+        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._waited_long_enough)
         self._call.on_lost = self._abandon
         self._broker.parked.add(self)
         self._wait()
@@ -207,7 +203,7 @@ class DelayedFetch:
         if any(read.log is not None and not read.log.is_loaded for read in self._reads):
             self._stop_waiting()
             self.start()  # which finds out what is gone, and replies at once
-        elif self._bytes_known() - self._seen_bytes >= self._min_bytes:
+        elif self._bytes_known() - self._seen_bytes >= self._request.min_bytes:
             self._stop_waiting()
             self._collect()
         else:
@@ -231,8 +227,8 @@ class DelayedFetch:
         self._unpark()
 
     def _unpark(self) -> None:
-        self._stop_waiting()
         if self._timer is not None:
+            self._stop_waiting()
             self._timer.cancel()
             self._broker.parked.discard(self)
 
@@ -241,4 +237,4 @@ class DelayedFetch:
         if not self._finished:
             self._finished = True
             self._unpark()
-            self._reply()
+            self._reply(self._call, self._request, self._reads)

@@ -59,14 +59,7 @@ def _start(broker: Broker, request: FetchRequest, call: Call, topics: list[Topic
         for topic, item in zip(topics, request.topics, strict=True)
         for partition in item.partitions
     ]
-
-    def reply() -> None:
-        call.reply(_response(request, reads))
-        call.connection.resume_soon()
-
-    DelayedFetch(
-        broker, call, reads, request.max_bytes, request.min_bytes, request.max_wait_ms, reply
-    ).start()
+    DelayedFetch(broker, call, request, reads, _reply).start()
 
 
 def _read(
@@ -86,22 +79,25 @@ def _read(
     return read
 
 
-def _response(request: FetchRequest, reads: list[PartitionRead]) -> FetchResponse:
+def _reply(call: Call, request: FetchRequest, reads: list[PartitionRead]) -> None:
     committed = request.isolation_level == READ_COMMITTED
     response = FetchResponse()
     following = iter(reads)
     for item in request.topics:
-        answers = [
-            PartitionData(
-                partition.partition,
-                read.error,
-                read.high_watermark,
-                read.last_stable_offset,
-                read.log_start_offset,
-                aborted_transactions=[] if committed else None,
-                records=read.records,
+        answers = []
+        for partition, read in zip(item.partitions, following, strict=False):
+            start, _, high_watermark, last_stable_offset = read.bounds
+            answers.append(
+                PartitionData(
+                    partition.partition,
+                    read.error,
+                    high_watermark,
+                    last_stable_offset,
+                    start,
+                    aborted_transactions=[] if committed else None,
+                    records=read.records,
+                )
             )
-            for partition, read in zip(item.partitions, following, strict=False)
-        ]
         response.responses.append(FetchableTopicResponse(item.topic, item.topic_id, answers))
-    return response
+    call.reply(response)
+    call.connection.resume_soon()

@@ -21,6 +21,10 @@ from broker.wire.batch import Buffer
 LEADER_EPOCH = 0  # logs live in the store: leadership is a preference, and never changes hands
 NO_TIMESTAMP = -1
 
+# Log start offset, log end offset, high watermark, last stable offset. A plain tuple: every Fetch
+# makes one for each of its partitions.
+Bounds = tuple[int, int, int, int]
+
 ReadDone = Callable[[list[Buffer] | StoreFault], None]
 
 
@@ -93,13 +97,10 @@ class Log(ABC):
     def end(self) -> int:
         """The log end offset, as far as this worker knows."""
 
-    @property
-    def high_watermark(self) -> int:
-        return self.end  # what is in the store is committed
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.end  # no transactions
+    def bounds(self) -> Bounds:
+        """What is in the store is committed, and there are no transactions."""
+        end = self.end
+        return self.start, end, end, end
 
     @property
     @abstractmethod

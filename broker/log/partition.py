@@ -11,9 +11,9 @@ from typing import Protocol
 from broker.log import timestamps
 from broker.log.appender import LogAppender
 from broker.log.flight import Append
-from broker.log.log import FetchClient, Log, OffsetAndTimestamp
+from broker.log.log import Bounds, FetchClient, Log, OffsetAndTimestamp
 from broker.log.reader import LogReader
-from broker.log.replica import LogReplica, ReplicaHost
+from broker.log.replica import NOT_LOADED, LogReplica, ReplicaHost
 from broker.log.retention import Retention
 from broker.log.tail import Tail
 from broker.settings.kafka import TopicConfig
@@ -56,11 +56,9 @@ class PartitionLog(Log):
     def end(self) -> int:
         return self.reader.state.end
 
-    @property
-    def high_watermark(self) -> int:
-        return self.reader.state.end  # what is in the store is committed
-
-    last_stable_offset = high_watermark
+    def bounds(self) -> Bounds:
+        end = self.reader.state.end
+        return self.reader.start, end, end, end
 
     @property
     def bytes_known(self) -> int:
@@ -102,7 +100,11 @@ class PartitionLog(Log):
     # --- reading ---
 
     def can_read(self, offset: int, client: FetchClient) -> bool:
-        return self.is_watched and self.replica.is_loaded and offset <= self.reader.state.end
+        return (
+            (self._is_led or self.is_watched)
+            and self.replica.phase not in NOT_LOADED
+            and offset <= self.reader.state.end
+        )
 
     def reader_for(self, client: FetchClient) -> LogReader:
         return self.reader
