@@ -38,11 +38,11 @@ from broker.errors import (
     StoreFull,
     StoreRefused,
 )
+from broker.log.acks import acknowledge
 from broker.log.flight import Append, Flight
 from broker.log.log import topic_gone
 from broker.log.reader import LogReader
 from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
-from broker.log.replicas import acknowledge
 from broker.log.tail import CachedEntry
 from broker.log.waiters import Waiters
 from broker.store.resp import append_prefix

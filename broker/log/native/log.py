@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
+from broker.log.acks import acknowledge
 from broker.log.callbacks import Completion
 from broker.log.flight import Append
 from broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
@@ -22,7 +23,6 @@ from broker.log.native.ids import Id, parse
 from broker.log.native.reader import NativeReader
 from broker.log.native.readership import Readership
 from broker.log.native.replica import NativeReplica, ReplicaHost
-from broker.log.replicas import acknowledge
 from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS
 from broker.store.watch import Watcher
