@@ -58,7 +58,7 @@ class Worker:
 
     async def startup(self) -> None:
         settings = self.settings
-        self.store = Store(settings.redis_url, settings.index)
+        self.store = Store(settings.redis_url, settings.index, settings.workers)
         try:
             await self.store.connect()
         except StoreFault as fault:
@@ -93,6 +93,8 @@ class Worker:
         if settings.index == 0:
             await self.topics.finish_deletions()
         self._watch(changes_at)
+        if settings.workers > 1:
+            await self.store.topics.announce(Change("worker", worker=settings.index))
         self._dispatcher = Dispatcher(self.broker)
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         await self._listen()
@@ -134,6 +136,7 @@ class Worker:
             self.settings.index,
             on_change=self._changed,
             on_wake=self.logs.woken,
+            on_applied=self.store.topics.unapplied.acknowledged,
             on_entries=self.logs.received,
             on_native=self.logs.received,
             on_reset=self._missed_changes,
@@ -158,6 +161,9 @@ class Worker:
         self.logs.spawn(self._apply(change))
 
     async def _apply(self, change: Change) -> None:
+        if change.kind == "worker":
+            self.store.topics.unapplied.returned(change.worker)
+            return
         try:
             if change.kind == "config":
                 await self.broker.load_config()
@@ -172,6 +178,10 @@ class Worker:
         except StoreFault as fault:
             logger.warning("a change could not be read, reloading everything: %s", fault)
             await self._reload()
+        try:
+            await self.store.topics.acknowledge(change)
+        except StoreFault as fault:
+            logger.warning("a change could not be acknowledged: %s", fault)
 
     def _missed_changes(self) -> None:
         self.logs.spawn(self._reload())

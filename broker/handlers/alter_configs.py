@@ -25,6 +25,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> Al
             fill_error(answer, refusal)
         else:
             await alter(broker, answer, change, validate_only=request.validate_only)
+    await broker.changes_applied()
     return AlterConfigsResponse(responses=answers)
 
 

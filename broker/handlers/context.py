@@ -82,6 +82,10 @@ class Broker:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
+    async def changes_applied(self) -> None:
+        """Until all workers serve what this one changed: before the reply to a change."""
+        await self.store.topics.unapplied.wait()
+
     # --- broker configuration ---
 
     def node_named(self, name: str) -> str:

@@ -23,6 +23,7 @@ async def handle(
             results.append(CreatePartitionsTopicResult(item.name))
         except MoldauError as fault:
             results.append(CreatePartitionsTopicResult(item.name, code_for(fault), str(fault)))
+    await broker.changes_applied()
     return CreatePartitionsResponse(results=results)
 
 

@@ -35,6 +35,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> Cr
             results.append(await _create(broker, topic, request.validate_only))
         except MoldauError as fault:
             results.append(_refused(topic, fault))
+    await broker.changes_applied()
     return CreateTopicsResponse(topics=results)
 
 

@@ -24,6 +24,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
             results.append(
                 DeletableTopicResult(item.name, item.topic_id, code_for(fault), str(fault))
             )
+    await broker.changes_applied()
     return DeleteTopicsResponse(responses=results)
 
 

@@ -22,6 +22,7 @@ async def handle(
         answer = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
         answers.append(answer)
         await alter(broker, answer, _change(broker, item), validate_only=request.validate_only)
+    await broker.changes_applied()
     return IncrementalAlterConfigsResponse(responses=answers)
 
 

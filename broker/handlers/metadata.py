@@ -27,7 +27,11 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     if wants_all:
         topics = [_describe(broker, topic) for topic in broker.topics.all()]
     else:
+        changes = broker.store.topics.unapplied
+        last_before = changes.last_number
         topics = [await _asked(broker, item, request) for item in request.topics or ()]
+        if changes.last_number != last_before:  # topics were created
+            await broker.changes_applied()
     return MetadataResponse(
         brokers=[MetadataResponseBroker(b.node_id, b.host, b.port) for b in broker.brokers],
         cluster_id=broker.cluster_id,

@@ -23,7 +23,7 @@ class Store:
     groups: groups and offsets, in one order; blocking: the watcher's XREAD.
     """
 
-    def __init__(self, url: str, worker: int) -> None:
+    def __init__(self, url: str, worker: int, workers: int = 1) -> None:
         target = Target(url)
         self.label = target.label
 
@@ -38,7 +38,7 @@ class Store:
         self.blocking = pipe("blocking", stall_after=60.0)
         self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
         self.cleaned = Cleaned(self.bulk, self.control)
-        self.topics = TopicStore(self.control)
+        self.topics = TopicStore(self.control, worker, workers)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.groups = GroupStore(self.groups_pipe)
         self._replicas: asyncio.Future[int] | None = None

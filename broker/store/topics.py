@@ -14,12 +14,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from broker.errors import StoreRefused
+from broker.errors import StoreFault, StoreRefused
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.unapplied import Acknowledgement, Unapplied
 
 CHANGES_KEPT = 10_000
+ACKNOWLEDGEMENTS_KEPT = 1000
+_ACKNOWLEDGED = frozenset({"topic", "config"})  # kinds of changes that replies wait for
 
 # Deleting topics and lowering retention free memory, so they must work in a full store.
 _EVEN_IF_FULL = "#!lua flags=allow-oom\n"
@@ -55,20 +58,27 @@ class TopicRecord(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """An entry of the change stream: what changed, without the new value."""
 
-    kind: str  # "topic", "start" (of a log, or its cleaned part), "config", "members" (of a group)
+    # "topic", "start" (of a log, or its cleaned part), "config", "members" (of a group),
+    # "worker" (`worker` has started)
+    kind: str
     name: str = ""
     partition: int = -1
+    worker: int = -1  # to acknowledge to; -1: no acknowledgement
+    number: int = 0  # to acknowledge with
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_topic = msgspec.msgpack.Decoder(TopicRecord).decode
 _decode_change = msgspec.msgpack.Decoder(Change).decode
+_decode_receipt = msgspec.msgpack.Decoder(Acknowledgement).decode
 _decode_config = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class TopicStore:
-    def __init__(self, control: Pipe) -> None:
+    def __init__(self, control: Pipe, worker: int = 0, workers: int = 1) -> None:
         self._control = control
+        self._worker = worker
+        self.unapplied = Unapplied(worker, workers)
 
     # --- topics ---
 
@@ -152,6 +162,27 @@ class TopicStore:
     # --- changes ---
 
     async def announce(self, change: Change) -> None:
+        """Announce to every worker. `unapplied.wait()` waits until they have applied it."""
+        number = self.unapplied.expect() if change.kind in _ACKNOWLEDGED else None
+        if number is None:
+            await self._append_change(change)
+            return
+        try:
+            await self._append_change(
+                msgspec.structs.replace(change, worker=self._worker, number=number)
+            )
+        except StoreFault:
+            self.unapplied.forget(number)
+            raise
+
+    async def acknowledge(self, change: Change) -> None:
+        """This worker has applied a change. In a full store too: the reply waits for it."""
+        if change.worker not in (-1, self._worker):
+            receipt = _encode(Acknowledgement(change.number, self._worker))
+            words = ("XADD", "MAXLEN", "~", ACKNOWLEDGEMENTS_KEPT, "*", "a", receipt)
+            await self._control.ask("EVAL", _CALL, 1, keys.wake(change.worker), *words)
+
+    async def _append_change(self, change: Change) -> None:
         words = ("XADD", "MAXLEN", "~", CHANGES_KEPT, "*", "c", _encode(change))
         await self._control.ask("EVAL", _CALL, 1, keys.CHANGES, *words)
 
@@ -173,3 +204,7 @@ def _random_id() -> bytes:
 
 def read_change(value: bytes) -> Change:
     return _decode_change(value)
+
+
+def read_acknowledgement(value: bytes) -> Acknowledgement:
+    return _decode_receipt(value)

@@ -1,8 +1,8 @@
 """One blocking XREAD per worker: how a worker learns what others did, without polling.
 
 It waits on the change stream, on this worker's wake stream (other workers appended to a partition
-this one leads), and on the logs it tails without leading them. When the set of tailed logs changes,
-CLIENT UNBLOCK ends the waiting XREAD and the next one is sent.
+this one leads, or applied a change it announced), and on the logs it tails without leading them.
+When the set of tailed logs changes, CLIENT UNBLOCK ends the waiting XREAD and the next one is sent.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from broker.store import keys
 from broker.store.native import RawEntries
 from broker.store.pipe import Pipe
 from broker.store.streams import Entry, decode_entries
-from broker.store.topics import Change, read_change
+from broker.store.topics import Change, read_acknowledgement, read_change
+from broker.store.unapplied import Acknowledgement
 
 logger = logging.getLogger("moldau.store")
 
 OnChange = Callable[[Change], None]
 OnWake = Callable[[bytes], None]
+OnApplied = Callable[[Acknowledgement], None]
 OnEntries = Callable[[bytes, list[Entry]], None]
 OnNative = Callable[[bytes, RawEntries], None]
 
 
 class Watcher:
-    """Runs until closed. Callbacks: a change, the key of a woken log, new entries of a tailed log.
+    """Runs until closed. Callbacks: a change, the key of a woken log, a change applied by another
+    worker, new entries of a tailed log.
 
     `on_reset` is called after the connection was lost: entries may have been missed.
     """
@@ -41,6 +44,7 @@ class Watcher:
         *,
         on_change: OnChange,
         on_wake: OnWake,
+        on_applied: OnApplied,
         on_entries: OnEntries,
         on_native: OnNative,
         on_reset: Callable[[], None],
@@ -50,6 +54,7 @@ class Watcher:
         self._wake_key = keys.wake(worker)
         self._on_change = on_change
         self._on_wake = on_wake
+        self._on_applied = on_applied
         self._on_entries = on_entries
         self._on_native = on_native
         self._on_reset = on_reset
@@ -166,8 +171,11 @@ class Watcher:
                 self._on_change(read_change(fields[1]))
         elif key == self._wake_key:
             self._wake_at = entries[-1][0]
-            for log_key in {fields[1] for _, fields in entries}:
+            for log_key in {fields[1] for _, fields in entries if fields[0] == b"k"}:
                 self._on_wake(log_key)
+            for _, fields in entries:
+                if fields[0] == b"a":
+                    self._on_applied(read_acknowledgement(fields[1]))
         elif key in self._native:
             self._native[key] = entries[-1][0]
             self._on_native(key, [(entry_id, fields) for entry_id, fields in entries])

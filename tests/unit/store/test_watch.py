@@ -13,6 +13,7 @@ from broker.store.pipe import Pipe
 from broker.store.streams import Entry
 from broker.store.target import Target
 from broker.store.topics import Change, TopicStore
+from broker.store.unapplied import Acknowledgement
 from broker.store.watch import Watcher
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
@@ -29,6 +30,7 @@ class Heard:
         self.control = Pipe(target, "control")
         self.changes: list[str] = []
         self.woken: list[bytes] = []
+        self.applied: list[Acknowledgement] = []
         self.entries: dict[bytes, list[int]] = {}
         self.native: dict[bytes, list[bytes]] = {}
         self.resets = 0
@@ -38,6 +40,7 @@ class Heard:
             0,
             on_change=self._changed,
             on_wake=self.woken.append,
+            on_applied=self.applied.append,
             on_entries=self._received,
             on_native=self._received_native,
             on_reset=self._reset,

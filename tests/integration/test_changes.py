@@ -1,0 +1,136 @@
+"""A client reads its own changes, whichever worker it asks: no waiting, no asking twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.raw_calls import TOPIC_RESOURCE, alter_brokers, alter_topic, create_topic
+from tests.support.raw_client import RawClient
+from tests.support.running import Broker, running_broker, wait_until
+
+WORKERS = 3
+TIMES = 50
+UNKNOWN_TOPIC = 3
+BOUND_S = 1.0  # what a worker that does not answer costs
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with running_broker(workers=WORKERS) as started:
+        yield started
+
+
+def partitions(client: RawClient, topic: str, *, create: bool = False) -> int | None:
+    """None if the worker does not know the topic, among all and by name."""
+    everything = client.call(MetadataRequest(topics=None)).topics
+    listed = [len(found.partitions) for found in everything if found.name == topic]
+    asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=create)
+    (found,) = client.call(asked).topics
+    if found.error_code == UNKNOWN_TOPIC:
+        assert not listed
+        return None
+    assert found.error_code == 0
+    if not create:
+        assert listed == [len(found.partitions)]
+    return len(found.partitions)
+
+
+def add_partitions(client: RawClient, topic: str, total: int) -> None:
+    wanted = CreatePartitionsTopic(topic, total, assignments=None)
+    (answer,) = client.call(CreatePartitionsRequest(topics=[wanted])).results
+    assert answer.error_code == 0
+
+
+def delete(client: RawClient, *topics: str) -> None:
+    wanted = [DeleteTopicState(name=topic) for topic in topics]
+    answers = client.call(DeleteTopicsRequest(topics=wanted)).responses
+    assert [answer.error_code for answer in answers] == [0] * len(topics)
+
+
+def retention(client: RawClient, topic: str) -> str | None:
+    wanted = DescribeConfigsResource(TOPIC_RESOURCE, topic, ["retention.ms"])
+    (answer,) = client.call(DescribeConfigsRequest(resources=[wanted])).results
+    assert answer.error_code == 0
+    value: str | None = answer.configs[0].value
+    return value
+
+
+def test_every_worker_serves_a_change_when_it_is_answered(clients: list[RawClient]) -> None:
+    for number in range(TIMES):
+        topic = f"changing-{number}"
+        changing = clients[number % WORKERS]
+        others = [client for client in clients if client is not changing]
+        create_topic(changing, topic)
+        assert [partitions(client, topic) for client in others] == [1, 1]
+        add_partitions(changing, topic, 3)
+        assert [partitions(client, topic) for client in others] == [3, 3]
+        alter_topic(changing, topic, {"retention.ms": 1_000_000 + number})
+        assert {retention(client, topic) for client in others} == {str(1_000_000 + number)}
+        delete(changing, topic)
+        assert [partitions(client, topic) for client in others] == [None, None]
+
+
+def test_a_topic_created_by_metadata_is_known_to_all(clients: list[RawClient]) -> None:
+    for number in range(TIMES):
+        topic = f"asked-for-{number}"
+        changing = clients[number % WORKERS]
+        assert partitions(changing, topic, create=True) == 1
+        assert [partitions(client, topic) for client in clients] == [1] * WORKERS
+
+
+def test_broker_configuration_is_in_force_on_all(clients: list[RawClient]) -> None:
+    create_topic(clients[0], "by-default")
+    for number in range(TIMES):
+        alter_brokers(clients[number % WORKERS], {"log.retention.ms": 2_000_000 + number})
+        assert {retention(client, "by-default") for client in clients} == {str(2_000_000 + number)}
+
+
+def test_a_worker_that_is_stopped_delays_a_change_once(
+    broker: Broker, clients: list[RawClient]
+) -> None:
+    broker.kill("worker", 2, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        create_topic(clients[0], "without-one")
+        assert BOUND_S * 0.9 < time.monotonic() - began < BOUND_S + 1
+        assert partitions(clients[1], "without-one") == 1
+        began = time.monotonic()
+        add_partitions(clients[0], "without-one", 2)
+        assert partitions(clients[1], "without-one") == 2
+        delete(clients[0], "without-one")
+        assert partitions(clients[1], "without-one") is None
+        assert time.monotonic() - began < BOUND_S * 0.9
+    finally:
+        broker.kill("worker", 2, signal.SIGCONT)
+    # It catches up, and is waited for again.
+    create_topic(clients[0], "all-again")
+    wait_until(lambda: partitions(clients[2], "all-again") == 1, 5, "it catches up")
+    for total in range(2, 12):
+        add_partitions(clients[0], "all-again", total)
+        assert partitions(clients[2], "all-again") == total
+
+
+def is_back(broker: Broker, killed: int) -> bool:
+    worker = broker.processes("worker")[1]
+    return bool(worker["state"] == "running" and worker["pid"] != killed)
+
+
+def test_a_worker_that_was_killed_is_waited_for_when_it_is_back(
+    broker: Broker, clients: list[RawClient]
+) -> None:
+    killed = broker.kill("worker", 1)
+    create_topic(clients[0], "after-a-kill")
+    worker = broker.processes("worker")[1]
+    wait_until(lambda: is_back(broker, killed), 15, "it is back")
+    with RawClient(worker["port"]) as back:
+        for total in range(2, 12):
+            add_partitions(clients[0], "after-a-kill", total)
+            assert partitions(back, "after-a-kill") == total
