@@ -1,4 +1,4 @@
-"""A blocking client that speaks the protocol with Moldau's own codecs, one connection each.
+"""The product's blocking connection, with every version of every request a test may want.
 
 For what real clients hide: exact error codes, log start offsets, batches as they are stored, one
 worker rather than another. The codecs themselves are checked against other people's elsewhere.
@@ -7,13 +7,10 @@ worker rather than another. The codecs themselves are checked against other peop
         response = client.call(ListOffsetsRequest(...), version=7)
 """
 
-import socket
+import contextlib
 from collections.abc import Iterable
-from typing import Any, Self
 
-from broker.wire.apis import APIS, Api
 from broker.wire.batch import split_batches
-from broker.wire.frame import LENGTH, read_response, request_frame
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from broker.wire.messages.produce import (
     PartitionProduceData,
@@ -23,64 +20,33 @@ from broker.wire.messages.produce import (
 )
 from broker.wire.records import Record, build_batch, read_records
 from broker.wire.schema import Message
+from ops.client.connection import API_OF, Connection
 
-_BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
 # The last versions that name topics rather than ids.
 NAMED_PRODUCE, NAMED_FETCH = 12, 12
 DECODED_LIMIT = 1 << 28
 
 
-class RawClient:
-    """One connection. `call` sends and waits; `send` and `receive` are its halves."""
+class RawClient(Connection):
+    """One connection, on which nothing is negotiated."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 30) -> None:
-        self._socket = socket.create_connection((host, port), timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._correlation_id = 0
-        self._sent: dict[int, tuple[Api, int]] = {}
+        super().__init__((host, port), timeout=timeout, client_id="raw")
 
-    def __enter__(self) -> Self:
-        return self
+    def send(self, request: Message, version: int | None = None, *, has_reply: bool = True) -> None:
+        """In this version, or in the highest of the API table; acks=0 has no reply."""
+        if version is None:
+            version = API_OF[type(request)].highest
+        if isinstance(request, ProduceRequest) and request.acks == 0:
+            has_reply = False
+        super().send(request, version, has_reply=has_reply)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def must_be_closed(self) -> None:
+        """The broker closes the connection and sends nothing before."""
+        with contextlib.suppress(ConnectionError):
+            assert self._socket.recv(1) == b""
 
-    def close(self) -> None:
-        self._socket.close()
-
-    def call(self, request: Message, version: int | None = None) -> Any:
-        """The response; `version` is the highest there is unless given."""
-        self.send(request, version)
-        return self.receive()
-
-    def send(self, request: Message, version: int | None = None) -> int:
-        """Send without waiting; gives the correlation id."""
-        api = _BY_REQUEST[type(request)]
-        chosen = api.highest if version is None else version
-        self._correlation_id += 1
-        self._sent[self._correlation_id] = api, chosen
-        self._socket.sendall(request_frame(api, chosen, self._correlation_id, "raw", request))
-        return self._correlation_id
-
-    def receive(self) -> Any:
-        """The next response, whichever request it belongs to."""
-        (size,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        frame = self._exactly(size)
-        (correlation_id,) = LENGTH.unpack_from(frame)
-        api, version = self._sent.pop(correlation_id)
-        _, message = read_response(api, version, frame)
-        return message
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            piece = self._socket.recv(min(size - len(data), 1 << 20))
-            if not piece:
-                raise ConnectionError(f"the broker closed the connection, {size - len(data)} short")
-            data += piece
-        return bytes(data)
-
-    # --- the two everybody needs ---
+    # --- producing and fetching ---
 
     def produce(
         self,
