@@ -57,8 +57,10 @@ class ErrorCode(IntEnum):
     INVALID_TXN_STATE = 48
     SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
     TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
@@ -66,10 +68,13 @@ class ErrorCode(IntEnum):
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     RESOURCE_NOT_FOUND = 91
+    INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
@@ -86,6 +91,15 @@ class KafkaError(MoldauError):
         super().__init__(message or code.name)
         self.code = code
         self.message = message or code.name
+
+
+class RecordsRefused(KafkaError):
+    """Some records of a batch are refused, and the batch with them (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, indexes: list[int], reason: str) -> None:
+        super().__init__(code, message)
+        self.indexes = indexes  # of the records in their batch
+        self.reason = reason  # of each of them
 
 
 class StoreFault(MoldauError):

@@ -66,7 +66,7 @@ def _answer(
     request, _ = api.request_codec(version).decode(frame, header.body_at)
     message: Message
     if api.key == ApiKey.API_VERSIONS:
-        message = api_versions()
+        message = api_versions(request, version)
     else:
         message = find_coordinator(request, version, brokers, is_up)
     return response_frame(api, version, header.correlation_id, message)

@@ -13,4 +13,4 @@ from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    return api_versions()
+    return api_versions(request, call.header.api_version)

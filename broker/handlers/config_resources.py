@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
+from broker.log.topics import check_name
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 # From what is set for a resource to what shall be.
 Change = Callable[[dict[str, str]], dict[str, str]]
@@ -21,11 +23,31 @@ class Answer(Protocol):
     resource_name: str
 
 
+class Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+class OnceEach:
+    """Refuses the resources that a request names more than once, all of them, as Kafka does."""
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self._named = Counter((each.resource_type, each.resource_name) for each in resources)
+
+    def refuses(self, answer: Answer) -> bool:
+        if self._named[answer.resource_type, answer.resource_name] == 1:
+            return False
+        text = f"{answer.resource_name!r} is named more than once in the request"
+        fill_error(answer, KafkaError(ErrorCode.INVALID_REQUEST, text))
+        return True
+
+
 async def alter(broker: Broker, answer: Answer, change: Change, *, validate_only: bool) -> None:
     """Alter the resource that `answer` is about, and fill in what went wrong."""
     name = answer.resource_name
     try:
         if answer.resource_type == TOPIC:
+            check_name(name)
             await broker.topics.set_configs(name, change, validate_only=validate_only)
         elif answer.resource_type == BROKER:
             await broker.alter_broker_config(name, change, validate_only=validate_only)

@@ -7,9 +7,11 @@ from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
+NO_AUTHORIZER = "No Authorizer is configured on the broker"
+
 
 async def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
+        error_message=NO_AUTHORIZER,
     )

@@ -6,8 +6,16 @@ KIP-226: synonyms. KIP-569: types and documentation from v3.
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError
-from broker.handlers.config_resources import BROKER, BROKER_LOGGER, TOPIC, fill_error
+from broker.handlers.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    fill_error,
+)
 from broker.handlers.context import Broker
+from broker.log.topics import check_name
 from broker.server.connection import Call
 from broker.settings.kafka import ConfigEntry, describe_broker, describe_topic
 from broker.wire.messages.describe_configs import (
@@ -38,6 +46,7 @@ async def handle(
 
 async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[ConfigEntry]:
     if item.resource_type == TOPIC:
+        check_name(item.resource_name)
         # From the store: it may just have been changed through another worker.
         topic = await broker.topics.refresh(item.resource_name)
         if topic is None:
@@ -49,8 +58,8 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
             return describe_broker(config, item.configuration_keys, cluster_default=True)
         node = broker.node_named(item.resource_name)
         return describe_broker(await broker.config_of(node), item.configuration_keys)
-    if item.resource_type == BROKER_LOGGER:
-        return []
+    if item.resource_type in (BROKER_LOGGER, GROUP, CLIENT_METRICS) and item.resource_name:
+        return []  # nothing of theirs can be configured
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")
 
 

@@ -11,6 +11,7 @@ import base64
 import os
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -188,14 +189,23 @@ class TopicStore:
 
     async def last_change(self) -> bytes:
         """The last id of the change stream. Read it before loading, so that no change is missed."""
+        last: bytes = (await self._change_stream()).get(b"last-generated-id", b"0-0")
+        return last
+
+    async def change_count(self) -> int:
+        """How many changes there have been since the store was set up."""
+        count: int = (await self._change_stream()).get(b"entries-added", 0)
+        return count
+
+    async def _change_stream(self) -> dict[bytes, Any]:
+        """XINFO STREAM of the change stream; empty before the first change."""
         try:
             info = await self._control.ask("XINFO", "STREAM", keys.CHANGES)
         except StoreRefused as fault:
             if "no such key" not in str(fault):
                 raise
-            return b"0-0"
-        last: bytes = pairs(info)[b"last-generated-id"]
-        return last
+            return {}
+        return pairs(info)
 
 
 def _random_id() -> bytes:

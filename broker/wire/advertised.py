@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
 from broker.errors import ErrorCode
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import Buffer
@@ -14,20 +17,41 @@ from broker.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-# 4.0-IV3: user interfaces read the broker's version from it.
-METADATA_VERSION = "metadata.version"
-METADATA_LEVEL = 25
+
+class Feature(NamedTuple):
+    """A feature (KIP-584): the levels Kafka knows up to ours, and the one in force."""
+
+    lowest: int
+    level: int
+
+
+# metadata.version 25 is 4.0-IV3: user interfaces read the broker's version from it.
+FEATURES = {"metadata.version": Feature(7, 25)}
 
 # The cheapest request: every process answers ApiVersions v0 without the store.
 PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest())
 
 
-def api_versions() -> ApiVersionsResponse:
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+FIRST_VERSION_WITH_SOFTWARE = 3
+
+
+def api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+    """The answer to a version of ApiVersions that is spoken."""
+    software = (request.client_software_name, request.client_software_version)
+    if version >= FIRST_VERSION_WITH_SOFTWARE and not all(map(_SOFTWARE_NAME.fullmatch, software)):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
         api_keys=[ApiVersion(api.key, api.advertised_from, api.highest) for api in APIS.values()],
-        supported_features=[SupportedFeatureKey(METADATA_VERSION, 7, METADATA_LEVEL)],
+        supported_features=[
+            SupportedFeatureKey(name, feature.lowest, feature.level)
+            for name, feature in FEATURES.items()
+        ],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(METADATA_VERSION, METADATA_LEVEL, METADATA_LEVEL)],
+        finalized_features=[
+            FinalizedFeatureKey(name, feature.level, feature.level)
+            for name, feature in FEATURES.items()
+        ],
     )
 
 

@@ -41,14 +41,23 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -139,14 +148,23 @@ _ROWS = (
     _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, Routing.COORDINATOR),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, Routing.LEADER),
     _api(ApiKey.DESCRIBE_ACLS, 1, 3, 2, Routing.ANY),
+    _api(ApiKey.CREATE_ACLS, 1, 3, 2, Routing.ANY),
+    _api(ApiKey.DELETE_ACLS, 1, 3, 2, Routing.ANY),
     _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, Routing.ANY),
     _api(ApiKey.ALTER_CONFIGS, 0, 2, 2, Routing.ANY),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2, Routing.ANY),
     _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, Routing.ANY),
     _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, Routing.ANY),
     _api(ApiKey.DELETE_GROUPS, 0, 2, 2, Routing.COORDINATORS),
+    _api(ApiKey.ELECT_LEADERS, 0, 2, 2, Routing.ANY),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, Routing.ANY),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, Routing.ANY),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE, Routing.COORDINATOR),
+    _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, Routing.ANY),
+    _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, Routing.ANY),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, Routing.ANY),
 )
 

@@ -37,7 +37,7 @@ def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORK
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_names_every_api(version: int) -> None:
-    response = ask(ApiVersionsRequest(), ApiKey.API_VERSIONS, version)
+    response = ask(ApiVersionsRequest("client", "1.0"), ApiKey.API_VERSIONS, version)
     assert {(each.api_key, each.max_version) for each in response.api_keys} == {
         (api.key, api.highest) for api in APIS.values()
     }

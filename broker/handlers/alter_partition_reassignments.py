@@ -1,0 +1,54 @@
+"""AlterPartitionReassignments (key 45, KIP-455; KIP-860: v1).
+
+A partition has one replica, on the broker that leads it, and leaders are spread by a rule: asking
+for the present assignment succeeds, as it does in Kafka; any other one is refused per partition.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: AlterPartitionReassignmentsRequest, call: Call
+) -> AlterPartitionReassignmentsResponse:
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
+    )
+    for topic in request.topics:
+        answers = []
+        for item in topic.partitions:
+            try:
+                await _check(broker, topic.name, item)
+                answer = ReassignablePartitionResponse(item.partition_index, error_message=None)
+            except MoldauError as fault:
+                answer = ReassignablePartitionResponse(
+                    item.partition_index, code_for(fault), str(fault)
+                )
+            answers.append(answer)
+        response.responses.append(ReassignableTopicResponse(topic.name, answers))
+    return response
+
+
+async def _check(broker: Broker, name: str, item: ReassignablePartition) -> None:
+    topic = await broker.topics.find(name)
+    if topic is None or not 0 <= item.partition_index < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    replicas = item.replicas
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    if replicas != [broker.leader(topic, item.partition_index)]:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas {replicas}: partitions are kept in the store and cannot be reassigned; "
+            "the number of workers is changed with `moldau serve --workers`",
+        )

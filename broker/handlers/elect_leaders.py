@@ -1,0 +1,53 @@
+"""ElectLeaders (key 43, KIP-183, KIP-460): every leader is the preferred one, at all times.
+
+Without partitions named, Kafka lists every topic and of its partitions those for which an election
+took place: none.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.handlers.context import Broker
+from broker.log.topics import Topic
+from broker.server.connection import Call
+from broker.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+async def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
+    is_known_type = request.election_type in (PREFERRED, UNCLEAN)
+    error = ErrorCode.NONE if is_known_type else ErrorCode.INVALID_REQUEST
+    response = ElectLeadersResponse(error_code=error)
+    wanted = request.topic_partitions
+    if wanted is None:
+        wanted = [TopicPartitions(topic.name, []) for topic in broker.topics.all()]
+    for item in wanted:
+        topic = await broker.topics.find(item.topic)
+        results = [
+            _result(topic, partition)
+            if is_known_type
+            else PartitionResult(
+                partition,
+                ErrorCode.INVALID_REQUEST,
+                f"there is no election type {request.election_type}",
+            )
+            for partition in item.partitions
+        ]
+        response.replica_election_results.append(ReplicaElectionResult(item.topic, results))
+    return response
+
+
+def _result(topic: Topic | None, partition: int) -> PartitionResult:
+    if topic is None or not 0 <= partition < topic.partitions:
+        return PartitionResult(
+            partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic or partition"
+        )
+    text = "leader election is not needed: the preferred leader leads"
+    return PartitionResult(partition, ErrorCode.ELECTION_NOT_NEEDED, text)

@@ -1,0 +1,45 @@
+"""ListConfigResources (key 74, KIP-714; KIP-1142: v1 lists every kind of resource).
+
+Version 0 asks for client metrics only, of which there are none: telemetry is not served.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.handlers.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+)
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+
+async def handle(
+    broker: Broker, request: ListConfigResourcesRequest, call: Call
+) -> ListConfigResourcesResponse:
+    if call.header.api_version == 0:
+        return ListConfigResourcesResponse()
+    wanted = request.resource_types or list(KINDS)
+    if not set(wanted).issubset(KINDS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    nodes = [str(node.node_id) for node in broker.brokers]
+    names = {
+        TOPIC: [topic.name for topic in broker.topics.all()],
+        BROKER: nodes,
+        BROKER_LOGGER: nodes,
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(name, kind) for kind in wanted for name in names.get(kind, ())
+        ]
+    )

@@ -1,0 +1,19 @@
+"""ListPartitionReassignments (key 46, KIP-455): none is ever under way.
+
+A partition lives in the store, and any worker serves it: there are no replicas to move.
+"""
+
+from __future__ import annotations
+
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: ListPartitionReassignmentsRequest, call: Call
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_message=None)
