@@ -7,6 +7,7 @@ dynamic in Kafka but has no effect here is read-only.
 from typing import Final
 
 from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
+from broker.settings.kafka.inert_keys import INERT_KEYS
 from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -343,7 +344,7 @@ _TOPIC_DEFAULTS = tuple(
 BROKER_KEYS: Final = {
     key.name: key
     for key in sorted(
-        (*_LISTENING, *_TOPICS, *_LOG, *_GROUPS, *_PRODUCERS, *_TOPIC_DEFAULTS),
+        (*_LISTENING, *_TOPICS, *_LOG, *_GROUPS, *_PRODUCERS, *_TOPIC_DEFAULTS, *INERT_KEYS),
         key=lambda key: key.name,
     )
 }

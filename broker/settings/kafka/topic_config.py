@@ -37,6 +37,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
+    validate_records: bool = True
     native: bool = False
     native_key: str = ""
     native_bits: int = 10
@@ -77,6 +78,7 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         min_compaction_lag_ms=integer("min.compaction.lag.ms"),
         max_compaction_lag_ms=integer("max.compaction.lag.ms"),
         min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+        validate_records=text("moldau.batch.validation") == "full",
         native=text("moldau.storage") == "native",
         native_key=text("moldau.native.key"),
         native_bits=integer("moldau.native.sequence.bits"),

@@ -241,6 +241,16 @@ _DECLARED = (
         synonym="min.insync.replicas",
     ),
     _key(
+        "moldau.batch.validation",
+        STRING,
+        "full",
+        "What is checked of a batch before it is appended: full also unpacks it and walks over its "
+        "records, so that no client can write what others cannot read; header leaves the records "
+        "alone, which is cheaper, for topics whose producers are trusted.",
+        OneOf(("full", "header")),
+        synonym="moldau.batch.validation",
+    ),
+    _key(
         "moldau.native.key",
         STRING,
         "",

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from broker.settings.kafka.broker_keys import BROKER_KEYS
-from broker.settings.kafka.config_key import ConfigKey, InvalidConfig
+from broker.settings.kafka.config_key import ConfigKey, InvalidConfig, InvalidConfigRequest
 from broker.settings.kafka.resolve import BrokerConfig, topic_value
 from broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 
@@ -74,7 +74,7 @@ def validate_broker(
     checked = _check_each(overrides, BROKER_KEYS, "broker")
     fixed = sorted(name for name in checked if BROKER_KEYS[name].read_only)
     if fixed:
-        raise InvalidConfig(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        raise InvalidConfigRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
     before = broker or BrokerConfig()
     _check_broker_values(
         BrokerConfig(before.static, before.dynamic_default, {**before.dynamic_broker, **checked})

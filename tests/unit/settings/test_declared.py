@@ -12,6 +12,7 @@ from broker.settings.kafka import (
     InvalidConfig,
     validate_static,
 )
+from broker.settings.kafka.inert_keys import INERT_KEYS
 
 MAX_LONG = str(2**63 - 1)
 MAX_INT = str(2**31 - 1)
@@ -132,6 +133,8 @@ EVERY_KEY = [
 
 def test_topic_keys_are_kafkas_and_ours() -> None:
     declared = {key.name: (key.type.name, key.default, key.synonym) for key in TOPIC_KEYS.values()}
+    validation = ("STRING", "full", "moldau.batch.validation")
+    assert declared.pop("moldau.batch.validation") == validation
     assert declared.pop("moldau.storage") == ("STRING", "log", None)
     assert declared.pop("moldau.native.key") == ("STRING", "", None)
     assert declared.pop("moldau.native.sequence.bits") == ("INT", "10", None)
@@ -143,8 +146,18 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     declared = {
         key.name: (key.type.name, key.default, not key.read_only) for key in BROKER_KEYS.values()
     }
+    assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
+    for key in INERT_KEYS:
+        declared.pop(key.name)
     assert declared == KAFKA_BROKER_KEYS
+
+
+def test_every_other_broker_key_of_kafka_is_shown_and_cannot_be_changed() -> None:
+    assert len(INERT_KEYS) == len({key.name for key in INERT_KEYS}) == 275
+    assert not {key.name for key in INERT_KEYS} & set(KAFKA_BROKER_KEYS)
+    assert all(key.read_only and key.inert for key in INERT_KEYS)
+    assert BROKER_KEYS["log.cleaner.threads"].default == "1"
 
 
 @pytest.mark.parametrize("key", EVERY_KEY)
@@ -182,6 +195,7 @@ def test_fallbacks_exist_and_end_in_a_default_or_in_what_the_process_sets() -> N
         assert (
             last.default is not None
             or last.set_by
+            or last.inert
             or last.name
             in {
                 "broker.rack",
