@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
 from broker.log.log import Log
+from broker.log.topics import INTERNAL, Topic
 from broker.wire.schema import NO_UUID
 
 
@@ -13,6 +14,15 @@ def unknown_topic(topic_id: bytes) -> KafkaError:
     if topic_id == NO_UUID:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def check_writable(topic: Topic, partition: int) -> None:
+    """Raises KafkaError unless a client may write to this partition."""
+    if not 0 <= partition < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name in INTERNAL:
+        text = f"{topic.name!r} is written by the broker only"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
 async def current_log(broker: Broker, topic_name: str, partition: int) -> Log:

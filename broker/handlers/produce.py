@@ -10,11 +10,13 @@ goes through produce_route.py, the others through produce_many.py.
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
 from broker.handlers.produce_many import ProduceCall
 from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
-from broker.log.topics import Topic
+from broker.log.topics import INTERNAL, Topic
 from broker.server.connection import Call
 from broker.wire.messages.produce import ProduceRequest
 
@@ -45,6 +47,8 @@ def _single_route(
     item = data.partition_data[0]
     if not 0 <= item.index < topic.partitions or call.header.api_version < FIRST_VERSION:
         return None
+    if topic.name in INTERNAL:
+        return None
     if replicas_wanted(request.acks, topic):
         return None
     log = broker.logs.log_for(topic, item.index)
@@ -62,7 +66,9 @@ def _start_all(
     elif request.transactional_id is not None:
         text = "transactions are not served by this broker"
         produce.refuse_all(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
-    elif any(topic is None or replicas_wanted(request.acks, topic) for topic in topics):
+    elif produce.is_large(topics) or any(
+        topic is None or replicas_wanted(request.acks, topic) for topic in topics
+    ):
         # Requests behind it must not be appended before it.
         call.connection.hold()
         broker.logs.spawn(_ask_and_start(broker, produce))
@@ -71,7 +77,8 @@ def _start_all(
 
 
 async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
-    """Rare: ask the store first, about topics or about its replicas."""
+    """Rare: the store has to be asked first, about topics or about its replicas, or a batch is
+    large."""
     try:
         # Perhaps created by another worker a moment ago.
         topics = [
@@ -84,9 +91,10 @@ async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
         if wanted and (there := await broker.store.replicas()) < wanted:
             text = f"min.insync.replicas wants {wanted} replicas of the store, there are {there}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+        admitted = await asyncio.to_thread(produce.admit_all, topics)
     except Exception as fault:
         produce.refuse_all(fault)
     else:
-        produce.start(topics)
+        produce.append_all(topics, admitted)
     finally:
         produce.call.connection.resume()

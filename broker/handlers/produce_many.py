@@ -5,13 +5,11 @@ The batches of a request are appended independently; the reply goes out when all
 
 from __future__ import annotations
 
-import time
-
 from broker.errors import KafkaError, StoreTimeout
 from broker.handlers.context import Broker
-from broker.handlers.lookup import unknown_topic
-from broker.handlers.produce_route import fill_refusal, replicas_wanted
-from broker.log.admission import admit
+from broker.handlers.lookup import check_writable, unknown_topic
+from broker.handlers.produce_route import fill_refusal, now_ms, replicas_wanted
+from broker.log.admission import Admitted, admit, is_large
 from broker.log.flight import Append
 from broker.log.log import Log
 from broker.log.topics import Topic
@@ -42,24 +40,46 @@ class ProduceCall:
         self.failed = False
         self.deadline = broker.loop_time() + request.timeout_ms / 1000
 
+    def is_large(self, topics: list[Topic | None]) -> bool:
+        """Would `admit_all` hold the event loop for long?"""
+        return any(
+            topic is not None and is_large(item.records, topic.config)
+            for topic, data in zip(topics, self.request.topic_data, strict=True)
+            for item in data.partition_data
+        )
+
     def start(self, topics: list[Topic | None]) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        version = self.call.header.api_version
+        self.append_all(topics, self.admit_all(topics))
+
+    def admit_all(self, topics: list[Topic | None]) -> list[Admitted | KafkaError]:
+        """Each batch of the request as it may be appended, or why it may not. Pure."""
+        outcomes: list[Admitted | KafkaError] = []
+        version, now = self.call.header.api_version, now_ms()
+        for topic, data in zip(topics, self.request.topic_data, strict=True):
+            for item in data.partition_data:
+                try:
+                    if topic is None:
+                        raise unknown_topic(data.topic_id)
+                    check_writable(topic, item.index)
+                    outcomes.append(admit(item.records, topic.config, version, now))
+                except KafkaError as refusal:
+                    outcomes.append(refusal)
+        return outcomes
+
+    def append_all(self, topics: list[Topic | None], outcomes: list[Admitted | KafkaError]) -> None:
+        following = iter(outcomes)
         for topic, data in zip(topics, self.request.topic_data, strict=True):
             answers = []
             for item in data.partition_data:
                 answer = PartitionProduceResponse(item.index)
                 answers.append(answer)
-                if topic is None or not 0 <= item.index < topic.partitions:
-                    self._refuse(answer, unknown_topic(data.topic_id))
+                outcome = next(following)
+                if isinstance(outcome, KafkaError):
+                    self._refuse(answer, outcome)
                     continue
-                try:
-                    batch, header = admit(item.records, topic.config, version, now_ms)
-                except KafkaError as refusal:
-                    self._refuse(answer, refusal)
-                    continue
+                assert topic is not None
                 log = self.broker.logs.log_for(topic, item.index)
-                self.appends.append(PartitionAppend(self, answer, log, topic, batch, header))
+                self.appends.append(PartitionAppend(self, answer, log, topic, *outcome))
             self.response.responses.append(TopicProduceResponse(data.name, data.topic_id, answers))
         if not self.appends:
             self._finish()

@@ -8,12 +8,13 @@ to response a request is one object (`SingleAppend`).
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
 
-from broker.errors import KafkaError, StoreTimeout, code_for
+from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for
 from broker.handlers.context import Broker
-from broker.log.admission import admit
+from broker.log.admission import admit, is_large
 from broker.log.flight import Append
 from broker.log.log import Log
 from broker.log.topics import Topic
@@ -23,6 +24,7 @@ from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import BatchHeader, Buffer
 from broker.wire.frame import CORRELATION_ID_END, RequestHeader, response_frame
 from broker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -45,10 +47,18 @@ def replicas_wanted(acks: int, topic: Topic) -> int:
     return topic.config.min_insync_replicas - 1 if acks == ALL_REPLICAS else 0
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def fill_refusal(answer: PartitionProduceResponse, fault: BaseException) -> None:
     answer.error_code = code_for(fault)
     answer.error_message = str(fault)
     answer.base_offset = -1
+    if isinstance(fault, RecordsRefused):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(index, fault.reason) for index in fault.indexes
+        ]
 
 
 class ProduceRoute(RequestRoute):
@@ -117,16 +127,34 @@ class ProduceRoute(RequestRoute):
     # --- appending ---
 
     def start(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
+        config = self.topic.config
+        if is_large(records, config):
+            # What comes after it must not be appended before it.
+            call.connection.hold()
+            self.broker.logs.spawn(self._start_large(call, records))
+            return
         try:
-            batch, header = admit(
-                records,
-                self.topic.config,
-                self.header.api_version,
-                time.time_ns() // 1_000_000,
-            )
+            admitted = admit(records, config, self.header.api_version, now_ms())
         except KafkaError as refusal:
             self.refuse(call, refusal)
             return
+        self._append(call, *admitted)
+
+    async def _start_large(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
+        try:
+            admitted = await asyncio.to_thread(
+                admit, records, self.topic.config, self.header.api_version, now_ms()
+            )
+            self._append(call, *admitted)
+        except KafkaError as refusal:
+            self.refuse(call, refusal)
+        except Exception:
+            call.connection.abort()  # a bug: the client sees a closed connection, and retries
+            raise
+        finally:
+            call.connection.resume()
+
+    def _append(self, call: Call, batch: memoryview | bytearray, header: BatchHeader) -> None:
         append = SingleAppend(self, call, batch, header)
         self.broker.deadlines.add(append)
         self.log.append(append)

@@ -1,14 +1,16 @@
 """Validation of a batch before it is appended: Kafka's checks, in Kafka's order.
 
-Most of them need the header only. Records are decoded only where the topic's configuration asks for
-it: a compacted topic (every record needs a key) and a topic with a compression.type of its own.
+The header is enough for most of it. With `moldau.batch.validation=full`, the default, the batch is
+unpacked and its records are checked too, so that none is stored that consumers could not read. A
+compacted topic (every record needs a key) and a topic with a codec of its own (recompression) need
+the records in any case. Large batches are better admitted in a thread: see `is_large`.
 """
 
 from __future__ import annotations
 
 from crc32c import crc32c
 
-from broker.errors import ErrorCode, KafkaError
+from broker.errors import ErrorCode, KafkaError, RecordsRefused
 from broker.settings.kafka import TopicConfig
 from broker.wire.batch import (
     ATTRIBUTES_AT,
@@ -26,19 +28,33 @@ from broker.wire.batch import (
     read_header,
     stamp_append_time,
 )
-from broker.wire.records import keyless_record, recompress
+from broker.wire.records import check_records, keyless_records, payload_of, recompress
 
 FIRST_VERSION_WITH_ZSTD = 7
 KNOWN_CODECS = 5
 MAGIC = 2
 NO_TIMESTAMP = -1
+LARGE = 1 << 17  # bytes: from here on unpacking and checking may take milliseconds
 MIN_RECORD_BYTES = 7  # no key, no value, no headers
+
+
+# A batch, ready to be appended, and its header.
+Admitted = tuple[memoryview | bytearray, BatchHeader]
+
+
+def is_large(records: object, config: TopicConfig) -> bool:
+    """Would `admit` hold the event loop for long?"""
+    return (
+        isinstance(records, memoryview)
+        and len(records) >= LARGE
+        and (config.validate_records or config.compact or config.codec is not None)
+    )
 
 
 def admit(
     records: Buffer | list[Buffer] | None, config: TopicConfig, version: int, now_ms: int
-) -> tuple[memoryview | bytearray, BatchHeader]:
-    """The batch, ready to be appended, and its header; raises KafkaError when it is refused."""
+) -> Admitted:
+    """The batch as it may be appended; raises KafkaError when it is refused. Pure."""
     if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     batch: memoryview | bytearray = records
@@ -70,6 +86,8 @@ def admit(
         or now_ms - first_ms > config.timestamp_before_max_ms
     ):
         _check_timestamps(header, config, now_ms)
+    if config.validate_records and not config.native:
+        _check_records(batch, header, config)
     if config.compact or config.codec is not None:
         batch, header = _look_inside(batch, header, config)
     if config.log_append_time:
@@ -138,20 +156,36 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
 
 
+def _unpacked_limit(config: TopicConfig) -> int:
+    """Records may unpack to more than a batch may be, within reason."""
+    return 64 * max(config.max_message_bytes, 1 << 20)
+
+
+def _check_records(batch: Buffer, header: BatchHeader, config: TopicConfig) -> None:
+    try:
+        check_records(header.record_count, payload_of(batch, header, _unpacked_limit(config)))
+    except CorruptBatch as fault:
+        # Not CORRUPT_MESSAGE, which clients retry: the batch would come again as it is.
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(fault)) from None
+
+
 def _look_inside(
     batch: memoryview | bytearray, header: BatchHeader, config: TopicConfig
 ) -> tuple[memoryview | bytearray, BatchHeader]:
-    # Decompressed records may exceed max.message.bytes, within reason.
-    limit = 64 * max(config.max_message_bytes, 1 << 20)
+    limit = _unpacked_limit(config)
     try:
-        if config.compact and keyless_record(batch, limit):
-            text = "a compacted topic takes only records with keys"
-            raise KafkaError(ErrorCode.INVALID_RECORD, text)
+        if config.compact and (keyless := keyless_records(batch, limit)):
+            raise RecordsRefused(
+                ErrorCode.INVALID_RECORD,
+                "a compacted topic takes only records with keys",
+                keyless,
+                "the record has no key, and its topic is compacted",
+            )
         if config.codec is not None and config.codec != header.attributes & CODEC_MASK:
             smaller = recompress(batch, config.codec, config.codec_level, limit)
             batch = smaller if isinstance(smaller, bytearray) else bytearray(smaller)
             header = read_header(batch)
             _check_size(len(batch), config)  # the other codec may compress worse
     except CorruptBatch as fault:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(fault)) from None
     return batch, header

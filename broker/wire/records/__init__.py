@@ -24,7 +24,7 @@ from broker.wire.records.batch_builder import BatchBuilder
 from broker.wire.records.decoding import (
     first_at_or_after,
     iter_records,
-    keyless_record,
+    keyless_records,
     read_records,
     record_at,
     record_spans,
@@ -32,7 +32,8 @@ from broker.wire.records.decoding import (
 from broker.wire.records.encoding import build_batch, encode_records, recompress
 from broker.wire.records.headers import decode_headers, encode_headers
 from broker.wire.records.record import NO_HEADERS, NO_TIMESTAMP, Record
-from broker.wire.records.walking import Span
+from broker.wire.records.validation import check_records
+from broker.wire.records.walking import Span, payload_of
 
 __all__ = [
     "NO_HEADERS",
@@ -41,12 +42,14 @@ __all__ = [
     "Record",
     "Span",
     "build_batch",
+    "check_records",
     "decode_headers",
     "encode_headers",
     "encode_records",
     "first_at_or_after",
     "iter_records",
-    "keyless_record",
+    "keyless_records",
+    "payload_of",
     "read_records",
     "recompress",
     "record_at",

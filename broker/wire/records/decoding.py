@@ -50,13 +50,10 @@ def record_at(payload: bytes, span: Span) -> Record:
     )
 
 
-def keyless_record(batch: Buffer, limit: int) -> bool:
-    """Whether a record of the batch has no key, which a compacted topic refuses.
-
-    When it has none, every record of the batch was walked over and is well-formed.
-    """
+def keyless_records(batch: Buffer, limit: int) -> list[int]:
+    """The positions of records that have no key, which a compacted topic refuses."""
     header, payload = open_batch(batch, limit)
-    return any(span[3] == NULL_END for span in walk(header, payload))
+    return [at for at, span in enumerate(walk(header, payload)) if span[3] == NULL_END]
 
 
 def first_at_or_after(

@@ -217,11 +217,11 @@ def test_6_6_a_compacted_topic_takes_only_records_with_keys(codec: int) -> None:
     admit(memoryview(fresh(codec=codec)), topic, LATEST, NOW)
 
 
-def test_4_2_bytes_that_do_not_unpack_are_a_corrupt_message() -> None:
-    topic = config(compression_type="gzip")
+@pytest.mark.parametrize("topic", [PLAIN, config(compression_type="gzip")])
+def test_4_2_bytes_that_do_not_unpack_are_an_invalid_record(topic: TopicConfig) -> None:
     broken = with_crc(bytearray(bytes(fresh(codec=4)[:61]) + b"\0" * 10))
     struct.pack_into(">i", broken, 8, len(broken) - 12)
-    assert refusal(with_crc(broken), topic) == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(with_crc(broken), topic) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("source", range(5))

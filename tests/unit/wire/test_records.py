@@ -29,7 +29,7 @@ from broker.wire.records import (
     decode_headers,
     encode_headers,
     first_at_or_after,
-    keyless_record,
+    keyless_records,
     read_records,
     recompress,
 )
@@ -199,7 +199,7 @@ def test_a_batch_without_records() -> None:
     assert read_header(batch).attributes == NONE
     assert read_header(batch).next_offset == 10
     assert read_records(batch, LIMIT) == []
-    assert not keyless_record(batch, LIMIT)
+    assert not keyless_records(batch, LIMIT)
     assert first_at_or_after(batch, MIN_INT64, LIMIT) is None
     assert recompress(batch, ZSTD, None, LIMIT) is batch
 
@@ -255,12 +255,12 @@ def test_recompress_takes_a_level() -> None:
 @examples(60)
 @given(records=record_lists())
 def test_keyless(codec: int, records: list[Record]) -> None:
-    expected = any(record.key is None for record in records)
-    assert keyless_record(batch_of(records, codec=codec), LIMIT) is expected
+    expected = [at for at, record in enumerate(records) if record.key is None]
+    assert keyless_records(batch_of(records, codec=codec), LIMIT) == expected
 
 
 def test_an_empty_key_is_a_key() -> None:
-    assert not keyless_record(batch_of([Record(0, NOW, b"", None)]), LIMIT)
+    assert not keyless_records(batch_of([Record(0, NOW, b"", None)]), LIMIT)
 
 
 @every_codec
@@ -301,7 +301,7 @@ def test_the_limit_is_on_what_is_decompressed(codec: int) -> None:
     batch = batch_of([Record(0, NOW, b"k", bytes(100_000))], codec=codec)
     readers: list[Callable[[], object]] = [
         lambda: read_records(batch, 50_000),
-        lambda: keyless_record(batch, 50_000),
+        lambda: keyless_records(batch, 50_000),
         lambda: first_at_or_after(batch, 0, 50_000),
         lambda: recompress(batch, GZIP if codec == NONE else NONE, None, 50_000),
     ]
