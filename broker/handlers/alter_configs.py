@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError
-from broker.handlers.config_resources import Change, alter, fill_error
+from broker.handlers.config_resources import Change, OnceEach, alter, fill_error
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.messages.alter_configs import (
@@ -16,9 +16,12 @@ from broker.wire.messages.alter_configs import (
 
 async def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
     answers = []
+    once_each = OnceEach(request.resources)
     for item in request.resources:
         answer = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
         answers.append(answer)
+        if once_each.refuses(answer):
+            continue
         try:
             change = _replacement(item)
         except KafkaError as refusal:

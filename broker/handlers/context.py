@@ -18,7 +18,6 @@ from broker.store.store import Store
 from broker.store.topics import Change
 
 PRODUCER_ID_BLOCK = 1000
-NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # Kafka's "not asked for"
 
 
 class Parked(Protocol):

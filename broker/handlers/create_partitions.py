@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
+from broker.handlers.create_topics import check_replicas
 from broker.server.connection import Call
 from broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -17,8 +20,13 @@ async def handle(
     broker: Broker, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse:
     results = []
-    for item in request.topics:
+    named = Counter(item.name for item in request.topics)
+    # A topic named twice is refused, once.
+    for item in {item.name: item for item in request.topics}.values():
         try:
+            if named[item.name] > 1:
+                text = f"topic {item.name!r} is named more than once in the request"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             await _raise(broker, item, request.validate_only)
             results.append(CreatePartitionsTopicResult(item.name))
         except MoldauError as fault:
@@ -28,12 +36,13 @@ async def handle(
 
 
 async def _raise(broker: Broker, item: CreatePartitionsTopic, validate_only: bool) -> None:
-    if item.assignments is not None:
-        topic = await broker.topics.find(item.name)
-        added = item.count - (topic.partitions if topic is not None else 0)
-        known = {node.node_id for node in broker.brokers}
-        named = {node for assignment in item.assignments for node in assignment.broker_ids}
-        if len(item.assignments) != added or not known.issuperset(named):
+    topic = await broker.topics.find(item.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if item.assignments is not None and item.count > topic.partitions:
+        added = item.count - topic.partitions
+        if len(item.assignments) != added:
             text = f"{len(item.assignments)} assignments for {added} new partitions"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        check_replicas(broker, [assignment.broker_ids for assignment in item.assignments])
     await broker.topics.add_partitions(item.name, item.count, validate_only=validate_only)

@@ -9,6 +9,7 @@ from collections import Counter
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
+from broker.log.topics import INTERNAL
 from broker.server.connection import Call
 from broker.settings.kafka import ConfigEntry, describe_topic
 from broker.wire.messages.create_topics import (
@@ -48,6 +49,9 @@ async def _create(
     elif topic.replication_factor == 0 or topic.replication_factor < -1:
         text = f"replication factor {topic.replication_factor}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    if topic.name in INTERNAL:
+        text = f"{topic.name!r} is reserved for the broker"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     configs = {item.name: item.value for item in topic.configs}
     record = await broker.topics.create(
         topic.name, partitions, configs, validate_only=validate_only
@@ -71,12 +75,27 @@ def _assigned_partitions(broker: Broker, topic: CreatableTopic) -> int:
     if indexes != list(range(len(indexes))):
         text = f"partitions {indexes} are not consecutive from 0"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-    known = {node.node_id for node in broker.brokers}
-    for item in topic.assignments:
-        if not item.broker_ids or not known.issuperset(item.broker_ids):
-            text = f"partition {item.partition_index}: unknown brokers {item.broker_ids}"
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    check_replicas(broker, [item.broker_ids for item in topic.assignments])
     return len(indexes)
+
+
+def check_replicas(broker: Broker, assignments: list[list[int]]) -> None:
+    """Refuse assignments that Kafka would refuse; which brokers they name is not looked at
+    further, as leaders are spread by a rule."""
+    known = {node.node_id for node in broker.brokers}
+    for replicas in assignments:
+        problem = None
+        if not replicas:
+            problem = "has no replicas"
+        elif len(set(replicas)) != len(replicas):
+            problem = f"repeats a broker: {replicas}"
+        elif len(replicas) != len(assignments[0]):
+            problem = f"has {len(replicas)} replicas, the first one has {len(assignments[0])}"
+        elif unknown := set(replicas) - known:
+            problem = f"names brokers that do not exist: {sorted(unknown)}"
+        if problem is not None:
+            text = f"an assignment {problem}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
 def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
@@ -91,5 +110,5 @@ def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
 
 def _refused(topic: CreatableTopic, fault: BaseException) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=topic.name, error_code=code_for(fault), error_message=str(fault), configs=None
+        name=topic.name, error_code=code_for(fault), error_message=str(fault)
     )

@@ -116,7 +116,6 @@ class DelayedFetch:
             offset = read.offset
             if not start <= offset <= end:
                 read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
-                read.bounds = bounds
                 continue
             reader = log.reader_for(self)
             if (offset == end and reader.is_at_end(offset)) or (left <= 0 and not first):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.handlers.authorized_operations import NOT_REQUESTED, ON_CLUSTER
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.messages.describe_cluster import (
@@ -29,4 +30,7 @@ async def handle(
         cluster_id=broker.cluster_id,
         controller_id=broker.brokers[0].node_id,
         brokers=[DescribeClusterBroker(b.node_id, b.host, b.port) for b in broker.brokers],
+        cluster_authorized_operations=(
+            ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED
+        ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.states import GroupState
+from broker.handlers.authorized_operations import ON_GROUP
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.messages.describe_groups import (
@@ -21,6 +22,10 @@ async def handle(
 ) -> DescribeGroupsResponse:
     version = call.header.api_version
     groups = [_describe(broker, group_id, version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = ON_GROUP
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -47,7 +52,7 @@ def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
                 member.member_id,
                 member.instance_id,
                 member.client_id,
-                member.client_host,
+                f"/{member.client_host}",  # as Java writes an address without a name
                 member.metadata,
                 member.assignment,
             )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, KafkaError
+from broker.handlers.authorized_operations import ON_TOPIC
 from broker.handlers.context import Broker
 from broker.log.log import LEADER_EPOCH
-from broker.log.topics import INTERNAL, Topic
+from broker.log.topics import INTERNAL, Topic, check_name
 from broker.server.connection import Call
 from broker.wire.messages.describe_topic_partitions import (
     CursorInResponse,
@@ -21,30 +22,40 @@ MAX_PARTITIONS_PER_REPLY = 2000
 async def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
     names = sorted({topic.name for topic in request.topics})
+    is_listed = not names or cursor is None or cursor.topic_name in names
+    if cursor is not None and (cursor.partition_index < 0 or not is_listed):
+        refused = [
+            DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in names
+        ]
+        return DescribeTopicPartitionsResponse(topics=refused)
     if not request.topics:
         names = sorted(topic.name for topic in broker.topics.all())
-    first = 0
-    if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
-        if names and names[0] == request.cursor.topic_name:
-            first = request.cursor.partition_index
-    left = min(request.response_partition_limit, MAX_PARTITIONS_PER_REPLY)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    # At least one, or a client that follows the cursor would ask for ever.
+    left = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_REPLY))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if left <= 0:
             response.next_cursor = CursorInResponse(name, 0)
             break
-        topic = await broker.topics.find(name)
-        if topic is None:
-            response.topics.append(
-                DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-            )
+        try:
+            check_name(name)
+            topic = await broker.topics.find(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except KafkaError as refusal:
+            unknown = DescribeTopicPartitionsResponseTopic(refusal.code, name)
+            unknown.topic_authorized_operations = ON_TOPIC
+            response.topics.append(unknown)
             continue
+        is_cursor = cursor is not None and cursor.topic_name == name
+        first = min(cursor.partition_index, topic.partitions) if cursor and is_cursor else 0
         last = min(first + left, topic.partitions)
         response.topics.append(_describe(broker, topic, range(first, last)))
         left -= last - first
-        first = 0
         if last < topic.partitions:
             response.next_cursor = CursorInResponse(name, last)
             break
@@ -69,5 +80,5 @@ def _describe(
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        0, topic.name, topic.topic_id, topic.name in INTERNAL, described
+        0, topic.name, topic.topic_id, topic.name in INTERNAL, described, ON_TOPIC
     )

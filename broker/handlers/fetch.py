@@ -27,12 +27,15 @@ from broker.wire.messages.fetch import (
 
 READ_COMMITTED = 1
 NO_SESSION_EPOCHS = (-1, 0)
-FETCH_SESSION_ID_NOT_FOUND = 70
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
-    if request.session_id and request.session_epoch not in NO_SESSION_EPOCHS:
-        call.reply(FetchResponse(error_code=FETCH_SESSION_ID_NOT_FOUND))
+    if request.session_epoch not in NO_SESSION_EPOCHS:
+        call.reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        return
+    if not any(item.partitions for item in request.topics):
+        # There is nothing to wait for. The Java client sends this when it is closed.
+        call.reply(FetchResponse())
         return
     call.connection.hold()
     topics = [broker.topics.known(item.topic, item.topic_id) for item in request.topics]

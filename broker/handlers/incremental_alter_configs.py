@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.handlers.config_resources import BROKER, Change, alter
+from broker.handlers.config_resources import BROKER, Change, OnceEach, alter
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, apply_incremental
@@ -18,10 +18,12 @@ async def handle(
     broker: Broker, request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse:
     answers = []
+    once_each = OnceEach(request.resources)
     for item in request.resources:
         answer = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
         answers.append(answer)
-        await alter(broker, answer, _change(broker, item), validate_only=request.validate_only)
+        if not once_each.refuses(answer):
+            await alter(broker, answer, _change(broker, item), validate_only=request.validate_only)
     await broker.changes_applied()
     return IncrementalAlterConfigsResponse(responses=answers)
 

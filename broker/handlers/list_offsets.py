@@ -19,7 +19,6 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -37,17 +36,36 @@ FIRST_VERSIONS = {
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    async def one(topic: ListOffsetsTopic, item: ListOffsetsPartition) -> object:
-        try:
-            return await _find(broker, topic.name, item, call.header.api_version)
-        except MoldauError as fault:
-            return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
-
     topics = []
-    for topic in request.topics:
-        answers = await asyncio.gather(*(one(topic, item) for item in topic.partitions))
-        topics.append(ListOffsetsTopicResponse(topic.name, list(answers)))  # type: ignore[arg-type]
+    for name, partitions in _by_topic(request).items():
+        answers = await asyncio.gather(
+            *(_answer(broker, name, items, call.header.api_version) for items in partitions)
+        )
+        topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
+
+
+def _by_topic(request: ListOffsetsRequest) -> dict[str, list[list[ListOffsetsPartition]]]:
+    """The partitions asked for, by topic: each a list with one item, or more if it is repeated."""
+    topics: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
+    for topic in request.topics:
+        partitions = topics.setdefault(topic.name, {})
+        for item in topic.partitions:
+            partitions.setdefault(item.partition_index, []).append(item)
+    return {name: list(partitions.values()) for name, partitions in topics.items()}
+
+
+async def _answer(
+    broker: Broker, topic: str, items: list[ListOffsetsPartition], version: int
+) -> ListOffsetsPartitionResponse:
+    item = items[0]
+    if len(items) > 1:
+        # Named twice, as in Kafka: the two might ask for different offsets.
+        return ListOffsetsPartitionResponse(item.partition_index, ErrorCode.INVALID_REQUEST)
+    try:
+        return await _find(broker, topic, item, version)
+    except MoldauError as fault:
+        return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
 
 
 async def _find(

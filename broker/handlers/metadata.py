@@ -7,6 +7,7 @@ KIP-516: topic ids from v10, and look-ups by them from v12 on.
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorized_operations import NOT_REQUESTED, ON_CLUSTER, ON_TOPIC
 from broker.handlers.context import Broker
 from broker.log.log import LEADER_EPOCH
 from broker.log.topics import INTERNAL, Topic, check_name
@@ -29,14 +30,23 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     else:
         changes = broker.store.topics.unapplied
         last_before = changes.last_number
-        topics = [await _asked(broker, item, request) for item in request.topics or ()]
+        # A topic named twice is answered once, as in Kafka.
+        wanted = {(item.name, item.topic_id): item for item in request.topics or ()}
+        topics = [await _asked(broker, item, request) for item in wanted.values()]
         if changes.last_number != last_before:  # topics were created
             await broker.changes_applied()
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = ON_TOPIC
     return MetadataResponse(
         brokers=[MetadataResponseBroker(b.node_id, b.host, b.port) for b in broker.brokers],
         cluster_id=broker.cluster_id,
         controller_id=broker.brokers[0].node_id,
         topics=topics,
+        cluster_authorized_operations=(
+            ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED
+        ),
     )
 
 
@@ -51,14 +61,16 @@ async def _asked(
         else:
             name = item.name or ""
             check_name(name)
-            may_create = broker.auto_create and request.allow_auto_topic_creation
+            may_create = (
+                broker.auto_create and request.allow_auto_topic_creation and name not in INTERNAL
+            )
             topic = await _find_or_create(broker, name, may_create)
     except MoldauError as fault:
         # Clients retry after LEADER_NOT_AVAILABLE; they may not expect a storage error here.
         code = code_for(fault)
         if not isinstance(fault, KafkaError):
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        return MetadataResponseTopic(code, item.name, item.topic_id)
+        return MetadataResponseTopic(code, item.name, item.topic_id, item.name in INTERNAL)
     return _describe(broker, topic)
 
 

@@ -1,0 +1,169 @@
+"""Sends the requests of a case and turns the answers into plain values that can be compared."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker.wire.messages.create_topics import CreateTopicsRequest
+from broker.wire.messages.delete_topics import DeleteTopicsRequest
+from broker.wire.messages.describe_cluster import DescribeClusterRequest
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.wire.schema import Message
+from tests.support.raw_client import RawClient
+
+BROKER_RESOURCE = 4
+UNKNOWN_TOPIC, SETTLE_S = 3, 10.0
+COORDINATOR_NOT_READY = {14, 15, 16}
+CLOSED = "the connection is closed"
+ANSWERS = Path(__file__).with_name("answers")
+
+# What differs between any two clusters.
+NODES = frozenset({"leader_id", "node_id", "controller_id", "leader", "broker_id"})
+NODE_LISTS = frozenset({"replica_nodes", "isr_nodes", "replicas"})
+# Texts are for people: that there is one where it helps is enough, and none is compared.
+DROPPED = frozenset(
+    {
+        "throttle_time_ms", "cluster_id", "host", "port", "rack", "node_endpoints", "brokers",
+        "error_message", "batch_index_error_message", "documentation", "session_id",
+    }
+)  # fmt: skip
+
+Values = dict[str, Any]
+# A request, or what makes one of the values seen so far (topic ids by name under "ids").
+Request = Message | Callable[[Values], Message]
+
+
+class Step(NamedTuple):
+    request: Request
+    version: int | None = None  # the highest unless given
+    is_setup: bool = False  # sent, but its answer is not compared
+
+
+class Case(NamedTuple):
+    steps: Sequence[Step]
+    # Of the steps that Moldau answers differently on purpose: by index, how and why.
+    differs: Mapping[int, str] = MappingProxyType({})
+
+
+def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
+    """The answers of a case's steps, plain and masked; None for set-up steps."""
+    with ExitStack() as stack:
+        client = stack.enter_context(connect())
+        seen: Values = {"ids": {}, "leaders": {}, "node": _a_node(client)}
+        answers: list[Any] = []
+        for step in case.steps:
+            request = step.request if isinstance(step.request, Message) else step.request(seen)
+            try:
+                answer = _patient_call(client, request, step)
+            except ConnectionError:
+                answers.append(CLOSED)
+                client = stack.enter_context(connect())
+                continue
+            except TimeoutError:
+                answers.append("no answer")
+                client = stack.enter_context(connect())
+                continue
+            _note_ids(answer, seen["ids"])
+            if step.is_setup and isinstance(request, CreateTopicsRequest | DeleteTopicsRequest):
+                seen["leaders"].update(_settle(client, request))
+            answers.append(None if step.is_setup else plain(answer))
+        return answers
+
+
+def _patient_call(client: RawClient, request: Message, step: Step) -> Any:
+    """A set-up step is repeated while the coordinator is not ready yet."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        answer = client.call(request, step.version)
+        if not step.is_setup or not COORDINATOR_NOT_READY & _codes(answer):
+            return answer
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{request} did not succeed")
+        time.sleep(0.05)
+
+
+def _codes(value: Any) -> set[int]:
+    """Every error code of an answer."""
+    if isinstance(value, list):
+        return {code for each in value for code in _codes(each)}
+    if not isinstance(value, Message):
+        return set()
+    found = {value.error_code} if hasattr(value, "error_code") else set()
+    for field in value.__struct_fields__:
+        found |= _codes(getattr(value, field))
+    return found
+
+
+def _settle(
+    client: RawClient, request: CreateTopicsRequest | DeleteTopicsRequest
+) -> dict[str, int]:
+    """Kafka answers before its brokers know of a topic, or that it is gone: wait until they do.
+    Returns who leads the first partition of each."""
+    names = [topic.name for topic in request.topics]
+    expected = UNKNOWN_TOPIC if isinstance(request, DeleteTopicsRequest) else 0
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        wanted = [MetadataRequestTopic(name=name) for name in names]
+        found = client.call(MetadataRequest(wanted, False)).topics
+        if all(
+            topic.error_code == expected and all(p.error_code == 0 for p in topic.partitions)
+            for topic in found
+        ):
+            return {topic.name: topic.partitions[0].leader_id for topic in found if not expected}
+        time.sleep(0.02)
+    raise TimeoutError(f"topics {names} did not settle")
+
+
+def _a_node(client: RawClient) -> int:
+    node: int = client.call(DescribeClusterRequest()).brokers[0].broker_id
+    return node
+
+
+def _note_ids(answer: Any, ids: dict[str, bytes]) -> None:
+    for topic in getattr(answer, "topics", None) or ():
+        if getattr(topic, "topic_id", None) and isinstance(topic.name, str):
+            ids[topic.name] = topic.topic_id
+
+
+def plain(value: Any, name: str = "") -> Any:
+    """A message as JSON would have it, without what differs between any two clusters."""
+    if isinstance(value, Message):
+        dropped = DROPPED
+        if getattr(value, "error_code", 0):
+            dropped |= {"log_start_offset"}
+        if getattr(value, "resource_type", 0) == BROKER_RESOURCE:
+            dropped |= {"resource_name"}
+        fields = {key: getattr(value, key) for key in value.__struct_fields__}
+        return {key: plain(each, key) for key, each in fields.items() if key not in dropped}
+    if name in NODE_LISTS and isinstance(value, list) and all(type(n) is int for n in value):
+        return [f"{len(value)} nodes"]
+    if isinstance(value, list) and value and hasattr(value[0], "name"):
+        # Kafka answers in the order of its hash tables; ours is the request's.
+        return [plain(each) for each in sorted(value, key=lambda each: each.name or "")]
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if name.endswith("_id") and isinstance(value, bytes):
+        return "an id" if any(value) else "no id"
+    if name in NODES and isinstance(value, int):
+        return "a node" if value >= 0 else "no node"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value
+
+
+def stored(name: str) -> Any:
+    return json.loads((ANSWERS / f"{name}.json").read_text())
+
+
+def store(name: str, answers: list[Any]) -> None:
+    ANSWERS.mkdir(exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(answers), indent=1)
+    (ANSWERS / f"{name}.json").write_bytes(encoded + b"\n")
