@@ -153,7 +153,7 @@ def test_replies_come_in_the_order_of_requests(routed: Broker) -> None:
         requests: list[tuple[Message, int | None]] = [
             (fetch_of(topic, led_by(topic, 0), wait_ms=400), NAMED),  # parked
             (HeartbeatRequest(owned_by(1), 1, "unknown"), None),
-            (ApiVersionsRequest(), None),  # the router's own
+            (ApiVersionsRequest("tests", "1"), None),  # the router's own
             (DescribeGroupsRequest([owned_by(1), owned_by(0)]), None),  # merged
             (HeartbeatRequest(owned_by(0), 1, "unknown"), None),
             (MetadataRequest([]), None),
@@ -195,7 +195,7 @@ def test_many_requests_at_once(routed: Broker) -> None:
     for mixed in (False, True):
         count = 6000
         data = b"".join(
-            request_frame(APIS[ApiKey.API_VERSIONS], 3, number, "many", ApiVersionsRequest())
+            request_frame(APIS[ApiKey.API_VERSIONS], 3, number, "many", ApiVersionsRequest("tests", "1"))
             if mixed and number % 3
             else request_frame(APIS[ApiKey.HEARTBEAT], 4, number, "many", ask)
             for number in range(count)
@@ -229,7 +229,7 @@ def test_requests_in_any_pieces(routed: Broker) -> None:
         )
         data += request_frame(APIS[ApiKey.PRODUCE], NAMED, number, "pieces", produce)
         data += request_frame(
-            APIS[ApiKey.API_VERSIONS], 3, 1000 + number, "pieces", ApiVersionsRequest()
+            APIS[ApiKey.API_VERSIONS], 3, 1000 + number, "pieces", ApiVersionsRequest("tests", "1")
         )
     with socket.create_connection(("127.0.0.1", routed.port), 30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -261,7 +261,7 @@ def test_acks_0_is_forwarded_and_a_failure_closes_the_connection(routed: Broker)
                 ],
             )
             client.send(request, NAMED)
-        assert client.call(ApiVersionsRequest()).error_code == 0  # the connection is intact
+        assert client.call(ApiVersionsRequest("tests", "1")).error_code == 0  # the connection is intact
         for number in range(2):
             wait_until(
                 lambda number=number: bool(  # type: ignore[misc]

@@ -75,7 +75,7 @@ def test_a_client_that_does_not_read_is_not_read_from_and_costs_no_memory(routed
                     select.select([], [slow], [], 0.1)
         assert rss(router) - before < 64 << 20
         with RawClient(routed.port) as other:  # and other clients do not notice
-            assert other.call(ApiVersionsRequest()).error_code == 0
+            assert other.call(ApiVersionsRequest("tests", "1")).error_code == 0
 
 
 @pytest.mark.parametrize("key", [ApiKey.HEARTBEAT, ApiKey.API_VERSIONS])
@@ -84,7 +84,7 @@ def test_a_client_that_sends_without_pause_does_not_hold_up_others(
 ) -> None:
     """ApiVersions, which the router answers itself, and Heartbeat, which a worker answers."""
     heartbeat = HeartbeatRequest(owned_by(0), 1, "x")
-    ask = heartbeat if key is ApiKey.HEARTBEAT else ApiVersionsRequest()
+    ask = heartbeat if key is ApiKey.HEARTBEAT else ApiVersionsRequest("tests", "1")
     flood = request_frame(APIS[key], 0, 1, "flood", ask) * 100_000
     slowest = 0.0
     with socket.create_connection(("127.0.0.1", routed.port), 20) as flooding:
@@ -106,7 +106,7 @@ def test_a_client_that_sends_without_pause_does_not_hold_up_others(
         with RawClient(routed.port) as other:
             until = time.monotonic() + 2
             while (begun := time.monotonic()) < until:
-                assert other.call(ApiVersionsRequest()).error_code == 0
+                assert other.call(ApiVersionsRequest("tests", "1")).error_code == 0
                 slowest = max(slowest, time.monotonic() - begun)
         flooding.shutdown(socket.SHUT_RDWR)
         for thread in threads:

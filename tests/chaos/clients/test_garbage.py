@@ -147,7 +147,7 @@ def test_1_produce_below_v3_is_advertised_and_refused(victim: Victim, version: i
     batch = memoryview(make_batch([(None, b"x", 1)]))
     data = [TopicProduceData(name=victim.topic, partition_data=[PartitionProduceData(0, batch)])]
     with RawClient(victim.port) as client:
-        keys = {api.api_key: api for api in client.call(ApiVersionsRequest()).api_keys}
+        keys = {api.api_key: api for api in client.call(ApiVersionsRequest("tests", "1")).api_keys}
         assert keys[0].min_version == 0
         request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=data)
         (answer,) = client.call(request, version).responses[0].partition_responses

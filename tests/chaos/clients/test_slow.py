@@ -135,7 +135,7 @@ def test_clients_that_send_faster_than_the_store_takes(victim: Victim) -> None:
             assert victim.grown() < 3 * INFLIGHT
         assert sum(sent) < 200  # held back
         with RawClient(victim.port) as other:  # what needs no store is served
-            assert other.call(ApiVersionsRequest()).api_keys
+            assert other.call(ApiVersionsRequest("tests", "1")).api_keys
     finally:
         victim.broker.kill("store", 0, signal.SIGCONT)
     stop.set()
