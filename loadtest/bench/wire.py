@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from broker.wire.apis import APIS
+from broker.wire.batch import BatchHeader, read_header
+from broker.wire.codecs import CODEC_NAMES
 from broker.wire.frame import read_request_header, request_frame, response_frame
 from broker.wire.messages import metadata, produce
 from broker.wire.messages.api_versions import (
@@ -32,12 +34,14 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.wire.records import Record, build_batch, check_records, payload_of
 from broker.wire.schema import Message
 from loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
 from loadtest.bench.harness.requests import produce_request
 from ops.client import API_OF
 
 ROUND_SECONDS = 0.02
+MAX_UNPACKED = 1 << 26
 
 
 class Case(NamedTuple):
@@ -105,7 +109,46 @@ def _metadata(topics: int, partitions: int) -> metadata.MetadataResponse:
     )
 
 
+def _validations() -> Iterator[Case]:
+    """`moldau.batch.validation=full`: unpacking a batch and checking its records.
+
+    Alike: records of one size, as a performance test sends them. Varied: of 0.5 to 1.5 times that.
+    """
+    for count, size in ((16, 1000), (160, 100)):
+        for kind in ("alike", "varied"):
+            records = [
+                Record(at, 0, b"%06d" % at, _text(size if kind == "alike" else _size(size, at)))
+                for at in range(count)
+            ]
+            for codec in ("none", "lz4", "zstd", "snappy", "gzip"):
+                batch = build_batch(
+                    records, base_offset=0, last_offset=count - 1, codec=CODEC_NAMES[codec]
+                )
+                header = read_header(batch)
+
+                def run(batch: bytearray = batch, header: BatchHeader = header) -> None:
+                    check_records(header.record_count, payload_of(batch, header, MAX_UNPACKED))
+
+                what = f"{count} x {size} B, {kind}, {codec}: batch validated"
+                yield Case(what, run, len(batch))
+
+
+def _size(average: int, at: int) -> int:
+    return average // 2 + at * 7919 % average
+
+
+def _text(size: int) -> bytes:
+    """Compresses about as well as JSON does."""
+    words = (b'{"id":%d,"name":"n%d"},' % (at * 7919 % 9973, at) for at in range(size // 20 + 1))
+    return b"".join(words)[:size]
+
+
 def cases() -> Iterator[Case]:
+    yield from codec_cases()
+    yield from _validations()
+
+
+def codec_cases() -> Iterator[Case]:
     name = "a-name-of-usual-length"
     yield _both("Heartbeat v4", 4, HeartbeatRequest(name, 1, name), HeartbeatResponse())
     yield _both(

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.bench.benchmarks import BENCHMARKS
 from loadtest.bench.command import description
-from loadtest.bench.wire import cases, measure, peak_allocated
+from loadtest.bench.wire import codec_cases, measure, peak_allocated
 
 README = Path(__file__).parents[4] / "loadtest" / "README.md"
 
@@ -35,7 +35,7 @@ def test_the_readme_lists_every_benchmark() -> None:
 
 
 def test_the_codecs_do_not_copy_record_batches() -> None:
-    large = [case for case in cases() if case.frame_bytes > 16_000]
+    large = [case for case in codec_cases() if case.frame_bytes > 16_000]
     assert [case.name for case in large] == [
         "Produce v9, 16 KB: request decoded",
         "Fetch v12, 1 MB of records: response encoded",
@@ -46,6 +46,6 @@ def test_the_codecs_do_not_copy_record_batches() -> None:
 
 
 def test_a_codec_is_timed() -> None:
-    row = measure(next(cases()), 0.001)
+    row = measure(next(codec_cases()), 0.001)
     assert row["run"] == "Heartbeat v4: request decoded, response encoded"
     assert row["us"] > 0
