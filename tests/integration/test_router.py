@@ -94,7 +94,7 @@ def test_groups_of_all_workers_are_described_listed_and_deleted(routed: Broker) 
             assert [each.group_id for each in described] == groups
             assert {each.group_state for each in described} == {"Stable"}
             # The client's address, not the router's.
-            assert {each.members[0].client_host for each in described} == {"127.0.0.1"}
+            assert {each.members[0].client_host for each in described} == {"/127.0.0.1"}
         listed = {each.group_id for each in client.call(ListGroupsRequest()).groups}
         assert set(groups) <= listed
         asked = [OffsetFetchRequestGroup(group, topics=None) for group in reversed(groups)]
