@@ -195,7 +195,9 @@ def test_many_requests_at_once(routed: Broker) -> None:
     for mixed in (False, True):
         count = 6000
         data = b"".join(
-            request_frame(APIS[ApiKey.API_VERSIONS], 3, number, "many", ApiVersionsRequest("tests", "1"))
+            request_frame(
+                APIS[ApiKey.API_VERSIONS], 3, number, "many", ApiVersionsRequest("tests", "1")
+            )
             if mixed and number % 3
             else request_frame(APIS[ApiKey.HEARTBEAT], 4, number, "many", ask)
             for number in range(count)
@@ -261,7 +263,9 @@ def test_acks_0_is_forwarded_and_a_failure_closes_the_connection(routed: Broker)
                 ],
             )
             client.send(request, NAMED)
-        assert client.call(ApiVersionsRequest("tests", "1")).error_code == 0  # the connection is intact
+        assert (
+            client.call(ApiVersionsRequest("tests", "1")).error_code == 0
+        )  # the connection is intact
         for number in range(2):
             wait_until(
                 lambda number=number: bool(  # type: ignore[misc]
