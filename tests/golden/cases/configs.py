@@ -1,0 +1,109 @@
+"""Configurations: altered, described, listed."""
+
+from __future__ import annotations
+
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
+from tests.golden.harness import Case, Step, Values
+from tests.golden.steps import create
+
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+SET, APPEND = 0, 2
+
+
+def alter(*resources: AlterConfigsResource, validate_only: bool = False) -> Step:
+    return Step(IncrementalAlterConfigsRequest(list(resources), validate_only))
+
+
+def topic_set(name: str, *pairs: tuple[str, str]) -> AlterConfigsResource:
+    return AlterConfigsResource(
+        TOPIC, name, [AlterableConfig(key, SET, value) for key, value in pairs]
+    )
+
+
+def broker_set(seen: Values, *pairs: tuple[str, str]) -> IncrementalAlterConfigsRequest:
+    configs = [AlterableConfig(key, SET, value) for key, value in pairs]
+    return IncrementalAlterConfigsRequest(
+        [AlterConfigsResource(BROKER, str(seen["node"]), configs)]
+    )
+
+
+INCREMENTAL_ALTER_CONFIGS = Case(
+    [
+        create("golden-ic-a", "golden-ic-b"),
+        alter(
+            topic_set("golden-ic-a", ("retention.ms", "1000")),
+            topic_set("golden-ic-a", ("retention.ms", "2000")),
+            topic_set("golden-ic-b", ("retention.ms", "3000")),
+        ),
+        alter(topic_set("golden-ic-a", ("retention.ms", "1000"), ("retention.ms", "2000"))),
+        alter(topic_set("golden-ic-missing", ("retention.ms", "1000"))),
+        alter(topic_set("bad name", ("retention.ms", "1000"))),
+        alter(topic_set("golden-ic-a", ("no.such.key", "1"))),
+        alter(topic_set("golden-ic-a", ("retention.ms", "soon"))),
+        alter(
+            AlterConfigsResource(
+                TOPIC, "golden-ic-a", [AlterableConfig("cleanup.policy", APPEND, "compact")]
+            )
+        ),
+        alter(
+            AlterConfigsResource(
+                TOPIC, "golden-ic-a", [AlterableConfig("retention.ms", APPEND, "1")]
+            )
+        ),
+        alter(
+            AlterConfigsResource(TOPIC, "golden-ic-a", [AlterableConfig("retention.ms", 9, "1")])
+        ),
+        alter(
+            AlterConfigsResource(TOPIC, "golden-ic-a", [AlterableConfig("retention.ms", SET, None)])
+        ),
+        alter(AlterConfigsResource(99, "x", [])),
+        alter(AlterConfigsResource(BROKER, "77", [AlterableConfig("log.retention.ms", SET, "1")])),
+        alter(AlterConfigsResource(BROKER, "x", [AlterableConfig("log.retention.ms", SET, "1")])),
+        Step(lambda seen: broker_set(seen, ("num.io.threads.no", "1"))),
+        Step(lambda seen: broker_set(seen, ("node.id", "7"))),
+        Step(lambda seen: broker_set(seen, ("broker.id", "7"))),
+        Step(lambda seen: broker_set(seen, ("log.dirs", "/tmp/x"))),
+        Step(lambda seen: broker_set(seen, ("auto.create.topics.enable", "false"))),
+    ],
+    differs={
+        9: "INVALID_REQUEST; Kafka has no code for a null value",
+        14: "an unknown key is INVALID_CONFIG; Kafka keeps keys for its plug-ins",
+    },
+)
+
+
+def config_names(*resources: tuple[int, str], keys: list[str] | None = None) -> Step:
+    wanted = [DescribeConfigsResource(kind, name, keys) for kind, name in resources]
+    return Step(DescribeConfigsRequest(wanted))
+
+
+DESCRIBE_CONFIGS = Case(
+    [
+        create("golden-dc-a"),
+        config_names((TOPIC, "bad name")),
+        config_names((TOPIC, "")),
+        config_names((TOPIC, "golden-dc-missing")),
+        config_names((TOPIC, "golden-dc-a"), (TOPIC, "golden-dc-a"), keys=["retention.ms"]),
+        config_names((BROKER, "77")),
+        config_names((BROKER, "x")),
+        config_names((GROUP, "golden-group")),
+        config_names((GROUP, "")),
+        config_names((CLIENT_METRICS, "golden-metrics")),
+        config_names((CLIENT_METRICS, "")),
+        config_names((99, "x")),
+        Step(ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])),
+        Step(ListConfigResourcesRequest(resource_types=[GROUP])),
+        Step(ListConfigResourcesRequest(resource_types=[99])),
+        Step(ListConfigResourcesRequest(), 0),
+    ],
+    differs={
+        7: "groups have no configuration of their own yet",
+        9: "client metrics are not collected",
+    },
+)

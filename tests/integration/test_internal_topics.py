@@ -1,0 +1,56 @@
+"""Topics of the broker's own: clients can neither create nor write them."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.log.topics import GROUP_EVENTS, INTERNAL
+from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.wire.messages.fetch import FetchRequest
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.raw_client import RawClient, make_batch
+from tests.support.raw_group import RawMember
+from tests.support.running import Broker, wait_until
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL))
+def test_it_cannot_be_created(moldau: Broker, name: str) -> None:
+    with RawClient(moldau.port) as client:
+        request = CreateTopicsRequest([CreatableTopic(name, 1, 1)], 10_000)
+        assert client.call(request).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL - {GROUP_EVENTS}))
+def test_metadata_does_not_create_it(moldau: Broker, name: str) -> None:
+    with RawClient(moldau.port) as client:
+        request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        (answer,) = client.call(request).topics
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.is_internal
+
+
+def test_forged_group_events_are_refused(moldau: Broker) -> None:
+    with RawMember(moldau.port, f"forged-{os.getpid()}") as client:
+        client.enter()  # which is an event
+
+        def exists() -> bool:
+            request = MetadataRequest([MetadataRequestTopic(name=GROUP_EVENTS)], False)
+            return bool(client.call(request).topics[0].error_code == 0)
+
+        wait_until(exists, 30, "the topic of group events exists")
+        for _ in range(2):  # a repeated request takes the short way
+            answer = client.produce(GROUP_EVENTS, make_batch([(b"k", b"forged", 1)]))
+            assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_fetch_without_partitions_does_not_wait(moldau: Broker) -> None:
+    """The Java client sends one when it is closed."""
+    wait_ms = 60_000
+    with RawClient(moldau.port) as client:
+        begun = time.monotonic()
+        assert not client.call(FetchRequest(max_wait_ms=wait_ms, min_bytes=1), 12).responses
+        assert time.monotonic() - begun < wait_ms / 1000
