@@ -9,7 +9,6 @@ is decided in compaction.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
@@ -23,8 +22,6 @@ from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry
 from broker.wire.batch import DELETE_HORIZON, Buffer, CorruptBatch, read_header, split_batches
-
-logger = logging.getLogger("moldau.compaction")
 
 LEASE_MS = 30_000
 RENEW_S = 8.0
@@ -109,7 +106,7 @@ class CleaningPass:
                 if not await self._in_steps(keys.note(batch, DECODED_LIMIT)):
                     return False
             except CorruptBatch as fault:
-                logger.warning("%r: a batch stays as it is: %s", self._log, fault)
+                self._log.note_unreadable(read_header(batch).base_offset, fault)
         return True
 
     async def write(

@@ -29,6 +29,7 @@ logger = logging.getLogger("moldau.log")
 
 FIRST_COUNT = 8
 MAX_ENTRIES_PER_READ = 2048
+MAX_UNREADABLE_NOTED = 1000  # per log
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
@@ -51,6 +52,7 @@ class LogReader:
         self.start = 0  # log start offset
         self.start_bytes = 0  # bytes ever appended that are gone: before it, or by compaction
         self.clean = NOTHING_CLEANED
+        self._unreadable: set[int] = set()  # base offsets
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -67,6 +69,15 @@ class LogReader:
     @property
     def clean_key(self) -> bytes:
         return keys.clean(self.key, self.clean.generation)
+
+    def note_unreadable(self, offset: int, reason: CorruptBatch) -> None:
+        """A batch whose records cannot be read stays, and is passed over. Logged once."""
+        if offset not in self._unreadable and len(self._unreadable) < MAX_UNREADABLE_NOTED:
+            self._unreadable.add(offset)
+            logger.warning(
+                "%r: the batch at offset %d cannot be read and stays as it is (%d so far): %s",
+                *(self, offset, len(self._unreadable), reason),
+            )
 
     async def load_start(self) -> None:
         """Read where the log starts and what of it is cleaned."""

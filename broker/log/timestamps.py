@@ -1,8 +1,8 @@
 """Offsets by timestamp: the sparse index tells where to start, batch headers where to stop.
 
-Only the one batch that holds the answer is decoded. Index points are about a MiB apart; those
-of the cleaned part of a compacted log are in an index of their own, so that their positions fit
-the generation they were counted in.
+Only the one batch that holds the answer is decoded; one that cannot be is passed over. Index
+points are about a MiB apart; those of the cleaned part of a compacted log are in an index of their
+own, so that their positions fit the generation they were counted in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from broker.log.log import OffsetAndTimestamp
 from broker.log.reader import LogMoved, LogReader
 from broker.store.streams import Streams
-from broker.wire.batch import read_header, split_batches
+from broker.wire.batch import CorruptBatch, read_header, split_batches
 from broker.wire.records import first_at_or_after, read_records
 
 DECODED_LIMIT = 1 << 30
@@ -99,9 +99,14 @@ async def offset_for_timestamp(
     position = await position_before_time(streams, log, timestamp)
     async with aclosing(batches_from(log, position.offset)) as batches:
         async for batch in batches:
-            if read_header(batch).max_timestamp < timestamp:
+            header = read_header(batch)
+            if header.max_timestamp < timestamp:
                 continue
-            found = first_at_or_after(batch, timestamp, DECODED_LIMIT, log.start)
+            try:
+                found = first_at_or_after(batch, timestamp, DECODED_LIMIT, log.start)
+            except CorruptBatch as fault:
+                log.note_unreadable(header.base_offset, fault)
+                continue
             if found is not None:
                 return OffsetAndTimestamp(*found)
     return None
@@ -121,18 +126,27 @@ async def offset_of_largest_timestamp(log: LogReader) -> OffsetAndTimestamp | No
             header = read_header(batch)
             newest = header.max_timestamp
             if newest > largest and header.base_offset < log.start:
-                newest = _newest(batch, log.start).timestamp
+                newest = _newest(log, batch).timestamp
             if newest > largest:
                 best, largest = batch, newest
             if largest == state.max_timestamp:
                 break
-    return None if best is None else _newest(best, log.start)
+    return None if best is None else _newest(log, best)
 
 
-def _newest(batch: memoryview, start: int) -> OffsetAndTimestamp:
-    """The first record from `start` on that has the largest timestamp; -1 twice for none."""
+def _newest(log: LogReader, batch: memoryview) -> OffsetAndTimestamp:
+    """The first record from the log start on that has the largest timestamp; -1 twice for none.
+
+    Of a batch that cannot be read, what its header says: it is still the newest of the log.
+    """
+    start = log.start
     found = OffsetAndTimestamp(-1, -1)
-    for record in read_records(batch, DECODED_LIMIT):
-        if record.offset >= start and record.timestamp > found.timestamp:
-            found = OffsetAndTimestamp(record.offset, record.timestamp)
+    try:
+        for record in read_records(batch, DECODED_LIMIT):
+            if record.offset >= start and record.timestamp > found.timestamp:
+                found = OffsetAndTimestamp(record.offset, record.timestamp)
+    except CorruptBatch as fault:
+        header = read_header(batch)
+        log.note_unreadable(header.base_offset, fault)
+        return OffsetAndTimestamp(max(header.base_offset, start), header.max_timestamp)
     return found
