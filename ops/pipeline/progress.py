@@ -23,6 +23,7 @@ class Meter:
         self.records = 0
         self.bytes = 0
         self.lag = 0
+        self.unreadable = 0  # batches
         self._unprinted = False
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -68,10 +69,11 @@ class Meter:
 
     def summary(self) -> str:
         elapsed = max(time.monotonic() - self._began, 1e-6)
+        unreadable = f", {self.unreadable:,} unreadable batches" if self.unreadable else ""
         return (
             f"{self.records:,} records, {self.bytes / 1e6:,.1f} MB, "
             f"{self.records / elapsed:,.0f} records/s, {self.bytes / 1e6 / elapsed:,.1f} MB/s, "
-            f"{self.lag:,} left"
+            f"{self.lag:,} left{unreadable}"
         )
 
     def _line(self) -> None:

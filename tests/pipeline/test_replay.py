@@ -43,7 +43,7 @@ def test_everything_is_kept(spark: "SparkSession", moldau: Broker, lake: Lake) -
     add_rows(lake, "a", source_rows(3, 700, first=400))
     create_topic(moldau.bootstrap, "replay-kept", 4)
     outcome = replay(spark, moldau, lake, "a", "replay-kept", codec="zstd")
-    assert outcome == (2100, 2100, None)
+    assert outcome == (2100, 2100, None, 0)
     assert rows_in(moldau, "replay-kept") == source_rows(3, 700)
 
 
@@ -131,7 +131,7 @@ def test_it_resumes_where_it_stopped_twice(
     add_rows(lake, "a", source_rows(2, 3100, first=3000))
     produce(moldau.bootstrap, "replay-on", [(2, 0), (2, 1)])
     outcome = replay(spark, moldau, lake, "a", "replay-on")
-    assert outcome == (6000, 6000 - 3200, None)
+    assert outcome == (6000, 6000 - 3200, None, 0)
     found = rows_in(moldau, "replay-on")
     assert [row for row in found if row.partition < 2] == source_rows(2, 3000)
 

@@ -99,4 +99,5 @@ def _batch_columns(rows: list[Row]) -> list[object]:
         pa.array([False], pa.bool_()),
         pa.array([False], pa.bool_()),
         pa.array([bytes(data)], pa.binary()),
+        pa.array([None], pa.string()),
     ]

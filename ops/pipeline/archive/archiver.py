@@ -92,6 +92,7 @@ class Archiver:
         self._meter = meter or Meter("archive")
         self._fault: ClientError | None = None
         self._stop_asked = threading.Event()
+        self._unreadable: set[tuple[TopicPartition, int]] = set()
 
     def run(self, *, continuous: bool) -> None:
         """Archive what exists now, or until `stop` is called. Raises PipelineError."""
@@ -153,6 +154,7 @@ class Archiver:
         held = {table: self._lake.committed(table, applications) for table in TABLES}
         work = self._work(ends, held)
         results = self._run(work)
+        self._note_unreadable(results)
         for table in TABLES:
             # After a crash between the two commits one table is ahead of the other.
             versions = {
@@ -206,6 +208,18 @@ class Archiver:
                     )
                 )
         return made
+
+    def _note_unreadable(self, results: list[TaskResult]) -> None:
+        """Log each once: two tasks may read the same batch, and a batch of the stream run again."""
+        for partition, offset, reason in (each for done in results for each in done.unreadable):
+            if (partition, offset) not in self._unreadable:
+                self._unreadable.add((partition, offset))
+                logger.warning(
+                    "partition %s: the batch at offset %d cannot be read: %s; it is archived as it "
+                    "is, marked as unreadable, without records",
+                    *(partition, offset, reason),
+                )
+        self._meter.unreadable = len(self._unreadable)
 
     def _lost(self, partition: TopicPartition, wanted: int, earliest: int) -> None:
         error = offsets_trimmed(partition, wanted, earliest)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker.process import prepare_process
-from broker.wire.batch import CODEC_MASK, Buffer
+from broker.wire.batch import CODEC_MASK, Buffer, CorruptBatch
 from ops.client import TopicPartition
 from ops.pipeline.lake.data_files import DataFileWriter, NewFile
 from ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
@@ -39,10 +39,26 @@ class ArchiveTask(NamedTuple):
     work: tuple[ArchiveRange, ...]
 
 
+class Faults(dict[int, str]):
+    """Why batches cannot be read, by their base offsets."""
+
+    def note(self, one: FetchedBatch, fault: CorruptBatch) -> None:
+        self[one.header.base_offset] = str(fault)
+
+
+class UnreadableBatch(NamedTuple):
+    """Archived as it is: its bytes are in `batches`, and none of its records in `records`."""
+
+    topic_partition: TopicPartition
+    offset: int
+    reason: str
+
+
 class TaskResult(NamedTuple):
     files: list[NewFile]
     records: int
     bytes: int
+    unreadable: list[UnreadableBatch]
 
 
 def run_task(task: ArchiveTask) -> TaskResult:
@@ -51,18 +67,26 @@ def run_task(task: ArchiveTask) -> TaskResult:
     batches, records = DataFileWriter(root, BATCHES), DataFileWriter(root, RECORDS)
     reader = RangeReader(task.settings)
     count = size = 0
+    unreadable: list[UnreadableBatch] = []
     try:
         for work in task.work:
             partition = work.wanted.topic_partition
             for fetched in reader.read(work.wanted):
                 size += sum(len(one.data) for one in fetched)
-                _archive_batches(batches, work, fetched)
+                faults = Faults()
                 since = [one._replace(since=max(one.since, work.records_from)) for one in fetched]
-                for columns in decode(since, headers=True, check_crcs=task.settings.check_crcs):
+                for columns in decode(
+                    since,
+                    headers=True,
+                    check_crcs=task.settings.check_crcs,
+                    on_unreadable=faults.note,
+                ):
                     if len(columns):
                         count += len(columns)
                         _archive_records(records, partition, columns)
-        return TaskResult(batches.close() + records.close(), count, size)
+                _archive_batches(batches, work, fetched, faults)
+                unreadable += [UnreadableBatch(partition, *fault) for fault in faults.items()]
+        return TaskResult(batches.close() + records.close(), count, size, unreadable)
     finally:
         reader.close()
         batches.abandon()
@@ -70,7 +94,7 @@ def run_task(task: ArchiveTask) -> TaskResult:
 
 
 def _archive_batches(
-    writer: DataFileWriter, work: ArchiveRange, fetched: Sequence[FetchedBatch]
+    writer: DataFileWriter, work: ArchiveRange, fetched: Sequence[FetchedBatch], faults: Faults
 ) -> None:
     """A batch belongs to the range that holds its last offset."""
     wanted = work.wanted
@@ -87,13 +111,19 @@ def _archive_batches(
                 pa.array([one.next_offset - 1 for one in headers], pa.int64()),
                 _instants([one.base_timestamp for one in headers]),
                 _instants([one.max_timestamp for one in headers]),
-                pa.array([_CODECS[one.attributes & CODEC_MASK] for one in headers], pa.string()),
+                pa.array([_codec_name(one.attributes) for one in headers], pa.string()),
                 pa.array([one.record_count for one in headers], pa.int32()),
                 pa.array([one.is_control for one in group], pa.bool_()),
                 pa.array([one.aborted for one in group], pa.bool_()),
                 _joined([one.data for one in group]),
+                pa.array([faults.get(one.base_offset) for one in headers], pa.string()),
             ],
         )
+
+
+def _codec_name(attributes: int) -> str:
+    codec = attributes & CODEC_MASK
+    return _CODECS[codec] if codec < len(_CODECS) else str(codec)
 
 
 def _joined(parts: Sequence[Buffer]) -> Any:

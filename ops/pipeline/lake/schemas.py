@@ -29,6 +29,7 @@ SCHEMAS: Mapping[str, Any] = {
             ("control", pa.bool_()),  # the end of a transaction, no records
             ("aborted", pa.bool_()),  # by its transaction: not in `records`
             ("data", pa.binary()),
+            ("unreadable", pa.string()),  # why its records are not in `records`, else null
         ]
     ),
     RECORDS: pa.schema(
@@ -49,7 +50,7 @@ SPARK_SCHEMAS = {
     "batches": (
         "topic string, date date, partition int, base_offset bigint, last_offset bigint, "
         "base_timestamp timestamp, max_timestamp timestamp, codec string, record_count int, "
-        "control boolean, aborted boolean, data binary"
+        "control boolean, aborted boolean, data binary, unreadable string"
     ),
     "records": (
         "topic string, date date, partition int, offset bigint, timestamp timestamp, "

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
@@ -54,6 +54,7 @@ class Lake:
             self.state_path.mkdir(parents=True, exist_ok=True)
             for table in TABLES:
                 DeltaTable.create(self.table_path(table), SCHEMAS[table], "ignore", PARTITIONED_BY)
+                self._add_columns(table)
                 sync_directory(self.table_path(table))
             sync_directory(self.path)
         except (OSError, DeltaError) as error:
@@ -61,6 +62,15 @@ class Lake:
                 f"the lake {self.path} cannot be written: {error}; give a directory in which this "
                 "user may write (on a cluster: one that every worker sees under the same path)"
             ) from None
+
+    def _add_columns(self, table: str) -> None:
+        """Columns that a lake of an older version lacks; they are null in its files."""
+        opened = self.open(table)
+        known = {field.name for field in opened.schema().fields}
+        missing = [field for field in Schema.from_arrow(SCHEMAS[table]).fields
+                   if field.name not in known]  # fmt: skip
+        if missing:
+            opened.alter.add_columns(missing)
 
     def check(self) -> None:
         """Check that both tables exist, for commands that only read."""

@@ -96,5 +96,10 @@ def _replay(arguments: argparse.Namespace) -> int:
         print(
             f"{arguments.topic} to {arguments.to}: {outcome.sent:,} records sent"
             + (f", {before:,} had been sent before" if before else "")
+            + (
+                f"; {outcome.unreadable:,} unreadable batches left out"
+                if outcome.unreadable
+                else ""
+            )
         )
     return 0

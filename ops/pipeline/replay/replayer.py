@@ -15,6 +15,7 @@ broker already has that record, or it is appended now and the resumed replay's o
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +27,7 @@ from ops.pipeline.errors import PipelineError, from_spark
 from ops.pipeline.lake.lock import hold_lock
 from ops.pipeline.lake.ordered_rows import RecordRange, files_of, of_partition
 from ops.pipeline.lake.query import table_frame
-from ops.pipeline.lake.schemas import RECORDS
+from ops.pipeline.lake.schemas import BATCHES, RECORDS
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.progress import Meter
 from ops.pipeline.replay.job import (
@@ -50,6 +51,8 @@ from ops.pipeline.source.fetch import FetchSettings, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("moldau.pipeline")
 
 CODECS = {
     "none": codecs.NONE,
@@ -76,6 +79,7 @@ class ReplayOutcome(NamedTuple):
     rows: int
     sent: int
     done_before: str | None = None
+    unreadable: int = 0
 
 
 class LakePartition(NamedTuple):
@@ -125,9 +129,10 @@ class Replayer:
                     positions: Positions = {partition: {} for partition in job.sources}
                 else:
                     positions = self._resume(cluster, job, target)
+                unreadable = self._count_unreadable(job)
                 sent = self._send(job, positions, target.batch_bytes)
                 finish_job(path, job)
-                return ReplayOutcome(job.rows, sent)
+                return ReplayOutcome(job.rows, sent, unreadable=unreadable)
 
     # --- planning ---
 
@@ -208,6 +213,27 @@ class Replayer:
                 )
             frame = frame.where(inside)
         return frame
+
+    def _count_unreadable(self, job: Job) -> int:
+        """Batches the archiver could not read: they have no records to send."""
+        from pyspark.sql import functions as f
+
+        frame = table_frame(self._spark, self._lake, BATCHES)
+        frame = frame.where((f.col("topic") == job.topic) & f.col("unreadable").isNotNull())
+        if job.from_offset is not None:
+            frame = frame.where(f.col("last_offset") >= job.from_offset)
+        if job.from_time_ms is not None:
+            since = f.timestamp_millis(f.lit(job.from_time_ms))
+            frame = frame.where(f.col("max_timestamp") >= since)
+        count = frame.count()
+        if count:
+            logger.warning(
+                "topic %s: %d batches of the lake cannot be read and are left out; to see them: "
+                'moldau pipeline sql --lake … "select partition, base_offset, last_offset, '
+                "unreadable from batches where topic = '%s' and unreadable is not null\"",
+                *(job.topic, count, job.topic),
+            )
+        return count
 
     def _found(self, frame: DataFrame) -> dict[int, LakePartition]:
         from pyspark.sql import functions as f

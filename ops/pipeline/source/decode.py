@@ -11,7 +11,7 @@ The bytes come from any producer: whatever they are, the result is columns or Co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,12 +76,20 @@ class Columns(NamedTuple):
         return len(self.offset)
 
 
+OnUnreadable = Callable[[FetchedBatch, CorruptBatch], None]
+
+
 def decode(
-    batches: Iterable[FetchedBatch], *, headers: bool, check_crcs: bool = True
+    batches: Iterable[FetchedBatch],
+    *,
+    headers: bool,
+    check_crcs: bool = True,
+    on_unreadable: OnUnreadable | None = None,
 ) -> Iterator[Columns]:
     """The records that count, in the order of the batches; none of control or aborted batches.
 
     In portions of some megabytes, or of one batch: larger ones would not fit the CPU's caches.
+    A batch that cannot be read is passed to `on_unreadable`; without it, CorruptBatch is raised.
     """
     wanted: list[FetchedBatch] = []
     payloads: list[bytes] = []
@@ -89,15 +97,43 @@ def decode(
     for one in batches:
         if one.is_control or one.aborted or not one.header.record_count:
             continue
-        payload = _payload(one, check_crcs=check_crcs)
+        try:
+            payload = _payload(one, check_crcs=check_crcs)
+        except CorruptBatch as fault:
+            if on_unreadable is None:
+                raise
+            on_unreadable(one, fault)
+            continue
         if payloads and size + len(payload) > PORTION:
-            yield _decode(wanted, payloads, headers=headers)
+            yield from _decode_portion(wanted, payloads, on_unreadable, headers=headers)
             wanted, payloads, size = [], [], 0
         wanted.append(one)
         payloads.append(payload)
         size += len(payload)
     if payloads:
+        yield from _decode_portion(wanted, payloads, on_unreadable, headers=headers)
+
+
+def _decode_portion(
+    wanted: Sequence[FetchedBatch],
+    payloads: Sequence[bytes],
+    on_unreadable: OnUnreadable | None,
+    *,
+    headers: bool,
+) -> Iterator[Columns]:
+    """At once; one by one if that fails, to find those that cannot be read."""
+    try:
         yield _decode(wanted, payloads, headers=headers)
+    except CorruptBatch as fault:
+        if on_unreadable is None:
+            raise
+        if len(wanted) == 1:
+            on_unreadable(wanted[0], fault)
+            return
+    else:
+        return
+    for one, payload in zip(wanted, payloads, strict=True):
+        yield from _decode_portion([one], [payload], on_unreadable, headers=headers)
 
 
 def _decode(wanted: Sequence[FetchedBatch], payloads: Sequence[bytes], *, headers: bool) -> Columns:
@@ -110,6 +146,8 @@ def _payload(one: FetchedBatch, *, check_crcs: bool) -> bytes:
     header = one.header
     if header.magic != MAGIC:
         raise CorruptBatch(f"a batch of format {header.magic}, not {MAGIC}")
+    if header.record_count < 0:
+        raise CorruptBatch(f"{header.record_count} records")
     if check_crcs and checksum(one.data) != header.crc:
         raise CorruptBatch(
             f"the checksum of the batch at offset {header.base_offset} is wrong: "
