@@ -66,10 +66,14 @@ class Workers:
                 self._set(worker, False)
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._set(worker, True)
-            await sentinel.until_lost()
-            # Before the next attempt to connect: no request may go to a worker that is down.
-            self._set(worker, False)
+            # Connecting proves nothing: the socket is open while the worker is restarted.
+            if await sentinel.has_answered():
+                self._set(worker, True)
+                await sentinel.until_lost()
+                # Before the next attempt to connect: no request may go to a worker that is down.
+                self._set(worker, False)
+            else:
+                await asyncio.sleep(RETRY_S)
 
     def _set(self, worker: int, is_up: bool) -> None:
         if self.is_up[worker] != is_up:
@@ -84,14 +88,25 @@ class Sentinel(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._lost = asyncio.Event()
+        self._answered = asyncio.Event()
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(PING)
+
+    def data_received(self, data: bytes) -> None:
+        self._answered.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()
+        self._answered.set()
+
+    async def has_answered(self) -> bool:
+        """Wait for the first reply; False when the connection ends instead."""
+        await self._answered.wait()
+        return not self._lost.is_set()
 
     async def until_lost(self) -> None:
         while not self._lost.is_set():

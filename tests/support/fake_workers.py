@@ -16,6 +16,7 @@ from typing import Any
 
 from broker.placement import leader_of, owner_of
 from broker.settings.processes import Endpoint
+from broker.wire.advertised import PING
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import PEER_ADDRESS, read_request_header, request_frame, response_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
@@ -80,6 +81,9 @@ class FakeWorker:
                 while True:
                     (size,) = struct.unpack(">i", await reader.readexactly(4))
                     frame = await reader.readexactly(size)
+                    if frame == PING[4:]:  # of the router itself
+                        writer.write(struct.pack(">i", 4) + frame[4:8])
+                        continue
                     header = read_request_header(frame)
                     if header.api_key == PEER_ADDRESS:
                         self.peers.append(header.client_id)
