@@ -2,6 +2,7 @@
 
 The protocol with the supervisor: settings come as one JSON line on standard input, which then
 stays open; its end means that the supervisor is gone. The process prints `ready` when it serves.
+Its sockets are bound by the supervisor, and stay open there when the process dies.
 Exit code BOOT_FAILED: it could not start, and the last line of standard error is the reason.
 """
 
@@ -13,9 +14,10 @@ import ctypes
 import gc
 import os
 import resource
+import socket
 import sys
-from collections.abc import Callable
-from typing import NoReturn, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 import uvloop
@@ -100,30 +102,32 @@ def _fail(role: str, reason: str) -> NoReturn:
 
 
 async def listen(
-    protocol: Callable[[], asyncio.BaseProtocol],
-    host: str,
-    port: int,
-    unix_socket: str,
-    *,
-    shared: bool,
+    protocol: Callable[[], asyncio.BaseProtocol], descriptors: Sequence[int]
 ) -> list[asyncio.Server]:
-    """Listen on a port, which may be shared by several processes, and on a unix socket."""
+    """Serve on sockets that the supervisor has bound.
+
+    They listen from the first call on, for as long as the supervisor has them open: after the
+    death of this process the kernel goes on to complete connections, for the next process.
+    """
     loop = asyncio.get_running_loop()
-    try:
-        # None leaves it to the loop: False is not the same on every platform.
-        reuse = True if shared else None
-        server = await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_port=reuse)
-    except OSError as fault:
-        text = f"cannot listen on {host}:{port}: {fault.strerror or fault}"
-        raise BootFailure(f"{text}; choose another --host or --port") from None
-    # Left behind by an earlier process.
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(unix_socket)
-    try:
-        local = await loop.create_unix_server(protocol, unix_socket, backlog=BACKLOG)
-    except OSError as fault:
-        raise BootFailure(f"cannot listen on {unix_socket}: {fault}") from None
-    return [server, local]
+    # Its path is for the next process too. Python 3.13 would remove it with the server.
+    keep_path: dict[str, Any] = {"cleanup_socket": False}
+    servers: list[asyncio.Server] = []
+    for descriptor in descriptors:
+        bound = socket.socket(fileno=descriptor)
+        address = bound.getsockname()
+        try:
+            if bound.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(
+                    protocol, sock=bound, backlog=BACKLOG, **keep_path
+                )
+            else:
+                server = await loop.create_server(protocol, sock=bound, backlog=BACKLOG)
+        except OSError as fault:
+            text = f"cannot listen on {address}: {fault.strerror or fault}"
+            raise BootFailure(f"{text}; choose another --host or --port") from None
+        servers.append(server)
+    return servers
 
 
 # --- the supervisor ---

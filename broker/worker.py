@@ -150,10 +150,7 @@ class Worker:
         )
 
     async def _listen(self) -> None:
-        settings = self.settings
-        self._servers = await listen(
-            self._connection, settings.host, settings.port, settings.unix_socket, shared=False
-        )
+        self._servers = await listen(self._connection, self.settings.listeners)
 
     # --- changes ---
 

@@ -69,10 +69,7 @@ class Router:
         return ClientConnection(self._state, self._clients)
 
     async def _listen(self) -> None:
-        settings = self.settings
-        self._servers = await listen(
-            self._accept, settings.host, settings.port, settings.unix_socket, shared=True
-        )
+        self._servers = await listen(self._accept, self.settings.listeners)
 
     def _lost_parent(self) -> None:
         logger.error("the supervisor is gone, exiting")

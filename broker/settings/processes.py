@@ -49,7 +49,7 @@ class WorkerSettings(WorkerLimits, frozen=True, forbid_unknown_fields=True, kw_o
     workers: int
     host: str
     port: int
-    unix_socket: str
+    listeners: list[int]  # inherited descriptors: its port on each address, its unix socket
     brokers: list[Endpoint]
     redis_url: str
     data_dir: str
@@ -62,7 +62,7 @@ class RouterSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, k
     index: int
     host: str
     port: int
-    unix_socket: str
+    listeners: list[int]  # as a worker's
     worker_sockets: list[str]
     brokers: list[Endpoint]
     max_idle_ms: int = 600_000
@@ -112,14 +112,14 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             return [Endpoint(0, host, self.port)]
         return [Endpoint(index, host, self.worker_port(index)) for index in range(self.workers)]
 
-    def worker(self, index: int, *, redis_url: str, unix_socket: str) -> WorkerSettings:
+    def worker(self, index: int, *, redis_url: str, listeners: list[int]) -> WorkerSettings:
         """The settings of worker `index`."""
         return WorkerSettings(
             index=index,
             workers=self.workers,
             host=self.host,
             port=self.worker_port(index),
-            unix_socket=unix_socket,
+            listeners=listeners,
             brokers=self.endpoints(),
             redis_url=redis_url,
             data_dir=self.data_dir,
@@ -128,14 +128,14 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         )
 
     def router(
-        self, index: int, *, unix_socket: str, worker_sockets: list[str], max_idle_ms: int
+        self, index: int, *, listeners: list[int], worker_sockets: list[str], max_idle_ms: int
     ) -> RouterSettings:
         """The settings of router `index`."""
         return RouterSettings(
             index=index,
             host=self.host,
             port=self.port,
-            unix_socket=unix_socket,
+            listeners=listeners,
             worker_sockets=worker_sockets,
             brokers=self.endpoints(),
             max_idle_ms=max_idle_ms,

@@ -27,7 +27,7 @@ class ChildSpec:
     ping: str | tuple[str, int] | None = None
     # It does not watch its life-line, so a guard does.
     guarded: bool = False
-    # Descriptors it inherits: locks that must outlive the supervisor with it.
+    # Descriptors it inherits: sockets to serve on, locks that must outlive the supervisor with it.
     pass_fds: tuple[int, ...] = ()
     # The end of its own log, for a child that does not log to standard error.
     last_words: Callable[[], str] | None = None

@@ -26,6 +26,7 @@ from broker.settings.options import OPTIONS
 from broker.settings.processes import ConfigError, ServeSettings
 from ops.serve import embedded_store
 from ops.serve.child_spec import ChildSpec
+from ops.serve.listeners import Listeners
 from ops.serve.ports import check_ports
 from ops.serve.process_specs import router_specs, worker_specs
 from ops.serve.runtime import (
@@ -159,31 +160,35 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         claim = _claim(url, settings.port)
         background = (claim.keep,)
 
-    def serving() -> list[ChildSpec]:
-        # One stage: a router is ready when the workers are, and all stop at the same time, so that
-        # requests parked in a worker are answered through the router.
-        return worker_specs(settings, url, sockets) + router_specs(settings, sockets, pinged)
-
-    stages.append(serving())
-
-    def reload() -> StartStages:
-        nonlocal settings
-        settings = reloaded(settings, read_settings(arguments))
-        _log_as(settings)
-        return [serving()]
-
-    async def supervise() -> None:
-        await Supervisor(
-            stages,
-            port=settings.port,
-            control_path=control,
-            store=facts,
-            on_ready=lambda: print(ready_line(settings, facts), flush=True),
-            reload=reload,
-            background=background,
-        ).run()
-
     try:
+        listeners = Listeners.bind(settings.host, settings.ports(), sockets, pinged)
+
+        def serving() -> list[ChildSpec]:
+            # One stage: a router is ready when the workers are, and all stop at the same time, so
+            # that requests parked in a worker are answered through the router.
+            workers = worker_specs(settings, url, listeners)
+            return workers + router_specs(settings, sockets, pinged, listeners)
+
+        stages.append(serving())
+
+        def reload() -> StartStages:
+            nonlocal settings
+            settings = reloaded(settings, read_settings(arguments))
+            _log_as(settings)
+            return [serving()]
+
+        async def supervise() -> None:
+            await Supervisor(
+                stages,
+                port=settings.port,
+                control_path=control,
+                store=facts,
+                on_ready=lambda: print(ready_line(settings, facts), flush=True),
+                reload=reload,
+                background=background,
+                stop_listening=listeners.close,
+            ).run()
+
         asyncio.run(supervise())
     finally:
         if claim is not None:

@@ -1,9 +1,13 @@
-"""Are the ports free? Checked before any process starts.
+"""The TCP ports: checked before any process starts, then bound by the supervisor.
 
-Routers share the bootstrap port with SO_REUSEPORT, which would silently share it with another
-broker of the same user too: so it is checked here without.
+Two checks that binding alone would not make:
+
+- Several routers share the bootstrap port with SO_REUSEPORT, which would silently share it with
+  another broker of the same user too. So it is checked without.
+- With SO_REUSEADDR a port can be bound that another process has bound and does not listen on yet.
 """
 
+import contextlib
 import errno
 import os
 import socket
@@ -32,20 +36,40 @@ def check_ports(host: str, ports: list[int], *, patience_s: float = 0.0) -> None
             time.sleep(0.02)
 
 
+def bind_port(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+    """A socket for each address of the host, bound and not listening. Raises ConfigError."""
+    try:
+        return _bound(host, port, shared=shared)
+    except OSError as error:
+        raise _explained(host, port, [port], error) from None
+
+
 def _problem(host: str, port: int) -> OSError | None:
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in addresses:
-            with socket.socket(family, kind, protocol) as trial:
-                # Connections of a predecessor in TIME_WAIT are no obstacle.
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                trial.bind(address)
+        for trial in _bound(host, port):
+            with trial:
                 trial.listen(1)
     except OSError as error:
         return error
     return None
+
+
+def _bound(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    with contextlib.ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            bound = opened.enter_context(socket.socket(family, kind, protocol))
+            # Connections of a predecessor in TIME_WAIT are no obstacle.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind(address)
+            sockets.append(bound)
+        opened.pop_all()  # they stay open
+    return sockets
 
 
 def _explained(host: str, port: int, ports: list[int], problem: OSError) -> ConfigError:

@@ -10,6 +10,7 @@ from broker.placement import slots_of
 from broker.settings.kafka import BrokerConfig
 from broker.settings.processes import ServeSettings
 from ops.serve.child_spec import ChildSpec
+from ops.serve.listeners import Listeners
 
 WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
 ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "router.router")
@@ -24,7 +25,7 @@ MALLOC_ENV = {
 _ENVIRONMENT = {**MALLOC_ENV, "PYTHONSAFEPATH": "1"}
 
 
-def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> list[ChildSpec]:
+def worker_specs(settings: ServeSettings, url: str, listeners: Listeners) -> list[ChildSpec]:
     """How to start the workers.
 
     Their settings, the store's password included, go to their standard input: command lines are
@@ -39,16 +40,20 @@ def worker_specs(settings: ServeSettings, url: str, sockets: Sequence[Path]) -> 
             argv=WORKER_ARGV,
             env=_ENVIRONMENT,
             stdin_line=msgspec.json.encode(
-                settings.worker(index, redis_url=url, unix_socket=str(path))
+                settings.worker(index, redis_url=url, listeners=listening)
             ),
             ping=settings.worker_address(index),
+            pass_fds=tuple(listening),
         )
-        for index, path in enumerate(sockets)
+        for index, listening in enumerate(listeners.workers)
     ]
 
 
 def router_specs(
-    settings: ServeSettings, sockets: Sequence[Path], pinged: Sequence[Path]
+    settings: ServeSettings,
+    sockets: Sequence[Path],
+    pinged: Sequence[Path],
+    listeners: Listeners,
 ) -> list[ChildSpec]:
     """How to start the routers."""
     max_idle_ms = BrokerConfig(settings.broker).get_int("connections.max.idle.ms")
@@ -62,12 +67,13 @@ def router_specs(
             stdin_line=msgspec.json.encode(
                 settings.router(
                     index,
-                    unix_socket=str(path),
+                    listeners=listening,
                     worker_sockets=[str(each) for each in sockets],
                     max_idle_ms=max_idle_ms,
                 )
             ),
             ping=str(path),
+            pass_fds=tuple(listening),
         )
-        for index, path in enumerate(pinged)
+        for index, (path, listening) in enumerate(zip(pinged, listeners.routers, strict=True))
     ]

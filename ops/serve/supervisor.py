@@ -58,6 +58,7 @@ class Supervisor:
         on_ready: Callable[[], None],
         reload: Callable[[], StartStages] | None = None,
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        stop_listening: Callable[[], None] = lambda: None,
     ) -> None:
         self._stages = [[Child(spec) for spec in stage] for stage in stages]
         self._port = port
@@ -66,6 +67,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._reload = reload
         self._background = background
+        self._stop_listening = stop_listening
         self._started_at = time.monotonic()
         self._state = State.STARTING
         self._had_terminal = os.isatty(2)
@@ -120,6 +122,8 @@ class Supervisor:
         """Stop the stages, last one first: drained if there is time, else killed."""
         self._state = State.STOPPING
         begun = time.monotonic()
+        # No process will take what connects from now on.
+        self._stop_listening()
         for stage in reversed(self._stages):
             alive = [child for child in stage if child.is_alive]
             for child in alive:

@@ -8,6 +8,7 @@ FAKE_WORKER names the way to misbehave: exit-3, deaf (to SIGTERM), mute (no answ
 import asyncio
 import os
 import signal
+import socket
 import struct
 import sys
 
@@ -42,8 +43,8 @@ async def main() -> None:
         loop.add_signal_handler(signal.SIGTERM, done.set)
     loop.add_reader(sys.stdin.fileno(), lambda: os._exit(1))
     servers = [
-        await asyncio.start_server(answer, settings.host, settings.port),
-        await asyncio.start_unix_server(answer, settings.unix_socket),
+        await asyncio.start_server(answer, sock=socket.socket(fileno=descriptor))
+        for descriptor in settings.listeners
     ]
     print(f"log level is {settings.log_level}", file=sys.stderr)
     print("ready", flush=True)

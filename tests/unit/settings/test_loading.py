@@ -228,13 +228,13 @@ def test_a_wildcard_address_is_never_advertised(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_worker_is_told_all_it_needs() -> None:
     settings = load(port="2000", workers="3", tail_cache_bytes="1mb", log_level="debug")
-    worker = settings.worker(1, redis_url="unix:///s", unix_socket="/run/w")
+    worker = settings.worker(1, redis_url="unix:///s", listeners=[7, 8])
     assert worker == WorkerSettings(
         index=1,
         workers=3,
         host="127.0.0.1",
         port=2002,
-        unix_socket="/run/w",
+        listeners=[7, 8],
         brokers=settings.endpoints(),
         redis_url="unix:///s",
         data_dir=settings.data_dir,

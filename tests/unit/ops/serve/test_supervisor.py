@@ -168,6 +168,19 @@ async def test_health_resets_the_wait(
     assert waits(caplog) == ["0.1 s", "0.1 s", "0.1 s"]
 
 
+async def test_connections_are_no_longer_taken_when_it_stops(short_tmp_path: Path) -> None:
+    running: list[Supervisor] = []
+    states: list[State] = []
+
+    def stop_listening() -> None:
+        states.append(running[0].children[0].state)
+
+    stages = [[child(OBEDIENT)]]
+    async with supervised(short_tmp_path, stages, stop_listening=stop_listening) as supervisor:
+        running.append(supervisor)
+    assert states == [State.RUNNING]  # before the workers close their own
+
+
 async def test_a_child_that_cannot_boot_ends_it_all(short_tmp_path: Path) -> None:
     stages = [[child(OBEDIENT)], [child(BOOT_FAILURE, 1)]]
     with pytest.raises(BootFailure, match="worker 1 could not start; its reason is above"):
