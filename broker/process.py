@@ -52,13 +52,23 @@ class Service(Protocol):
 # --- start and end ---
 
 
-def run(role: str, settings_type: type[S], service: Callable[[S], Service]) -> None:
-    """Read the settings, run the service; exits with BOOT_FAILED when it cannot start."""
+def run(
+    role: str,
+    settings_type: type[S],
+    service: Callable[[S], Service],
+    inherited: Sequence[int] = (),
+) -> None:
+    """Read the settings, run the service; exits with BOOT_FAILED when it cannot start.
+
+    `inherited` are sockets of all processes: those that the settings do not name are closed.
+    """
     line = sys.stdin.buffer.readline()
     try:
         settings = msgspec.json.decode(line, type=settings_type)
     except msgspec.MsgspecError as fault:
         _fail(role, f"no settings on standard input: {fault}")
+    for descriptor in set(inherited).difference(settings.listeners):
+        os.close(descriptor)
     set_up_logging(f"{role}-{settings.index}", settings.log_level, json=settings.log_json)
     prepare_process()
     try:

@@ -176,6 +176,13 @@ OPTIONS: tuple[Option, ...] = (
         _STORE,
     ),
     Option(
+        "spare-process",
+        _boolean,
+        "true|false",
+        "keep a process ready to replace a worker or router that dies (true)",
+        _TUNING,
+    ),
+    Option(
         "max-request-bytes",
         _size(1024),
         "SIZE",

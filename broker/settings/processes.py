@@ -85,6 +85,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     advertised_host: str | None = None
     store_fsync: Literal["everysec", "always", "no"] = "everysec"
     store_maxmemory: int = 0
+    spare_process: bool = True
     broker: dict[str, str] = {}
 
     def worker_port(self, index: int) -> int:

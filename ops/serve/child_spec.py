@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Role = Literal["supervisor", "router", "worker", "store"]
+Role = Literal["supervisor", "router", "worker", "store", "spare"]
 
 
 @dataclass(frozen=True, kw_only=True)

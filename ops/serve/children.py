@@ -85,27 +85,17 @@ class Child:
         """Whether the process that exited had been ready for that long."""
         return self._ready_at is not None and self._exited_at - self._ready_at >= seconds
 
-    def start(self) -> None:
-        """Start the process; `until_ready` waits for it. Raises ChildError."""
+    def start(self, spare: subprocess.Popen[bytes] | None = None) -> None:
+        """Start the process, or let a spare become it; `until_ready` waits. Raises ChildError."""
         spec = self.spec
         self.state = State.STARTING
         self._ready_at = None
         self._output = b""
-        watches_life_line = spec.stdin_line is not None
         try:
-            process = subprocess.Popen(
-                list(spec.argv),
-                stdin=subprocess.PIPE if watches_life_line else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if spec.ready_probe is None else subprocess.DEVNULL,
-                env={**os.environ, **spec.env},
-                pass_fds=spec.pass_fds,
-                start_new_session=True,
-                umask=0o077,
-                preexec_fn=_die_with(os.getpid()),
-            )
-        except OSError as error:
+            process = spare or launch(spec)
+        except ChildError:
             self.state = State.STOPPED
-            raise ChildError(f"{spec.argv[0]} cannot be run: {error.strerror}") from error
+            raise
         self._process = process
         self.started_at = time.monotonic()
         self._exited.clear()
@@ -115,8 +105,9 @@ class Child:
             assert process.stdin is not None
             # Far below what a pipe holds, so this never blocks. A child that has exited already
             # is handled when it is reaped.
+            role = b"" if spare is None else spec.role.encode() + b"\n"
             with contextlib.suppress(BrokenPipeError):
-                os.write(process.stdin.fileno(), spec.stdin_line + b"\n")
+                os.write(process.stdin.fileno(), role + spec.stdin_line + b"\n")
         if process.stdout is not None:
             os.set_blocking(process.stdout.fileno(), False)
             asyncio.get_running_loop().add_reader(process.stdout.fileno(), self._read_output)
@@ -208,6 +199,24 @@ class Child:
                 self._ready.set()
             elif line.strip():
                 logger.info("%s: %s", self.spec.name, line.decode(errors="replace"))
+
+
+def launch(spec: ChildSpec) -> subprocess.Popen[bytes]:
+    """Start a process that ends with the supervisor. Raises ChildError."""
+    watches_life_line = spec.stdin_line is not None
+    try:
+        return subprocess.Popen(
+            list(spec.argv),
+            stdin=subprocess.PIPE if watches_life_line else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if spec.ready_probe is None else subprocess.DEVNULL,
+            env={**os.environ, **spec.env},
+            pass_fds=spec.pass_fds,
+            start_new_session=True,
+            umask=0o077,
+            preexec_fn=_die_with(os.getpid()),
+        )
+    except OSError as error:
+        raise ChildError(f"{spec.argv[0]} cannot be run: {error.strerror}") from error
 
 
 async def first_of(*waits: Awaitable[object], timeout_s: float | None = None) -> None:

@@ -28,7 +28,7 @@ from ops.serve import embedded_store
 from ops.serve.child_spec import ChildSpec
 from ops.serve.listeners import Listeners
 from ops.serve.ports import check_ports
-from ops.serve.process_specs import router_specs, worker_specs
+from ops.serve.process_specs import router_specs, spare_spec, worker_specs
 from ops.serve.runtime import (
     LockedError,
     check_socket_path,
@@ -186,6 +186,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
                 on_ready=lambda: print(ready_line(settings, facts), flush=True),
                 reload=reload,
                 background=background,
+                spare=spare_spec(listeners) if settings.spare_process else None,
                 stop_listening=listeners.close,
             ).run()
 

@@ -1,4 +1,4 @@
-"""How to start workers and routers: one settings line each, on their standard input."""
+"""How to start workers, routers and their spare: settings come on their standard input."""
 
 import sys
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from ops.serve.listeners import Listeners
 
 WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
 ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "router.router")
+SPARE_ARGV: tuple[str, ...] = (sys.executable, "-m", "ops.serve.spare_process")
 
 # glibc returns freed memory above these sizes to the kernel, and would for every large entry.
 MALLOC_ENV = {
@@ -77,3 +78,16 @@ def router_specs(
         )
         for index, (path, listening) in enumerate(zip(pinged, listeners.routers, strict=True))
     ]
+
+
+def spare_spec(listeners: Listeners) -> ChildSpec:
+    """How to start the spare, which may become any worker or router."""
+    descriptors = listeners.descriptors
+    return ChildSpec(
+        role="spare",
+        index=0,
+        argv=(*SPARE_ARGV, *map(str, descriptors)),
+        env=_ENVIRONMENT,
+        stdin_line=b"",  # comes later
+        pass_fds=descriptors,
+    )

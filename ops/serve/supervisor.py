@@ -10,8 +10,8 @@ shutdown goes backwards. What the children do is not known here: a `ChildSpec` d
 start one and how to tell that it is ready.
 
 - At startup, a child that exits before it is ready ends `serve` (BootFailure, exit code 3).
-- Later, a child that dies is restarted: after 0.1 s, then twice as long each time up to 5 s. Ten
-  healthy seconds reset the back-off.
+- Later, a child that dies is restarted: at once if it was healthy for ten seconds, else after
+  0.1 s, then twice as long each time up to 5 s. Workers and routers use the spare (spare.py).
 - A child that hangs is killed, and so restarted (health.py).
 - SIGHUP asks `reload` for the children as they should be now, and replaces those whose settings
   changed, one after another.
@@ -22,6 +22,7 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from ops.serve.child_spec import ChildSpec
 from ops.serve.children import Child, ChildError, State, first_of
 from ops.serve.control import remove_socket, serve_control
 from ops.serve.health import kill_when_silent, kill_when_stopped
+from ops.serve.spare import Spare
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -58,6 +60,7 @@ class Supervisor:
         on_ready: Callable[[], None],
         reload: Callable[[], StartStages] | None = None,
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        spare: ChildSpec | None = None,
         stop_listening: Callable[[], None] = lambda: None,
     ) -> None:
         self._stages = [[Child(spec) for spec in stage] for stage in stages]
@@ -67,6 +70,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._reload = reload
         self._background = background
+        self.spare = Spare(spare) if spare is not None else None
         self._stop_listening = stop_listening
         self._started_at = time.monotonic()
         self._state = State.STARTING
@@ -114,6 +118,8 @@ class Supervisor:
                     tasks.append(group.create_task(kill_when_stopped(child)))
             tasks += [group.create_task(job()) for job in self._background]
             tasks.append(group.create_task(self._reload_when_asked()))
+            if self.spare is not None:
+                tasks.append(group.create_task(self.spare.keep()))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
@@ -124,6 +130,8 @@ class Supervisor:
         begun = time.monotonic()
         # No process will take what connects from now on.
         self._stop_listening()
+        if self.spare is not None:
+            await self.spare.stop()
         for stage in reversed(self._stages):
             alive = [child for child in stage if child.is_alive]
             for child in alive:
@@ -159,6 +167,8 @@ class Supervisor:
     def handle_sigchld(self) -> None:
         for child in self.children:
             child.reap()
+        if self.spare is not None:
+            self.spare.reap()
 
     def status(self) -> dict[str, Any]:
         """What `moldau status --json` prints."""
@@ -200,20 +210,25 @@ class Supervisor:
             await child.until_exit()
             if child.state is not State.STOPPING:  # else it was asked to, and is restarted at once
                 if child.was_healthy_for(HEALTHY_AFTER_S):
-                    backoff = FIRST_BACKOFF_S
+                    backoff = 0.0
                 logger.error("%s; restarting it in %.1f s", child.exit_text(), backoff)
                 child.state = State.BACKOFF
                 await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, LONGEST_BACKOFF_S)
+                backoff = min(max(2 * backoff, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
             child.restarts += 1
             try:
-                child.start()
+                child.start(self._take_spare(child))
             except ChildError:
                 logger.exception("%s cannot be restarted", child.spec.name)
                 continue
             with contextlib.suppress(ChildError):  # it exited: logged in the next round
                 await child.until_ready()
                 logger.info("%s is serving again, process %s", child.spec.name, child.pid)
+
+    def _take_spare(self, child: Child) -> subprocess.Popen[bytes] | None:
+        if self.spare is None or child.spec.role not in ("worker", "router"):
+            return None
+        return self.spare.take()
 
     # --- re-reading the configuration ---
 

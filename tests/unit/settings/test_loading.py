@@ -57,6 +57,7 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
         "store_fsync": "always",
         "log_level": "debug",
         "log_json": "true",
+        "spare_process": "false",
         "store_maxmemory": "4gb",
         "tail_cache_bytes": "64mb",
         "max_request_bytes": "64mb",

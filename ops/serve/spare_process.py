@@ -1,0 +1,29 @@
+"""`python -m ops.serve.spare_process DESCRIPTOR…`: what the spare of spare.py runs.
+
+The descriptors are the sockets of all workers and routers. The first line of standard input is the
+role to take, the second one the settings; its end, that the supervisor is gone.
+"""
+
+import gc
+import sys
+
+from broker.process import run
+from broker.settings.processes import RouterSettings, WorkerSettings
+from broker.worker import Worker
+from router.router import Router
+
+
+def main() -> None:
+    inherited = [int(word) for word in sys.argv[1:]]
+    # Now, while there is time: what was imported needs no further look when it serves.
+    gc.collect()
+    gc.freeze()
+    role = sys.stdin.buffer.readline().strip()
+    if role == b"worker":
+        run("worker", WorkerSettings, Worker, inherited)
+    elif role == b"router":
+        run("router", RouterSettings, Router, inherited)
+
+
+if __name__ == "__main__":
+    main()
