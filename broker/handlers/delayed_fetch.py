@@ -116,6 +116,7 @@ class DelayedFetch:
             offset = read.offset
             if not start <= offset <= end:
                 read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
+                read.bounds = bounds  # where the log begins and ends now, which Kafka leaves out
                 continue
             reader = log.reader_for(self)
             if (offset == end and reader.is_at_end(offset)) or (left <= 0 and not first):

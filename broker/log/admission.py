@@ -34,6 +34,7 @@ FIRST_VERSION_WITH_ZSTD = 7
 KNOWN_CODECS = 5
 MAGIC = 2
 NO_TIMESTAMP = -1
+MANY_RECORDS = 1000
 LARGE = 1 << 17  # bytes: from here on unpacking and checking may take milliseconds
 MIN_RECORD_BYTES = 7  # no key, no value, no headers
 
@@ -44,11 +45,14 @@ Admitted = tuple[memoryview | bytearray, BatchHeader]
 
 def is_large(records: object, config: TopicConfig) -> bool:
     """Would `admit` hold the event loop for long?"""
-    return (
-        isinstance(records, memoryview)
-        and len(records) >= LARGE
-        and (config.validate_records or config.compact or config.codec is not None)
-    )
+    if (
+        not isinstance(records, memoryview)
+        or len(records) < LARGE
+        or not (config.validate_records or config.compact or config.codec is not None)
+    ):
+        return False
+    header = read_header(records)
+    return header.record_count >= MANY_RECORDS or bool(header.attributes & CODEC_MASK)
 
 
 def admit(
