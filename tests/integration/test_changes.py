@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import time
 from collections.abc import Iterator
@@ -131,6 +132,16 @@ def test_a_worker_that_was_killed_is_waited_for_when_it_is_back(
     worker = broker.processes("worker")[1]
     wait_until(lambda: is_back(broker, killed), 15, "it is back")
     with RawClient(worker["port"]) as back:
-        for total in range(2, 12):
+        totals = itertools.count(2)
+
+        def is_waited_for() -> bool:
+            total = next(totals)
+            add_partitions(clients[0], "after-a-kill", total)
+            everything = back.call(MetadataRequest(topics=None)).topics
+            return [len(it.partitions) for it in everything if it.name == "after-a-kill"] == [total]
+
+        # From when the others have read that it is back, which may be a moment after it is.
+        wait_until(is_waited_for, 15, "it is waited for")
+        for total in itertools.islice(totals, 10):
             add_partitions(clients[0], "after-a-kill", total)
             assert partitions(back, "after-a-kill") == total
