@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker, wait_until
-
-_names = (f"adopt-{os.getpid()}-{number}" for number in itertools.count())
-
-
-@pytest.fixture
-def cli(moldau: Broker) -> Cli:
-    return Cli(moldau)
-
-
-@pytest.fixture
-def store(moldau: Broker) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(moldau.store_url) as made:
-        yield made
-
-
-@pytest.fixture
-def name() -> str:
-    return next(_names)
 
 
 def everything_of(store: redis.Redis, key: str) -> Any:
@@ -89,7 +68,7 @@ def test_a_stream_becomes_a_topic_and_stays_as_it_is(
     assert second.value() == b'{"t":"21.6","room":"k"}'
     assert everything_of(store, key) == before
 
-    (told,) = cli.json("topics", "describe", topic)["topics"]
+    (described,) = cli.json("topics", "describe", topic)["topics"]
     group = {
         "partition": 0,
         "group": "dashboard",
@@ -98,8 +77,8 @@ def test_a_stream_becomes_a_topic_and_stays_as_it_is(
         "last_delivered": "1234567890123-5",
         "lag": 1,
     }
-    assert told["native"] == {"stream": key, "bits": 10, "value": None, "groups": [group]}
-    assert told["records"] is None
+    assert described["native"] == {"stream": key, "bits": 10, "value": None, "groups": [group]}
+    assert described["records"] is None
     shown = cli("topics", "describe", topic).stdout
     assert "storage     native" in shown
     assert f"stream      {key}" in shown
@@ -115,10 +94,10 @@ def test_bits_are_chosen_so_that_every_id_fits(
 ) -> None:
     store.xadd(name, {"value": "a"}, id="5-1")
     store.xadd(name, {"value": "b"}, id="5-5000")
-    told = cli.json("topics", "adopt", "--stream", name)
-    assert (told["topic"], told["bits"], told["created"]) == (name, 13, False)
+    adopted = cli.json("topics", "adopt", "--stream", name)
+    assert (adopted["topic"], adopted["bits"], adopted["created"]) == (name, 13, False)
     end = (5 << 13 | 5000) + 1
-    assert [one["end_offset"] for one in told["partitions"]] == [end]
+    assert [one["end_offset"] for one in adopted["partitions"]] == [end]
     offsets = [one.offset() for one in read_all(moldau, name, 2)]
     assert offsets == [5 << 13 | 1, 5 << 13 | 5000]
 
@@ -132,8 +111,8 @@ def test_several_streams_and_a_chosen_value(
     for number in range(3):
         store.xadd(f"{name}:{number}", {"payload": f"p{number}", "trace": "x"})
     pattern = ("topics", "adopt", "--stream", f"{name}:{{partition}}", "--value", "payload")
-    told = cli.json(*pattern, "--topic", name, "--partitions", "3")
-    assert [one["stream"] for one in told["partitions"]] == [f"{name}:{n}" for n in range(3)]
+    adopted = cli.json(*pattern, "--topic", name, "--partitions", "3")
+    assert [one["stream"] for one in adopted["partitions"]] == [f"{name}:{n}" for n in range(3)]
     for number in range(3):
         (message,) = read_all(moldau, name, 1, number)
         assert message.value() == b"p%d" % number
@@ -161,8 +140,8 @@ def test_what_is_no_stream_is_refused_and_nothing_is_made(
 
 
 def test_a_stream_can_be_made_on_request(cli: Cli, store: redis.Redis, name: str) -> None:
-    told = cli.json("topics", "adopt", "--stream", name, "--create")
-    assert (told["created"], told["bits"]) == (True, 10)
+    adopted = cli.json("topics", "adopt", "--stream", name, "--create")
+    assert (adopted["created"], adopted["bits"]) == (True, 10)
     assert store.xlen(name) == 0
     assert store.type(name) == b"stream"
 
@@ -190,9 +169,9 @@ def test_a_native_topic_can_be_created_like_any_other(
 ) -> None:
     cli.json("topics", "create", name, "--partitions", "2", "--config", "moldau.storage=native")
     assert store.type(f"moldau:{name}:1") == b"stream"
-    (told,) = cli.json("topics", "describe", name)["topics"]
+    (described,) = cli.json("topics", "describe", name)["topics"]
     pattern = "moldau:{topic}:{partition}"
-    assert told["native"] == {"stream": pattern, "bits": 10, "value": None, "groups": []}
+    assert described["native"] == {"stream": pattern, "bits": 10, "value": None, "groups": []}
     elsewhere = cli.json("topics", "describe", name, MOLDAU_RUNTIME_DIR=str(short_tmp_path))
     assert elsewhere["topics"][0]["native"]["groups"] is None, "not this user's broker"
 
@@ -211,7 +190,7 @@ def test_old_entries_are_not_trimmed(start_moldau: Callable[..., Broker]) -> Non
         assert store.xlen("old") == 1
 
 
-def test_nobody_there_is_one_clear_line(cli: Cli) -> None:
+def test_no_broker_there_is_one_clear_line(cli: Cli) -> None:
     message = cli.refused("topics", "adopt", "--stream", "s", "--bootstrap", "127.0.0.1:1")
     assert "127.0.0.1:1" in message
     assert len(message.splitlines()) == 1

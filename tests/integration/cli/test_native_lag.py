@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
@@ -17,23 +13,6 @@ from tests.support.running import Broker
 
 # Ids of the tests' own choice are of long ago: they must not be trimmed meanwhile.
 NATIVE = ("--config", "moldau.storage=native", "--config", "retention.ms=-1")
-_names = (f"native-lag-{os.getpid()}-{number}" for number in itertools.count())
-
-
-@pytest.fixture
-def cli(moldau: Broker) -> Cli:
-    return Cli(moldau)
-
-
-@pytest.fixture
-def store(moldau: Broker) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(moldau.store_url) as made:
-        yield made
-
-
-@pytest.fixture
-def name() -> str:
-    return next(_names)
 
 
 def test_lag_of_a_native_topic_is_a_count_of_records(
@@ -48,10 +27,10 @@ def test_lag_of_a_native_topic_is_a_count_of_records(
 
     def lags(offset: int) -> Any:
         commit(moldau, name, name, offset)
-        (told,) = cli.json("groups", "describe", name)["groups"]
-        (partition,) = told["partitions"]
+        (described,) = cli.json("groups", "describe", name)["groups"]
+        (partition,) = described["partitions"]
         assert partition["native"]
-        assert told["total_lag"] == partition["lag"]
+        assert described["total_lag"] == partition["lag"]
         return partition["lag"]
 
     assert lags(ids[0] << 10) == 250
@@ -66,16 +45,16 @@ def test_lag_of_a_native_topic_is_a_count_of_records(
     assert "unknown" not in shown
 
     elsewhere = {"MOLDAU_RUNTIME_DIR": str(short_tmp_path)}
-    (told,) = cli.json("groups", "describe", name, **elsewhere)["groups"]
-    assert told["partitions"][0]["lag"] is None
-    assert told["total_lag"] is None
+    (described,) = cli.json("groups", "describe", name, **elsewhere)["groups"]
+    assert described["partitions"][0]["lag"] is None
+    assert described["total_lag"] is None
     assert "unknown" in cli("groups", "describe", name, **elsewhere).stdout
 
 
 def test_more_records_than_are_counted_one_by_one(
     moldau: Broker, cli: Cli, store: redis.Redis, name: str
 ) -> None:
-    """Redis has counted them for a group that read from the start on; else nobody has."""
+    """Redis has counted them for a group that read from the start; else it is unknown."""
     cli.json("topics", "create", name, "--partitions", "1", *NATIVE)
     stream = f"moldau:{name}:0"
     with store.pipeline(transaction=False) as pipe:
@@ -85,8 +64,8 @@ def test_more_records_than_are_counted_one_by_one(
     commit(moldau, name, name, (100 << 10) + 1)
 
     def lag() -> int | None:
-        (told,) = cli.json("groups", "describe", name)["groups"]
-        found: int | None = told["partitions"][0]["lag"]
+        (described,) = cli.json("groups", "describe", name)["groups"]
+        found: int | None = described["partitions"][0]["lag"]
         return found
 
     assert lag() is None
@@ -98,7 +77,7 @@ def test_more_records_than_are_counted_one_by_one(
 
 
 def commit(moldau: Broker, group: str, topic: str, offset: int) -> None:
-    """As a simple consumer: nobody joins."""
+    """As a simple consumer: it does not join."""
     settings = {"bootstrap.servers": moldau.bootstrap, "group.id": group}
     simple = Consumer(settings)
     simple.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)

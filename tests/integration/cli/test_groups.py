@@ -28,11 +28,6 @@ _names = (f"cli-groups-{os.getpid()}-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
-def cli(moldau: Broker) -> Cli:
-    return Cli(moldau)
-
-
-@pytest.fixture(scope="module")
 def admin(moldau: Broker) -> AdminClient:
     return AdminClient({"bootstrap.servers": moldau.bootstrap})
 
@@ -73,7 +68,7 @@ def consumer(moldau: Broker, group: str, **settings: Any) -> Iterator[Consumer]:
 
 
 def commit(moldau: Broker, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """As a simple consumer: nobody joins."""
+    """As a simple consumer: it does not join."""
     with consumer(moldau, group) as simple:
         places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
         simple.commit(offsets=places, asynchronous=False)
@@ -126,29 +121,29 @@ def active(moldau: Broker, topic: str) -> Iterator[Active]:
 def test_describe_shows_members_assignment_offsets_and_lag(
     cli: Cli, admin: AdminClient, active: Active, topic: str
 ) -> None:
-    (told,) = cli.json("groups", "describe", active.group)["groups"]
+    (described,) = cli.json("groups", "describe", active.group)["groups"]
     seen = admin.describe_consumer_groups([active.group])[active.group].result(10)
-    assert told["state"] == "Stable"
-    assert told["protocol_type"] == "consumer"
-    assert told["protocol"] == seen.partition_assignor == "range"
-    assert told["coordinator"]["id"] == seen.coordinator.id
-    assert told["coordinator"]["address"] == f"{seen.coordinator.host}:{seen.coordinator.port}"
-    assert IDENTITY.fullmatch(told["identity"])
-    assert told["generation"] >= 1
+    assert described["state"] == "Stable"
+    assert described["protocol_type"] == "consumer"
+    assert described["protocol"] == seen.partition_assignor == "range"
+    assert described["coordinator"]["id"] == seen.coordinator.id
+    assert described["coordinator"]["address"] == f"{seen.coordinator.host}:{seen.coordinator.port}"
+    assert IDENTITY.fullmatch(described["identity"])
+    assert described["generation"] >= 1
 
-    assert [one["client_id"] for one in told["members"]] == ["reader-a", "reader-b"]
+    assert [one["client_id"] for one in described["members"]] == ["reader-a", "reader-b"]
     by_id = {one.member_id: one for one in seen.members}
-    for member, real in zip(told["members"], active.members, strict=True):
+    for member, real in zip(described["members"], active.members, strict=True):
         assert member["assignment"] == {topic: [one.partition for one in real.assignment()]}
         assert member["host"] == by_id[member["member_id"]].host.removeprefix("/") == "127.0.0.1"
 
     numbers = [
         (one["partition"], one["committed_offset"], one["end_offset"], one["lag"])
-        for one in told["partitions"]
+        for one in described["partitions"]
     ]
     assert numbers == [(0, 4, 10, 6), (1, 20, 20, 0), (2, None, 30, None)]
-    assert told["total_lag"] == 6
-    owners = {one["partition"]: one["client_id"] for one in told["partitions"]}
+    assert described["total_lag"] == 6
+    owners = {one["partition"]: one["client_id"] for one in described["partitions"]}
     for client_id, real in zip(("reader-a", "reader-b"), active.members, strict=True):
         assert all(owners[place.partition] == client_id for place in real.assignment())
 
@@ -156,13 +151,13 @@ def test_describe_shows_members_assignment_offsets_and_lag(
 def test_the_table_says_the_same_and_cuts_nothing_short(
     cli: Cli, active: Active, topic: str
 ) -> None:
-    (told,) = cli.json("groups", "describe", active.group)["groups"]
+    (described,) = cli.json("groups", "describe", active.group)["groups"]
     done = cli("groups", "describe", active.group, COLUMNS="20")
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert ["identity", told["identity"]] in rows
+    assert ["identity", described["identity"]] in rows
     assert ["total", "lag", "6"] in rows
-    first = told["partitions"][0]
+    first = described["partitions"][0]
     assert [topic, "0", "4", "10", "6", first["client_id"], first["member_id"]] in rows
 
 
@@ -170,9 +165,9 @@ def test_without_the_store_at_hand_only_identity_and_generation_are_missing(
     cli: Cli, active: Active, topic: str
 ) -> None:
     elsewhere = {"MOLDAU_RUNTIME_DIR": "/nonexistent"}
-    (told,) = cli.json("groups", "describe", active.group, **elsewhere)["groups"]
-    assert (told["identity"], told["generation"]) == (None, None)
-    assert told["total_lag"] == 6
+    (described,) = cli.json("groups", "describe", active.group, **elsewhere)["groups"]
+    assert (described["identity"], described["generation"]) == (None, None)
+    assert described["total_lag"] == 6
 
 
 def test_an_active_group_is_left_alone(
@@ -291,11 +286,11 @@ def test_odd_ids_and_other_protocols_are_shown_as_they_are(
         coordinator_port(moldau, odd), odd, protocol_type="connect", protocols={"v1": b"x"}
     ) as member:
         member.enter(b"\x00\x01theirs")
-        (told,) = cli.json("groups", "describe", odd)["groups"]
-        assert told["group"] == odd
-        assert told["protocol_type"] == "connect"
-        assert IDENTITY.fullmatch(told["identity"])
-        assert [one["assignment"] for one in told["members"]] == [None]
+        (described,) = cli.json("groups", "describe", odd)["groups"]
+        assert described["group"] == odd
+        assert described["protocol_type"] == "connect"
+        assert IDENTITY.fullmatch(described["identity"])
+        assert [one["assignment"] for one in described["members"]] == [None]
         text = cli("groups", "describe", odd).stdout
         assert "\x1b" not in text
         assert f"{group}: [bold]\\x1b[31mé" in text

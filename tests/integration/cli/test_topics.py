@@ -20,11 +20,6 @@ from tests.support.running import Broker, wait_until
 _names = (f"cli-topics-{os.getpid()}-{number}" for number in itertools.count())
 
 
-@pytest.fixture
-def cli(moldau: Broker) -> Cli:
-    return Cli(moldau)
-
-
 @pytest.fixture(scope="module")
 def admin(moldau: Broker) -> AdminClient:
     return AdminClient({"bootstrap.servers": moldau.bootstrap})
@@ -83,26 +78,28 @@ def test_describe_shows_offsets_sizes_leaders_and_what_is_not_default(
     assert producer.flush(10) == 0
     admin.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0)].result(10)
 
-    (told,) = cli.json("topics", "describe", topic)["topics"]
+    (described,) = cli.json("topics", "describe", topic)["topics"]
     shown = [
         (one["partition"], one["start_offset"], one["end_offset"], one["records"])
-        for one in told["partitions"]
+        for one in described["partitions"]
     ]
     assert shown == [(0, 5, 20, 15), (1, 0, 10, 10)]
-    assert told["records"] == 25
-    sizes = [one["size_bytes"] for one in told["partitions"]]
+    assert described["records"] == 25
+    sizes = [one["size_bytes"] for one in described["partitions"]]
     assert sizes[1] > 10 * 100
-    assert told["size_bytes"] == sum(sizes)
-    leaders = {one["partition"]: one["leader"] for one in told["partitions"]}
+    assert described["size_bytes"] == sum(sizes)
+    leaders = {one["partition"]: one["leader"] for one in described["partitions"]}
     seen = partitions_seen(admin, topic)
     assert leaders == {number: partition.leader for number, partition in seen.items()}
     assert len(set(leaders.values())) == 2, "leaders are on both workers, so both were asked"
-    assert told["configs"] == [{"name": "max.message.bytes", "value": "5000", "source": "topic"}]
+    assert described["configs"] == [
+        {"name": "max.message.bytes", "value": "5000", "source": "topic"}
+    ]
 
     text = cli("topics", "describe", topic, topic + "-not")
     assert text.returncode == 1
     rows = [line.split() for line in text.stdout.splitlines()]
-    address = told["partitions"][0]["leader_address"]
+    address = described["partitions"][0]["leader_address"]
     assert ["0", str(leaders[0]), address, "5", "20", "15"] in [row[:6] for row in rows]
     assert ["max.message.bytes", "5000", "topic"] in rows
     assert f"topic {topic}-not" in text.stderr
@@ -184,7 +181,7 @@ def test_delete_wants_to_be_sure(cli: Cli, admin: AdminClient, topic: str) -> No
     assert topic in cli.refused("topics", "delete", topic, "--yes")
 
 
-def test_another_servers_port_is_told_from_one_where_nobody_is(cli: Cli) -> None:
+def test_another_servers_port_is_not_taken_for_a_closed_one(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -202,7 +199,7 @@ def test_another_servers_port_is_told_from_one_where_nobody_is(cli: Cli) -> None
     assert "is a Moldau broker" in message
 
 
-def test_nobody_there_is_one_clear_line(cli: Cli) -> None:
+def test_no_broker_there_is_one_clear_line(cli: Cli) -> None:
     message = cli.refused("topics", "list", "--bootstrap", "127.0.0.1:1")
     assert "127.0.0.1:1" in message
     assert "moldau serve" in message
