@@ -52,7 +52,7 @@ async def alter(broker: Broker, answer: Answer, change: Change, *, validate_only
         elif answer.resource_type == BROKER:
             await broker.alter_broker_config(name, change, validate_only=validate_only)
         else:
-            text = f"resource type {answer.resource_type}: only topics and brokers"
+            text = f"resource type {answer.resource_type}: only topics and brokers can be altered"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     except MoldauError as fault:
         fill_error(answer, fault)

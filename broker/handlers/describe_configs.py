@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): every key of a topic or broker, with source, type and documentation.
+"""DescribeConfigs (key 32): every key of a topic, broker or group: value, source, type, meaning.
 
 KIP-226: synonyms. KIP-569: types and documentation from v3.
 """
@@ -17,7 +17,7 @@ from broker.handlers.config_resources import (
 from broker.handlers.context import Broker
 from broker.log.topics import check_name
 from broker.server.connection import Call
-from broker.settings.kafka import ConfigEntry, describe_broker, describe_topic
+from broker.settings.kafka import ConfigEntry, describe_broker, describe_group, describe_topic
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -58,7 +58,9 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
             return describe_broker(config, item.configuration_keys, cluster_default=True)
         node = broker.node_named(item.resource_name)
         return describe_broker(await broker.config_of(node), item.configuration_keys)
-    if item.resource_type in (BROKER_LOGGER, GROUP, CLIENT_METRICS) and item.resource_name:
+    if item.resource_type == GROUP and item.resource_name:
+        return describe_group(broker.config, item.configuration_keys)
+    if item.resource_type in (BROKER_LOGGER, CLIENT_METRICS) and item.resource_name:
         return []  # nothing of theirs can be configured
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")
 

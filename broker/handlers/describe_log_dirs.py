@@ -1,11 +1,13 @@
-"""DescribeLogDirs (key 35, KIP-113, KIP-827): how many bytes each partition holds in the store.
+"""DescribeLogDirs (key 35, KIP-113, KIP-827, KIP-1066): the bytes of each partition in the store.
 
 Every broker reports the partitions it leads, so that the sum over brokers is right.
 """
 
 from __future__ import annotations
 
-from broker.errors import MoldauError, StoreFault, code_for
+import logging
+
+from broker.errors import MoldauError, StoreFault, StoreRefused, code_for
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
 from broker.server.connection import Call
@@ -16,6 +18,8 @@ from broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+logger = logging.getLogger("moldau.server")
 
 
 async def handle(
@@ -53,6 +57,9 @@ async def _sizes(
         log = broker.logs.log_for(topic, partition)
         try:
             await log.current()
+        except StoreRefused as fault:
+            logger.warning("%r is left out of the log directory: %s", log, fault)
+            continue  # the store works, so it is this log: it must not hide the others
         except StoreFault:
             raise
         except MoldauError:

@@ -153,7 +153,7 @@ _ROWS = (
     _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, Routing.ANY),
     _api(ApiKey.ALTER_CONFIGS, 0, 2, 2, Routing.ANY),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2, Routing.ANY),
-    _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, Routing.ANY),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2, Routing.ANY),
     _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, Routing.ANY),
     _api(ApiKey.DELETE_GROUPS, 0, 2, 2, Routing.COORDINATORS),
     _api(ApiKey.ELECT_LEADERS, 0, 2, 2, Routing.ANY),

@@ -51,6 +51,8 @@ class Case(NamedTuple):
     steps: Sequence[Step]
     # Of the steps that Moldau answers differently on purpose: by index, how and why.
     differs: Mapping[int, str] = MappingProxyType({})
+    # Likewise, where one field differs and the rest of the answer is compared: by index.
+    differs_in: Mapping[int, tuple[str, str]] = MappingProxyType({})
 
 
 def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
@@ -156,6 +158,15 @@ def plain(value: Any, name: str = "") -> Any:
         return "a node" if value >= 0 else "no node"
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
+    return value
+
+
+def without(field: str, value: Any) -> Any:
+    """A plain answer without a field, wherever it is."""
+    if isinstance(value, dict):
+        return {key: without(field, each) for key, each in value.items() if key != field}
+    if isinstance(value, list):
+        return [without(field, each) for each in value]
     return value
 
 

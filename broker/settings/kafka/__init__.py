@@ -1,7 +1,7 @@
-"""Kafka's configuration keys for topics and brokers. No I/O; imports nothing else of Moldau.
+"""Kafka's configuration keys of topics, brokers and groups. No I/O; imports nothing else of Moldau.
 
 config_key.py                what a key is: type, default, allowed values; parsing one value
-topic_keys.py, broker_keys.py  the declarations
+…_keys.py                    the declarations
 resolve.py                   which value is in force and where it comes from (DescribeConfigs)
 validate.py, alter.py        checking and applying changes (CreateTopics, AlterConfigs)
 topic_config.py              the typed view that the log reads
@@ -22,6 +22,7 @@ from broker.settings.kafka.resolve import (
     ConfigSynonym,
     Resolved,
     describe_broker,
+    describe_group,
     describe_topic,
     topic_value,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "TopicConfig",
     "apply_incremental",
     "describe_broker",
+    "describe_group",
     "describe_topic",
     "topic_config",
     "topic_value",

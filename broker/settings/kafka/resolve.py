@@ -11,6 +11,7 @@ import msgspec
 
 from broker.settings.kafka.broker_keys import BROKER_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigSource, ConfigType
+from broker.settings.kafka.group_keys import GROUP_KEYS
 from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
@@ -139,6 +140,21 @@ def describe_broker(
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             own = ConfigSynonym(key.name, broker.dynamic_default[key.name], source)
             entries.append(_entry(key, _as_value_of(key, own), source, (own,)))
+    return entries
+
+
+def describe_group(broker: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Every key of a group, or those in `names`. None can be set for a group."""
+    entries = []
+    for key in GROUP_KEYS.values():
+        if names and key.name not in names:
+            continue
+        if key.synonym is not None:
+            entries.append(_entry(key, *broker.resolve(key.synonym)))
+        else:
+            source = ConfigSource.DEFAULT_CONFIG
+            own = ConfigSynonym(key.name, key.default, source)
+            entries.append(_entry(key, key.default, source, (own,)))
     return entries
 
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: API key 35, versions 1 to 4."""
+"""DescribeLogDirs: API key 35, versions 1 to 5."""
 
 from __future__ import annotations
 

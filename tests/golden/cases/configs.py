@@ -78,9 +78,15 @@ INCREMENTAL_ALTER_CONFIGS = Case(
 )
 
 
-def config_names(*resources: tuple[int, str], keys: list[str] | None = None) -> Step:
+def config_names(
+    *resources: tuple[int, str], keys: list[str] | None = None, synonyms: bool = False
+) -> Step:
     wanted = [DescribeConfigsResource(kind, name, keys) for kind, name in resources]
-    return Step(DescribeConfigsRequest(wanted))
+    return Step(DescribeConfigsRequest(wanted, include_synonyms=synonyms))
+
+
+def group_set(name: str, key: str, value: str) -> Step:
+    return alter(AlterConfigsResource(GROUP, name, [AlterableConfig(key, SET, value)]))
 
 
 DESCRIBE_CONFIGS = Case(
@@ -102,8 +108,25 @@ DESCRIBE_CONFIGS = Case(
         Step(ListConfigResourcesRequest(resource_types=[99])),
         Step(ListConfigResourcesRequest(), 0),
     ],
+    differs={9: "client metrics are not collected"},
+    differs_in={7: ("read_only", "they belong to group protocols that are not served")},
+)
+
+DESCRIBE_GROUP_CONFIGS = Case(
+    [
+        config_names((GROUP, "golden-gc"), synonyms=True),
+        config_names((GROUP, "golden-gc"), keys=["share.isolation.level", "nope"], synonyms=True),
+        config_names((GROUP, "golden-gc"), keys=["nope"]),
+        config_names((GROUP, ""), keys=["share.isolation.level"]),
+        group_set("golden-gc", "consumer.session.timeout.ms", "50000"),
+        group_set("golden-gc", "nope", "1"),
+    ],
     differs={
-        7: "groups have no configuration of their own yet",
-        9: "client metrics are not collected",
+        4: "INVALID_REQUEST, as for a read-only key: it would have no effect",
+        5: "INVALID_REQUEST: groups cannot be altered",
+    },
+    differs_in={
+        0: ("read_only", "they belong to group protocols that are not served"),
+        1: ("read_only", "likewise"),
     },
 )
