@@ -6,17 +6,18 @@ server as a whole: who serves the database, and its append-only file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 import redis
 
 from broker.errors import StoreFault, StoreRefused, StoreUnavailable
+from broker.placement import slot_of
 from broker.store import keys
-from broker.store.topics import TopicRecord
-
-TIMEOUT_S = 5.0
+from broker.store.client import connect
+from broker.store.format import CURRENT_VALUE, GUARD
+from broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord, guard_record
 
 _RENEW_CLAIM = (
     "local holder = redis.call('GET', KEYS[1]) "
@@ -42,9 +43,7 @@ class BlockingStore:
     """One store, by its URL; it is connected to when it is first asked. Raises StoreFault."""
 
     def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(
-            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
-        )
+        self._redis = connect(url)
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +62,8 @@ class BlockingStore:
 
     def group_record(self, group_id: str) -> bytes | None:
         """As the group's coordinator wrote it; None: no group, or one with offsets only."""
-        return cast("bytes | None", self._ask(self._redis.hget, keys.group(group_id), "record"))
+        key = keys.group(slot_of(group_id), group_id)
+        return cast("bytes | None", self._ask(self._redis.hget, key, "record"))
 
     def topic_record(self, topic: str) -> TopicRecord | None:
         stored = self._ask(self._redis.hget, keys.TOPICS, topic)
@@ -73,6 +73,10 @@ class BlockingStore:
             return msgspec.msgpack.decode(stored, type=TopicRecord)
         except msgspec.DecodeError as fault:
             raise StoreRefused(f"the record of topic {topic} cannot be read: {fault}") from None
+
+    def log_epochs(self, log: bytes) -> bytes | None:
+        """The leader epochs of an ordinary log, as its state has them."""
+        return cast("bytes | None", self._ask(self._redis.hget, keys.state(log), "epochs"))
 
     # --- streams of native topics ---
 
@@ -115,6 +119,60 @@ class BlockingStore:
     def release_claim(self, holder: bytes) -> None:
         """Give the claim up, if it is `holder`'s."""
         self._ask(self._redis.eval, _RELEASE_CLAIM, 1, keys.SERVING, holder)
+
+    # --- the format of the store ---
+
+    def format(self) -> bytes | None:
+        return cast("bytes | None", self._ask(self._redis.get, keys.FORMAT))
+
+    def is_unused(self) -> bool:
+        """No broker has ever served this database."""
+        return not self._ask(self._redis.exists, keys.CLUSTER)
+
+    def set_format(self) -> None:
+        self._ask(self._redis.eval, CALL_EVEN_IF_FULL, 1, keys.FORMAT, "SET", CURRENT_VALUE)
+
+    def set_guard(self) -> None:
+        """Keep versions out that do not look at the format."""
+        words = ("HSET", GUARD, guard_record())
+        self._ask(self._redis.eval, CALL_EVEN_IF_FULL, 1, keys.TOPICS, *words)
+
+    def topic_records(self) -> list[TopicRecord]:
+        """Those that can be read, deleted ones too."""
+        found = self._ask(self._redis.hvals, keys.TOPICS)
+        records = [msgspec.msgpack.decode(one, type=TopicRecord) for one in found]
+        return [record for record in records if record.name != GUARD]
+
+    def key_count(self) -> int:
+        return int(self._ask(self._redis.dbsize))
+
+    def own_keys(self, step: int) -> Iterator[list[bytes]]:
+        """All keys that begin with `moldau:`, some at a time; a key may come twice."""
+        cursor = 0
+        while True:
+            cursor, found = self._ask(self._redis.scan, cursor, keys.OWN + b"*", step)
+            yield found
+            if not cursor:
+                return
+
+    def rename(self, names: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Rename keys from old to new; returns those whose new name exists. One that is gone, a
+        lease that expired for example, is passed over."""
+        if not names:
+            return []
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for old, new in names:
+                pipeline.renamenx(old, new)
+            replies = self._ask(pipeline.execute, False)  # errors among the replies, not raised
+        taken = []
+        for pair, reply in zip(names, replies, strict=True):
+            if isinstance(reply, redis.ResponseError) and "no such key" in str(reply):
+                continue
+            if isinstance(reply, Exception):
+                raise StoreRefused(f"{pair[0]!r} cannot be renamed: {reply}")
+            if not reply:
+                taken.append(pair)
+        return taken
 
     # --- the server ---
 

@@ -1,19 +1,20 @@
 """Can this Redis be the store? Checked once, before anything is started on it.
 
-Refused, with the reason: a server that cannot be reached, is too old, is a read-only replica or a
-cluster, or evicts keys when it is full. A warning: one that loses everything when it restarts.
-No message contains the URL's password.
+Refused, with the reason: a server that cannot be reached, is too old, is a replica or a cluster, or
+evicts keys when it is full. A warning: one that loses everything when it restarts, or a master
+under Sentinel that cannot fail over without losses. No message contains the URL's password.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
 
+from broker.store.client import connect
+from broker.store.store_url import StoreUrl, mask
+
 OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
-TIMEOUT_S = 5.0
 
 
 class UnsuitableStore(RuntimeError):
@@ -32,27 +33,12 @@ class StoreInfo(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def mask(url: str) -> str:
-    """The URL for log lines: without passwords, wherever redis-py would read one."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if parts.password is not None:
-        netloc = f"{parts.username or ''}:***@{netloc.rpartition('@')[2]}"
-    query = urlencode(
-        [(key, "***" if "password" in key else value) for key, value in parse_qsl(parts.query)],
-        safe="*/:",
-    )
-    # By hand: urlunsplit turns unix:///path into unix:/path.
-    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
-
-
 def check_store(url: str) -> StoreInfo:
     """Describe the server at `url`. Raises UnsuitableStore when it cannot be used."""
     where = mask(url)
     try:
-        client = redis.Redis.from_url(
-            url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S
-        )
+        known = StoreUrl(url)
+        client = connect(url)
     except ValueError as error:
         raise UnsuitableStore(f"{where}: {error}") from None
     try:
@@ -60,11 +46,12 @@ def check_store(url: str) -> StoreInfo:
             # Only INFO: managed services forbid CONFIG.
             info = client.info()
     except redis.exceptions.RedisError as error:
-        raise UnsuitableStore(f"no store at {where}: {_reason(error, url)}") from None
-    return judge(where, info)
+        reason = known.without_secrets(str(error) or type(error).__name__)
+        raise UnsuitableStore(f"no store at {where}: {reason}") from None
+    return judge(where, info, has_sentinel=bool(known.sentinels))
 
 
-def judge(where: str, info: Mapping[str, Any]) -> StoreInfo:
+def judge(where: str, info: Mapping[str, Any], *, has_sentinel: bool = False) -> StoreInfo:
     """Decide by the reply to INFO. Pure, so that any server version can be tested."""
     server = "valkey" if "valkey_version" in info else "redis"
     version = str(info.get("valkey_version") or info.get("redis_version") or "unknown")
@@ -75,9 +62,9 @@ def judge(where: str, info: Mapping[str, Any]) -> StoreInfo:
             f"{where} is {name}: too old, "
             f"Moldau needs Redis {_dotted('redis')} or Valkey {_dotted('valkey')} or newer"
         )
-    if info.get("role") == "slave" and str(info.get("slave_read_only", 1)) != "0":
+    if info.get("role") == "slave":
         raise UnsuitableStore(
-            f"{where} is a read-only replica of {info.get('master_host')}:"
+            f"{where} is a replica of {info.get('master_host')}:"
             f"{info.get('master_port')}: give the address of the primary"
         )
     mode = info.get("server_mode") or info.get("redis_mode", "standalone")
@@ -106,7 +93,23 @@ def judge(where: str, info: Mapping[str, Any]) -> StoreInfo:
             "is lost when it restarts (CONFIG SET appendonly yes)"
         )
     replicas = int(info.get("connected_slaves", 0))
+    if has_sentinel:
+        warnings += _failover_warnings(where, info, replicas)
     return StoreInfo(server, version, aof, maxmemory, policy, replicas, tuple(warnings))
+
+
+def _failover_warnings(where: str, info: Mapping[str, Any], replicas: int) -> list[str]:
+    """What a store that is to fail over needs, beyond a master."""
+    if not replicas:
+        return [f"{where} has no replicas: nothing can take over when the master fails"]
+    # INFO has this field only where min-replicas-to-write is set.
+    if "min_slaves_good_slaves" not in info:
+        return [
+            f"{where} does not set min-replicas-to-write: a master that is cut off goes on "
+            "acknowledging writes (acks=1), which are lost when it returns as a replica "
+            "(CONFIG SET min-replicas-to-write 1)"
+        ]
+    return []
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -115,14 +118,3 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _dotted(server: str) -> str:
     return ".".join(str(part) for part in OLDEST[server])
-
-
-def _reason(error: Exception, url: str) -> str:
-    """The client library's message, with the secrets of the URL masked."""
-    words = str(error) or type(error).__name__
-    parts = urlsplit(url)
-    secrets = [parts.password, *(v for k, v in parse_qsl(parts.query) if "password" in k)]
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "***")
-    return words

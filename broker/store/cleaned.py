@@ -27,13 +27,15 @@ _ALLOCATE = (
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
     "return redis.call('HINCRBY', KEYS[1], 'clean_allocated', 1)"
 )
-# Only if the pass started from the current generation and log start, and only if the snapshot of
-# the log's state covers what is about to be trimmed.
+# Only if the pass started from the current generation and log start, if the snapshot of the log's
+# state covers what is about to be trimmed, and if every entry that was written is there: a store
+# that went back to an earlier state during the pass has lost some.
 _SWITCH = (
     "local state = redis.call('HMGET', KEYS[1], 'clean_current', 'start', 'snapshot_at') "
     "if tonumber(state[1] or '0') ~= tonumber(ARGV[1]) then return 0 end "
     "if tonumber(state[2] or '-1') ~= tonumber(ARGV[2]) then return 0 end "
     "if tonumber(state[3] or '-1') < tonumber(ARGV[3]) then return 0 end "
+    "if redis.call('XLEN', KEYS[2]) ~= tonumber(ARGV[7]) then return 0 end "
     "redis.call('HSET', KEYS[1], 'clean_current', ARGV[4], 'clean', ARGV[5], "
     "'start_bytes', ARGV[6]) return 1"
 )
@@ -131,9 +133,11 @@ class Cleaned:
     async def switch(
         self, key: bytes, old: CleanPart, start: int, new: CleanPart, start_bytes: int
     ) -> bool:
-        """Replace `old` by `new`; False when the generation or the log start has changed."""
+        """Replace `old` by `new`; False when the generation or the log start has changed, or not
+        all of `new` is there."""
+        names = (keys.state(key), keys.clean(key, new.generation))
         words = (old.generation, start, new.end, new.generation, _encode(new), start_bytes)
-        return bool(await self._call("EVAL", _SWITCH, 1, keys.state(key), *words))
+        return bool(await self._call("EVAL", _SWITCH, 2, *names, *words, new.entries))
 
     async def drop(self, key: bytes, generation: int) -> None:
         for name in keys.generation(key, generation):

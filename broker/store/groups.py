@@ -1,44 +1,81 @@
 """Groups and their committed offsets in Redis, as bytes: their meaning is known to `group/` only.
 
-Two defences keep a write that a lost connection delivers late from undoing a newer one. Offsets are
-written often and with a plain HSET, so stale connections are closed first (`stale_connections.py`).
-Records are rare enough to be compared as well: a script refuses a revision that is not newer, and
-the identity of a group that was deleted. The field `gone` remembers the identities deleted under
-this group id, the last of them for longer than any network holds a packet back.
+**The fence.** The hash `{moldau:slot:<n>}` names the owner of a slot and its epoch. A worker takes
+its slots, which raises the epoch, before it loads them and again on every new connection. Every
+write is a script that compares the epoch first. So a write that a lost connection delivers late is
+refused, and so is every write of a worker that was replaced while it slept. Epochs are taken from
+the store's clock: a store that lost the last of them never gives the same one twice.
+
+Records are compared as well: a revision that is not newer is refused, and the identity of a group
+that was deleted. The field `gone` remembers the identities deleted under this group id, the last of
+them for longer than any network holds a packet back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.errors import StoreDown, StoreFault, StoreRefused
+from broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
 from broker.store import keys
-from broker.store.pipe import REPLY_TIMEOUT, Pipe, within
+from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command, pairs
-from broker.store.stale_connections import StaleConnections
 
+_EVEN_IF_FULL = "#!lua flags=allow-oom\n"
+_FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -1 end "
+# Unless another owner has taken the slot since `held`. What was taken under another history of the
+# store may have been lost: generations then go on at a number above all that any member has seen,
+# the seconds since 2020, which an int32 holds until 2088.
+_TAKE = (
+    _EVEN_IF_FULL + "local found = redis.call('HMGET', KEYS[1], 'epoch', 'history', 'floor') "
+    "local before, held = tonumber(found[1] or '0'), tonumber(ARGV[2]) "
+    "local floor = tonumber(found[3] or '0') "
+    "if held > 0 and before > held then return {0, before, floor} end "
+    "local now = redis.call('TIME') "
+    "local ms = now[1] * 1000 + math.floor(now[2] / 1000) "
+    "local epoch = math.max(before + 1, held + 1, ms) "
+    "if (found[2] or '') ~= '' and ARGV[3] ~= '' and found[2] ~= ARGV[3] then "
+    "floor = math.max(floor, now[1] - 1577836800) end "
+    "redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', epoch), 'owner', ARGV[1], "
+    "'history', ARGV[3], 'floor', string.format('%.0f', floor)) "
+    "return {epoch, before, floor}"
+)
+# Offsets that exist are those of a group in the index. `unpack` takes no more than 8,000 words.
+_COMMIT = (
+    _FENCE + "local new = 0 for i = 3, #ARGV, 4000 do "
+    "new = new + redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 3999, #ARGV))) end "
+    "if new > 0 then redis.call('SADD', KEYS[2], ARGV[2]) end return 1"
+)
+_COMMIT_SHA = hashlib.sha1(_COMMIT.encode(), usedforsecurity=False).hexdigest()
+_DROP = (
+    _EVEN_IF_FULL + _FENCE + "for i = 2, #ARGV, 4000 do "
+    "redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 3999, #ARGV))) end return 1"
+)
 _SAVE = (
-    "local gone = redis.call('HGET', KEYS[1], 'gone') "
-    "if gone and string.find(gone, ARGV[1], 1, true) then return 0 end "
-    "local at = tonumber(redis.call('HGET', KEYS[1], 'revision') or '-1') "
-    "if tonumber(ARGV[2]) <= at then return 0 end "
-    "redis.call('HSET', KEYS[1], 'identity', ARGV[1], 'revision', ARGV[2], 'record', ARGV[3]) "
-    "redis.call('PERSIST', KEYS[1]) return 1"
+    _FENCE + "local gone = redis.call('HGET', KEYS[3], 'gone') "
+    "if gone and string.find(gone, ARGV[3], 1, true) then return 0 end "
+    "local at = tonumber(redis.call('HGET', KEYS[3], 'revision') or '-1') "
+    "if tonumber(ARGV[4]) <= at then return 0 end "
+    "redis.call('HSET', KEYS[3], 'identity', ARGV[3], 'revision', ARGV[4], 'record', ARGV[5]) "
+    "redis.call('SADD', KEYS[2], ARGV[2]) redis.call('PERSIST', KEYS[3]) return 1"
 )
 _REMOVE = (
-    "local known = redis.call('HGET', KEYS[1], 'identity') "
-    "local gone = redis.call('HGET', KEYS[1], 'gone') or '' "
-    "if not string.find(gone, ARGV[1], 1, true) then "
-    "gone = string.sub(gone .. ARGV[1] .. ' ', -tonumber(ARGV[2])) end "
-    "redis.call('HSET', KEYS[1], 'gone', gone) "
-    "if known and known ~= ARGV[1] then return 0 end "
-    "redis.call('HDEL', KEYS[1], 'identity', 'revision', 'record') "
-    "redis.call('EXPIRE', KEYS[1], ARGV[3]) return 1"
+    _EVEN_IF_FULL + _FENCE + "local known = redis.call('HGET', KEYS[3], 'identity') "
+    "local gone = redis.call('HGET', KEYS[3], 'gone') or '' "
+    "if not string.find(gone, ARGV[3], 1, true) then "
+    "gone = string.sub(gone .. ARGV[3] .. ' ', -tonumber(ARGV[4])) end "
+    "redis.call('HSET', KEYS[3], 'gone', gone) "
+    "if known and known ~= ARGV[3] then return 0 end "
+    "redis.call('HDEL', KEYS[3], 'identity', 'revision', 'record') "
+    "redis.call('EXPIRE', KEYS[3], ARGV[5]) redis.call('UNLINK', KEYS[4]) "
+    "redis.call('SREM', KEYS[2], ARGV[2]) return 1"
 )
 GONE_BYTES = 512  # of identities, the newest
 GONE_SECONDS = 3600
+_NO_EPOCH = b"none"
 
 
 class StoredGroup(NamedTuple):
@@ -49,83 +86,230 @@ class StoredGroup(NamedTuple):
     offsets: dict[bytes, bytes]
 
 
+class StoredFacts(NamedTuple):
+    """What a worker compares with its memory."""
+
+    identity: bytes | None
+    revision: int
+    offsets: dict[bytes, bytes]
+
+
+class Taken(NamedTuple):
+    """The outcome of taking a slot."""
+
+    epoch: int  # 0: not taken, it has another owner
+    before: int  # the epoch it had; 0: none
+    floor: int  # of the generations of its groups
+
+
 class GroupStore:
-    def __init__(self, control: Pipe) -> None:
-        self._control = control
-        self._stale = StaleConnections(control, "groups")
+    """The slots of one worker. `on_reconnected` is called when they have to be taken again."""
 
-    async def take_over(self, worker: int, workers: int) -> None:
-        """Called before anything is loaded: from now on only this worker writes."""
-        await self._stale.close_all(worker, workers)
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        pipe.on_up = self._reconnected
+        self._held: dict[int, int] = {}  # slot -> the epoch under which it was last taken
+        self._floors: dict[int, int] = {}
+        self._taken: dict[int, bytes] = {}  # slot -> the same, if taken on this connection
+        self._waiting: dict[int, list[asyncio.Future[bytes]]] = {}
+        self._newest: dict[str, int] = {}  # group -> number of its last commit in flight
+        self._commits = 0
+        self.on_reconnected: Callable[[], None] | None = None
 
-    def _check_sole_writer(self) -> None:
-        if not self._stale.are_closed:
-            raise StoreDown("a lost connection is not known to be closed yet")
+    @property
+    def is_up(self) -> bool:
+        return self._pipe.is_up
 
-    async def _all(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
+    async def wait_up(self) -> None:
+        await self._pipe.wait_up()
+
+    @property
+    def history_token(self) -> bytes:
+        """Of the connection there is."""
+        return self._pipe.history_token
+
+    # --- owning slots ---
+
+    def _reconnected(self) -> None:
+        self._taken.clear()
+        if self.on_reconnected is not None:
+            self.on_reconnected()
+
+    def held(self, slot: int) -> int:
+        """The epoch under which this worker took it; 0: it did not."""
+        return self._held.get(slot, 0)
+
+    def floor(self, slot: int) -> int:
+        """Below it no group of the slot begins a new generation."""
+        return self._floors.get(slot, 0)
+
+    async def take(self, slots: Sequence[int], owner: str) -> dict[int, Taken]:
+        """Take slots, those again that another owner has not taken since."""
+        if not slots:
+            return {}
+        token = self._pipe.history_token
+        for slot in slots:  # a write under the old epoch would come behind
+            self._taken.pop(slot, None)
+        calls = [
+            ("EVAL", _TAKE, 1, keys.slot(slot), owner, self.held(slot), token) for slot in slots
+        ]
+        # Fenced off, but from now on the store knows the script of commits by its hash.
+        where = [name(slots[0]) for name in (keys.slot, keys.groups, keys.slot)]
+        replies = await self._all(*calls, ("EVAL", _COMMIT, 3, *where, _NO_EPOCH))
+        outcome = {slot: Taken(*reply) for slot, reply in zip(slots, replies[:-1], strict=True)}
+        for slot, taken in outcome.items():
+            if taken.epoch:
+                self._held[slot] = taken.epoch
+                self._floors[slot] = taken.floor
+                self._taken[slot] = b"%d" % taken.epoch
+                for waiting in self._waiting.pop(slot, ()):
+                    resolve(waiting, self._taken[slot])
+        return outcome
+
+    def forget(self, slot: int) -> None:
+        """The slot is not ours any more: what waits to be written never is."""
+        self._held.pop(slot, None)
+        self._taken.pop(slot, None)
+        for waiting in self._waiting.pop(slot, ()):
+            resolve(waiting, _fenced(slot))
+
+    async def _epoch(self, slot: int) -> bytes:
+        """Waits until the slot is taken on this connection."""
+        epoch = self._taken.get(slot)
+        if epoch is not None:
+            return epoch
+        if not self._pipe.is_up:
+            raise StoreDown("there is no connection to take the slot of a group")
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(slot, []).append(waiting)
+        taken: bytes = await within(REPLY_TIMEOUT, waiting)
+        return taken
+
+    # --- commands ---
+
+    async def _all(self, *commands: Sequence[bytes | str | int]) -> list[Any]:
         """Send commands in one write; raises the first StoreFault."""
-        self._check_sole_writer()
-        calls = asyncio.gather(*(self._control.call(*words) for words in commands))
+        calls = asyncio.gather(*(self._pipe.call(*words) for words in commands))
         replies: list[Any] = await within(REPLY_TIMEOUT, calls)
         return replies
 
+    async def _write(
+        self, slot: int, script: str, names: Sequence[bytes], *words: bytes | str | int
+    ) -> int:
+        """Run a script that compares the epoch. Raises StoreFenced."""
+        epoch = await self._epoch(slot)
+        where = (keys.slot(slot), *names)
+        outcome: int = await self._pipe.ask("EVAL", script, len(where), *where, epoch, *words)
+        if outcome < 0:
+            raise _fenced(slot)
+        return outcome
+
+    # --- groups ---
+
     async def load(self, slot: int) -> list[StoredGroup]:
-        """All groups of a slot, when a worker starts."""
-        (members,) = await self._all(("SMEMBERS", keys.slot(slot)))
+        """All groups of a slot that was taken."""
         found = []
-        for member in members:
-            group_id = member.decode()
+        for group_id in await self.index(slot):
             record, found_offsets = await self._all(
-                ("HGET", keys.group(group_id), "record"), ("HGETALL", keys.offsets(group_id))
+                ("HGET", keys.group(slot, group_id), "record"),
+                ("HGETALL", keys.offsets(slot, group_id)),
             )
             offsets = pairs(found_offsets)
             if record is None and not offsets:
-                await self._all(("SREM", keys.slot(slot), group_id))  # a removal was interrupted
+                await self.remove(slot, group_id, "")  # version 0.2 was interrupted removing it
             else:
                 found.append(StoredGroup(group_id, record, offsets))
         return found
 
+    async def index(self, slot: int) -> list[str]:
+        """The ids of the groups of a slot."""
+        return [name.decode() for name in await self._pipe.ask("SMEMBERS", keys.groups(slot))]
+
+    async def facts(self, groups: Iterable[tuple[int, str]]) -> list[StoredFacts]:
+        """What is stored of groups, given by slot and id."""
+        replies = await self._all(
+            *(
+                words
+                for slot, group_id in groups
+                for words in (
+                    ("HMGET", keys.group(slot, group_id), "identity", "revision"),
+                    ("HGETALL", keys.offsets(slot, group_id)),
+                )
+            )
+        )
+        return [
+            StoredFacts(identity, int(revision or 0), pairs(offsets))
+            for (identity, revision), offsets in zip(replies[::2], replies[1::2], strict=True)
+        ]
+
     async def save(
         self, slot: int, group_id: str, identity: str, revision: int, record: bytes
     ) -> None:
-        """The index first, so that what is saved is found again.
-
-        Raises StoreRefused when the store has a newer record, or the group was deleted: the caller
-        is out of date and must not report its record as stored.
-        """
-        _, saved = await self._all(
-            ("SADD", keys.slot(slot), group_id),
-            ("EVAL", _SAVE, 1, keys.group(group_id), identity, revision, record),
-        )
-        if not saved:
+        """Raises StoreRefused when the store has a newer record, or the group was deleted: the
+        caller is out of date and must not report its record as stored."""
+        names = (keys.groups(slot), keys.group(slot, group_id))
+        if not await self._write(slot, _SAVE, names, group_id, identity, revision, record):
             raise StoreRefused(
                 f"revision {revision} of group {group_id} is older than what is there"
             )
 
     async def remove(self, slot: int, group_id: str, identity: str) -> None:
-        """The index last, so that an interrupted removal is found again."""
-        await self._all(
-            ("EVAL", _REMOVE, 1, keys.group(group_id), identity, GONE_BYTES, GONE_SECONDS),
-            ("UNLINK", keys.offsets(group_id)),
-            ("SREM", keys.slot(slot), group_id),
-        )
+        """The group and its offsets, unless there is another of that id since."""
+        names = (keys.groups(slot), keys.group(slot, group_id), keys.offsets(slot, group_id))
+        words = (group_id, identity, GONE_BYTES, GONE_SECONDS)
+        await self._write(slot, _REMOVE, names, *words)
+
+    # --- offsets ---
 
     async def save_offsets(self, slot: int, group_id: str, offsets: Mapping[bytes, bytes]) -> None:
-        self._check_sole_writer()
-        words = [word for pair in offsets.items() for word in pair]
-        indexed: list[Any] = []
-        self._control.send((command("SADD", keys.slot(slot), group_id),), indexed.append)
-        await within(REPLY_TIMEOUT, self._control.call("HSET", keys.offsets(group_id), *words))
-        if isinstance(indexed[0], StoreFault):
-            raise indexed[0]
+        """Nothing is awaited before the write: see `Groups.check_commit`."""
+        epoch = self._taken.get(slot)
+        if epoch is None:
+            raise SlotNotTaken(f"slot {slot} is being taken")
+        self._commits += 1
+        number = self._newest[group_id] = self._commits
+        fields = b"".join(
+            b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value)
+            for field, value in offsets.items()
+        )
+        count = 8 + 2 * len(offsets)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def offset(self, group_id: str, field: bytes) -> bytes | None:
+        def finish(reply: Any) -> None:
+            is_newest = self._newest.get(group_id) == number
+            # Behind a newer commit of the group it would undo that one: then the client repeats it.
+            if is_newest and isinstance(reply, StoreRefused) and "NOSCRIPT" in str(reply):
+                again = _commit_head(slot, group_id, epoch, "EVAL", _COMMIT)
+                self._pipe.send((b"*%d\r\n%b%b" % (count, again, fields),), finish)
+                return
+            if is_newest:
+                del self._newest[group_id]
+            resolve(future, reply)
+
+        head = _commit_head(slot, group_id, epoch)
+        self._pipe.send((b"*%d\r\n%b%b" % (count, head, fields),), finish)
+        if await within(REPLY_TIMEOUT, future) < 0:
+            raise _fenced(slot)
+
+    async def offset(self, slot: int, group_id: str, field: bytes) -> bytes | None:
         """One committed offset, whichever worker owns the group."""
-        (found,) = await self._all(("HGET", keys.offsets(group_id), field))
-        value: bytes | None = found
+        value: bytes | None = await self._pipe.ask("HGET", keys.offsets(slot, group_id), field)
         return value
 
-    async def drop_offsets(self, group_id: str, fields: Iterable[bytes]) -> None:
+    async def drop_offsets(self, slot: int, group_id: str, fields: Iterable[bytes]) -> None:
         dropped = list(fields)
         if dropped:
-            await self._all(("HDEL", keys.offsets(group_id), *dropped))
+            await self._write(slot, _DROP, (keys.offsets(slot, group_id),), *dropped)
+
+
+@lru_cache(maxsize=8192)  # most groups commit again and again
+def _commit_head(
+    slot: int, group_id: str, epoch: bytes, how: str = "EVALSHA", script: str = _COMMIT_SHA
+) -> bytes:
+    """The command of a commit from its name to the group id, without the number of words."""
+    words = (keys.slot(slot), keys.groups(slot), keys.offsets(slot, group_id), epoch, group_id)
+    return command(how, script, 3, *words).partition(b"\r\n")[2]
+
+
+def _fenced(slot: int) -> StoreFenced:
+    return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")

@@ -1,9 +1,13 @@
 """The name of every key Moldau uses in Redis. README.md lists them with type and content.
 
 A topic name has no colon, so a partition's keys never meet another topic's. Where a topic's name
-would meet one of our own keys (`moldau:wake:0`), and for a topic that was deleted and created
-again, the name in the keys carries `~<incarnation>`, which no topic name can contain: a worker that
-missed the deletion then appends to a key that no longer exists, never to the new log.
+would meet one of our own keys (`moldau:wake:0`), and for a topic whose name may have been used
+before, the name in the keys carries `~<incarnation>`, which no topic name can contain: a worker
+that still holds the earlier topic appends to a key that no longer exists, never to the new log.
+
+What belongs together has the same hash tag, the part in braces: a Redis Cluster keeps it on one
+node, where one script can reach all of it. A log's own name needs no braces: without any, all of it
+is hashed. `format.py` renames the keys of stores of the first format, which had no tags.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 OWN = b"moldau:"  # the prefix of every key
 CLUSTER = b"moldau:cluster"
 CONTENTS = b"moldau:contents"
+FORMAT = b"moldau:format"
 PRODUCER_IDS = b"moldau:producer-ids"
 TOPICS = b"moldau:topics"
 INCARNATIONS = b"moldau:incarnations"
@@ -19,6 +24,7 @@ SERVING = b"moldau:serving"
 BARRIER = b"moldau:barrier"
 CHANGES = b"moldau:changes"
 MEMBERS = b"moldau:members"
+EPOCHS = b"moldau:epochs"
 
 # Topic names that would meet our own keys, which have this second part and one more.
 RESERVED = frozenset({"wake", "group", "slot", "txn"})
@@ -30,20 +36,53 @@ def stream(topic: str, incarnation: int, partition: int) -> bytes:
     return f"moldau:{topic}{suffix}:{partition}".encode()
 
 
+def native_key(pattern: str, topic: str, partition: int) -> bytes:
+    """The key of a native partition's stream. By default readable, and the same after re-creation:
+    what is kept beside the stream goes with the topic, so no worker appends to a stale one."""
+    if not pattern:
+        return stream(topic, 0, partition)
+    return pattern.replace("{topic}", topic).replace("{partition}", str(partition)).encode()
+
+
+# --- beside a log ---
+
+
+def hash_tag(key: bytes) -> bytes | None:
+    """What a Redis Cluster hashes of a key; None if that cannot be the tag of another key."""
+    _, _, rest = key.partition(b"{")
+    tag, closed, _ = rest.partition(b"}")
+    if tag and closed:
+        return tag
+    return None if b"}" in key else key
+
+
+def beside(native: bytes, log: bytes) -> bytes:
+    """What the names of the keys beside a native stream begin with, to be passed to `state` and
+    `marks` in place of the log: they are the log's, under the tag of the stream."""
+    tag = hash_tag(native)
+    # Without a tag: a topic of an older version, whose key would be refused today.
+    return log if native == log or tag is None else b"{%b}:%b" % (tag, log)
+
+
+def _beside(log: bytes, what: bytes) -> bytes:
+    return log + what if log.startswith(b"{") else b"{%b}%b" % (log, what)
+
+
 def state(log: bytes) -> bytes:
-    return log + b":state"
+    return _beside(log, b":state")
 
 
 def times(log: bytes) -> bytes:
-    return log + b":times"
+    """The time index of a log, or of a generation of its compacted prefix."""
+    return _beside(log, b":times")
 
 
 def marks(log: bytes) -> bytes:
-    return log + b":marks"
+    return _beside(log, b":marks")
 
 
 def clean(log: bytes, generation: int) -> bytes:
-    return log + b":clean:%d" % generation
+    return _beside(log, b":clean:%d" % generation)
 
 
 def generation(log: bytes, number: int) -> tuple[bytes, bytes]:
@@ -53,24 +92,45 @@ def generation(log: bytes, number: int) -> tuple[bytes, bytes]:
 
 
 def cleaner(log: bytes) -> bytes:
-    return log + b":cleaner"
+    return _beside(log, b":cleaner")
 
 
-def group(group_id: str) -> bytes:
-    """The key of a group's record."""
-    return b"moldau:group:" + _escaped(group_id)
-
-
-def offsets(group_id: str) -> bytes:
-    return group(group_id) + b":offsets"
+# --- groups: everything of a slot has its tag ---
 
 
 def slot(number: int) -> bytes:
-    return b"moldau:slot:%d" % number
+    """Who owns the slot."""
+    return b"{moldau:slot:%d}" % number
 
 
-def _escaped(group_id: str) -> bytes:
+def groups(slot_number: int) -> bytes:
+    """The index of a slot's groups."""
+    return slot(slot_number) + b":groups"
+
+
+def group(slot_number: int, group_id: str) -> bytes:
+    """The key of a group's record."""
+    return slot(slot_number) + b":group:" + escaped(group_id)
+
+
+def offsets(slot_number: int, group_id: str) -> bytes:
+    return group(slot_number, group_id) + b":offsets"
+
+
+def escaped(group_id: str) -> bytes:
     return group_id.replace("%", "%25").replace(":", "%3A").encode()
+
+
+def unescaped(name: bytes) -> str:
+    return name.decode().replace("%3A", ":").replace("%25", "%")
+
+
+# --- workers ---
+
+
+def floors(token: bytes) -> bytes:
+    """The workers that raised the floors of their logs when a history began."""
+    return b"moldau:floors:" + token
 
 
 def wake(worker: int) -> bytes:

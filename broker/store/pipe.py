@@ -3,7 +3,8 @@
 redis-py's asyncio client costs about 40 us of CPU per command; this costs 2 to 3. A command is sent
 as bytes ready for the wire (`resp.py`); its callback gets the reply or a StoreFault. When the
 connection is lost, every pending callback gets StoreUnavailable and the pipe reconnects by itself
-with back-off; commands sent in the meantime fail at once with StoreDown.
+with back-off; commands sent in the meantime fail at once with StoreDown. A server that turns out to
+be no master (any more) counts as lost as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, cast
 import hiredis
 
 from broker.errors import (
+    StoreDemoted,
     StoreDown,
     StoreFault,
     StoreFull,
@@ -24,7 +26,10 @@ from broker.errors import (
     StoreTimeout,
     StoreUnavailable,
 )
+from broker.store.history import StoreHistory
 from broker.store.resp import command
+from broker.store.server_facts import SECTIONS
+from broker.store.store_url import Address
 from broker.store.target import Target
 from broker.wire.batch import Buffer
 from broker.wire.parts import coalesce
@@ -34,21 +39,41 @@ logger = logging.getLogger("moldau.store")
 Done = Callable[[Any], None]
 
 REPLY_TIMEOUT = 15.0  # seconds, for commands off the hot path
-FIRST_RETRY, LAST_RETRY = 0.05, 1.0
+FIRST_RETRY, LAST_RETRY = 0.05, 0.2  # a store that is back is used again soon
+UNREACHABLE_LOG_EVERY_S = 1.0
 HANDSHAKE_TIMEOUT = 10.0
 WRITE_AT_ONCE = 1 << 16  # bytes: not kept until the end of the turn
 
 
+# Of a server that was a master: it is a replica now, or loads the data of its own new master. A
+# blocked command is ended with UNBLOCKED when that happens.
+_NOT_A_MASTER = ("READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED force")
+DRAIN_SECONDS = 1.0
+
+
 def reply_error(text: str) -> StoreFault:
-    """The fault for an error reply. hiredis calls this for every `-ERR ...`."""
-    return StoreFull(text) if text.startswith("OOM") else StoreRefused(text)
+    """The fault for an error reply, `-ERR ...`."""
+    if text.startswith("OOM"):
+        return StoreFull(text)
+    return StoreDemoted(text) if text.startswith(_NOT_A_MASTER) else StoreRefused(text)
 
 
 class Pipe(asyncio.Protocol):
     """See the module. After `stall_after` seconds without a reply the connection counts as lost."""
 
-    def __init__(self, target: Target, name: str, *, stall_after: float | None = 20.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        *,
+        stall_after: float | None = 20.0,
+        history: StoreHistory | None = None,
+    ) -> None:
         self._target = target
+        self._history = history
+        self.history_token = b""  # of the present connection
+        if history is not None:
+            history.add(self)
         self._name = name
         self._stall_after = stall_after
         self._loop = asyncio.get_running_loop()
@@ -57,14 +82,17 @@ class Pipe(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._out_size = 0
         self._flush_scheduled = False
-        self._reader = hiredis.Reader(replyError=reply_error)
+        self._reader = hiredis.Reader(replyError=self._reply_error)
         self._up = asyncio.Event()
         self._is_up = False  # the same without a call, for the hot path
+        self._is_draining = False  # the server is no master: no more commands, only replies
         self._closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._last_progress = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
         self.client_id = 0
+        self.server: Address | None = None  # None: not connected, or a unix socket
+        self.history_token = b""  # of the present connection
         self.on_up: Callable[[], None] | None = None
 
     # --- connecting ---
@@ -84,6 +112,12 @@ class Pipe(asyncio.Protocol):
             self._transport.close()
 
     @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the server; None over a unix socket."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return (peer[0], peer[1]) if isinstance(peer, tuple) else None
+
+    @property
     def is_up(self) -> bool:
         return self._is_up
 
@@ -91,56 +125,90 @@ class Pipe(asyncio.Protocol):
         await self._up.wait()
 
     async def _connect(self) -> None:
-        self._reader = hiredis.Reader(replyError=reply_error)
+        self._reader = hiredis.Reader(replyError=self._reply_error)
         try:
-            await self._target.open(self._loop, lambda: self)
-        except (OSError, TimeoutError) as fault:
+            server = await self._target.open(self._loop, lambda: self)
+        except (OSError, TimeoutError, StoreUnavailable) as fault:
             self._abort()
-            raise StoreUnavailable(f"{self._target.label}: {fault}") from None
+            text = str(fault) or "the connection timed out"
+            raise StoreUnavailable(f"{self._target.label}: {text}") from None
         if self._transport is None:
             raise StoreUnavailable(f"{self._target.label}: closed as soon as it was open")
         try:
-            self.client_id = await self._handshake()
+            self.client_id, info = await self._handshake()
+            if self._history is not None:
+                self._history.admit(self, info)
         except (TimeoutError, StoreFault) as fault:
             self._abort()
             raise StoreUnavailable(f"{self._target.label}: {fault}") from None
         if self._transport is None:  # lost between the last reply and now
             raise StoreUnavailable(f"{self._target.label}: closed after the handshake")
+        self.server = server
         self._is_up = True
         self._up.set()
         if self.on_up is not None:
             self.on_up()
 
-    async def _handshake(self) -> int:
-        """Returns the connection's client id. Until then the pipe is not up and sends nothing else:
-        a command before AUTH would be refused, one before SELECT would go to another database.
+    async def _handshake(self) -> tuple[int, bytes]:
+        """Returns the connection's client id, and INFO where there is a history to check.
+
+        Until then the pipe is not up and sends nothing else: a command before AUTH would be
+        refused, one before SELECT would go to another database.
         """
-        last: asyncio.Future[Any] = self._loop.create_future()
-        faults: list[StoreFault] = []
+        commands: list[tuple[str | int, ...]] = list(self._target.handshake(self._name))
+        if self._history is not None:
+            commands.append(("INFO", *SECTIONS))
+        replies = [self._ask_early(*words) for words in commands]
+        everything = asyncio.gather(*replies, return_exceptions=True)
+        found = await asyncio.wait_for(everything, HANDSHAKE_TIMEOUT)
+        for words, reply in zip(commands, found, strict=True):
+            # ROLE is for administrators; INFO, where it is asked, has the role too.
+            is_role_refused = words == ("ROLE",) and "NOPERM" in str(reply)
+            if isinstance(reply, BaseException) and not (is_role_refused and self._history):
+                raise reply  # the first is the cause; later ones only follow from it
+        info = cast("bytes", found.pop()) if self._history is not None else b""
+        return self._target.accept(found), info
 
-        def note(reply: Any) -> None:
-            if isinstance(reply, StoreFault):
-                faults.append(reply)
+    def _ask_early(self, *words: bytes | str | int | float) -> asyncio.Future[Any]:
+        """A command of the handshake, before the pipe is up."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._enqueue((command(*words),), lambda reply: resolve(future, reply))
+        return future
 
-        words = self._target.handshake(self._name)
-        for others in words[:-1]:
-            self._enqueue((command(*others),), note)
-        self._enqueue((command(*words[-1]),), lambda reply: resolve(last, reply))
-        try:
-            client_id: int = await asyncio.wait_for(last, HANDSHAKE_TIMEOUT)
-        except StoreFault as fault:
-            faults.append(fault)
-        if faults:
-            raise faults[0]  # the cause; later ones only follow from it
-        return client_id
+    def _reply_error(self, text: str) -> StoreFault:
+        """hiredis calls this for every error reply."""
+        fault = reply_error(text)
+        if isinstance(fault, StoreDemoted) and self._is_up:
+            self._drain(text)
+        return fault
+
+    def _drain(self, reason: str) -> None:
+        """Connect again once what was sent is answered: then it is known not to have been run."""
+        logger.warning("store connection %s is not at a master: %s", self._name, reason)
+        self._is_draining = True
+        self._is_up = False
+        self._up.clear()
+        self._loop.call_later(DRAIN_SECONDS, self._drained, self._transport)
+
+    def _drained(self, transport: asyncio.WriteTransport | None) -> None:
+        if self._transport is transport:  # else it is another connection already
+            self._abort()
+
+    def drop(self, reason: str) -> None:
+        """Give up the connection: what is under way fails, and the pipe connects again."""
+        if self._transport is not None:
+            logger.warning("store connection %s dropped: %s", self._name, reason)
+            self._abort()
 
     async def _reconnect(self) -> None:
-        delay = FIRST_RETRY
+        delay, log_at = FIRST_RETRY, 0.0
         while not self._closed:
             try:
                 await self._connect()
             except StoreUnavailable as fault:
-                logger.warning("store unreachable, trying again: %s", fault)
+                if self._loop.time() >= log_at:
+                    logger.warning("store unreachable, trying again: %s", fault)
+                    log_at = self._loop.time() + UNREACHABLE_LOG_EVERY_S
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LAST_RETRY)
             else:
@@ -217,12 +285,14 @@ class Pipe(asyncio.Protocol):
                 self._abort()
                 return
             if reply is False:
-                return
+                break
             if not waiting:
                 logger.error("store connection %s: a reply to no command", self._name)
                 self._abort()
                 return
             self._deliver(waiting.popleft(), reply)
+        if self._is_draining and not waiting:
+            self._abort()
 
     def _deliver(self, done: Done, reply: Any) -> None:
         try:
@@ -236,9 +306,11 @@ class Pipe(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        was_up = self._is_up
+        was_up = self._is_up or self._is_draining
         self._transport = None
-        self._is_up = False
+        self.history_token = b""
+        self.server = None
+        self._is_up = self._is_draining = False
         self._up.clear()
         self._out.clear()
         waiting, self._waiting = self._waiting, deque()

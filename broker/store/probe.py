@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from broker.store import format as store_format
+from broker.store import keys
+
 TIMEOUT_S = 1.0
 
 
@@ -18,4 +21,22 @@ async def is_ready(unix_socket: str) -> bool:
             finally:
                 writer.close()
     except (OSError, TimeoutError):
+        return False
+
+
+async def is_up_to_date(unix_socket: str) -> bool:
+    """Whether the store has the current format, or nothing in it. Not knowing is a no."""
+    current = store_format.CURRENT_VALUE
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_unix_connection(unix_socket)
+            try:
+                writer.write(b"EXISTS %b\r\nGET %b\r\n" % (keys.CLUSTER, keys.FORMAT))
+                if await reader.readline() == b":0\r\n":
+                    return True  # the first worker sets the format
+                expected = b"$%d\r\n%b\r\n" % (len(current), current)
+                return await reader.readexactly(len(expected)) == expected
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
         return False

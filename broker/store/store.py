@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from pathlib import Path
+from typing import NamedTuple
 
 from broker.store.cleaned import Cleaned
+from broker.store.confirmation import Confirmation
+from broker.store.epochs import EpochStore
 from broker.store.groups import GroupStore
+from broker.store.history import StoreHistory
+from broker.store.log_history import LogHistoryStore
 from broker.store.native import NativeStreams
 from broker.store.pipe import Pipe
+from broker.store.replication import Replication
+from broker.store.sentinel import follow
 from broker.store.streams import Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
 
-REPLICAS_EVERY = 0.5  # seconds
+
+class StoreFiles(NamedTuple):
+    """Of the embedded store."""
+
+    history: Path  # its token
+    append_only: Path  # a directory
 
 
 class Store:
@@ -23,31 +35,44 @@ class Store:
     groups: groups and offsets, in one order; blocking: the watcher's XREAD.
     """
 
-    def __init__(self, url: str, worker: int, workers: int = 1) -> None:
-        target = Target(url)
+    def __init__(
+        self, url: str, worker: int, workers: int = 1, files: StoreFiles | None = None
+    ) -> None:
+        self._target = target = Target(url)
+        self._following: asyncio.Task[None] | None = None
         self.label = target.label
+        self.history = StoreHistory(files.history if files is not None else None)
 
         def pipe(what: str, *, stall_after: float | None = 20.0) -> Pipe:
-            return Pipe(target, f"moldau-{worker}-{what}", stall_after=stall_after)
+            name = f"moldau-{worker}-{what}"
+            return Pipe(target, name, stall_after=stall_after, history=self.history)
 
         self.bulk = pipe("bulk")
-        self.replicated = pipe("replicated", stall_after=120.0)
+        self.replicated = pipe("replicated", stall_after=30.0)
         self.reads = pipe("reads")
         self.control = pipe("control")
         self.groups_pipe = pipe("groups")
         self.blocking = pipe("blocking", stall_after=60.0)
-        self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
+        self.streams = Streams(self.bulk, self.reads, self.control)
+        append_only = files.append_only if files is not None else None
+        self.confirmation = Confirmation(self.history, self.replicated, append_only)
+        self.replication = Replication(self.history, self.replicated)
+        self.log_history = LogHistoryStore(self.control, worker)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control, worker, workers)
+        self.epochs = EpochStore(self.control)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.groups = GroupStore(self.groups_pipe)
-        self._replicas: asyncio.Future[int] | None = None
-        self._replicas_asked = -REPLICAS_EVERY
 
     async def connect(self) -> None:
         await asyncio.gather(*(pipe.connect() for pipe in self._pipes()))
+        if self._target.sentinels is not None:
+            work = follow(self._target.sentinels, self._pipes)
+            self._following = asyncio.get_running_loop().create_task(work)
 
     def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
         for pipe in self._pipes():
             pipe.close()
 
@@ -65,22 +90,17 @@ class Store:
             self.blocking,
         )
 
-    async def replicas(self) -> int:
-        """How many replicas of the store are online; asked at most twice a second.
+    async def watch_history(self) -> None:
+        """See `StoreHistory.watch`."""
+        await self.history.watch(self.control)
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas of the store were online half a second ago at most.
 
         A request that needs more can be refused before anything is written.
         """
-        now = time.monotonic()
-        if now - self._replicas_asked >= REPLICAS_EVERY:
-            self._replicas_asked = now
-            self._replicas = asyncio.ensure_future(self._count_replicas())
-        assert self._replicas is not None
-        return await asyncio.shield(self._replicas)
-
-    async def _count_replicas(self) -> int:
-        facts = await self._info("replication")
-        states = (value for name, value in facts.items() if name.startswith(b"slave"))
-        return sum(b"state=online" in state for state in states)
+        return self.history.replicas
 
     async def _info(self, section: str) -> dict[bytes, bytes]:
         text: bytes = await self.control.ask("INFO", section)

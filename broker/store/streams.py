@@ -16,9 +16,13 @@ from broker.store.cleaned import CleanPart, decode_part
 from broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
 from broker.wire.batch import Buffer
 
-MAX_WAIT_MS = 5_000  # for replicas: requests behind this one should not time out too
 INDEX_PAGE = 512
 
+_CREATE = (
+    "if redis.call('HSETNX', KEYS[1], 'start', 0) == 1 and ARGV[1] then "
+    "redis.call('HSET', KEYS[1], 'history', ARGV[1], 'r:' .. ARGV[2], ARGV[3], "
+    "'c:' .. ARGV[2], ARGV[3]) end return 0"
+)
 # A log's state exists from its creation to its deletion, so neither script may recreate it.
 # Both must run in a full store: retention is what frees memory there.
 #
@@ -31,12 +35,20 @@ _RAISE_START = (
     "if tonumber(ARGV[1]) > tonumber(state[1]) then "
     "redis.call('HSET', KEYS[1], 'start', ARGV[1], 'start_bytes', ARGV[2]) return 1 end return 0"
 )
-# A snapshot of the state only moves forward.
+# A snapshot of the state only moves forward, and belongs to the history it was made in.
 _RAISE_SNAPSHOT = (
     "#!lua flags=allow-oom\n"
-    "local state = redis.call('HMGET', KEYS[1], 'start', 'snapshot_at') "
-    "if state[1] and tonumber(ARGV[1]) > tonumber(state[2] or '-1') then "
+    "local state = redis.call('HMGET', KEYS[1], 'start', 'snapshot_at', 'history') "
+    "if state[1] and state[3] == ARGV[3] and tonumber(ARGV[1]) > tonumber(state[2] or '-1') then "
     "redis.call('HSET', KEYS[1], 'snapshot_at', ARGV[1], 'snapshot', ARGV[2]) return 1 end return 0"
+)
+
+
+# What was read, without what the log start has passed; unless a new epoch has begun since.
+_SHORTEN_EPOCHS = (
+    "#!lua flags=allow-oom\n"
+    "if redis.call('HGET', KEYS[1], 'epochs') == ARGV[1] then "
+    "redis.call('HSET', KEYS[1], 'epochs', ARGV[2]) return 1 end return 0"
 )
 
 
@@ -47,20 +59,22 @@ class Entry(NamedTuple):
 
 
 class SavedStart(NamedTuple):
-    """Where a log starts and its cleaned part: read in one command, so they are consistent."""
+    """Where a log starts, its cleaned part, its leader epochs (`Epochs.text`): read in one command,
+    so they are consistent."""
 
     start: int
     start_bytes: int
     clean: CleanPart
+    epochs: bytes | None
 
 
 class SavedState(NamedTuple):
-    """The state key of a log."""
+    """The state key of a log, read in one command as well."""
 
-    start: int
-    start_bytes: int
-    clean: CleanPart
+    start: SavedStart
     snapshot: bytes | None
+    history: bytes | None  # the token under which it was last proved whole
+    reserved: int  # offsets below it are a worker's to use
 
 
 StartDone = Callable[[SavedStart | StoreFault], None]
@@ -76,11 +90,10 @@ def decode_entries(reply: list[Any]) -> list[Entry]:
 
 
 class Streams:
-    """Logs in Redis. Appends, waits for replicas, reads and control have a pipe each."""
+    """Logs in Redis. Appends, reads and control have a pipe each."""
 
-    def __init__(self, bulk: Pipe, replicated: Pipe, reads: Pipe, control: Pipe) -> None:
+    def __init__(self, bulk: Pipe, reads: Pipe, control: Pipe) -> None:
         self._bulk = bulk
-        self._replicated = replicated
         self._reads = reads
         self._control = control
 
@@ -109,16 +122,6 @@ class Streams:
     def wake(self, wake: bytes) -> None:
         """Only the wake-up of `append`."""
         self._bulk.send((wake,), _ignore)
-
-    def wait_replicas(self, replicas: int, timeout_ms: int, done: Callable[[int], None]) -> None:
-        """How many replicas have everything written so far; waits until `replicas` of them do.
-
-        WAIT covers what its own connection wrote last, so write something first: replication is in
-        order. WAIT blocks its connection, hence a pipe of its own.
-        """
-        self._replicated.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
-        wait = resp.command("WAIT", replicas, min(timeout_ms, MAX_WAIT_MS))
-        self._replicated.send((wait,), lambda got: done(got if isinstance(got, int) else -1))
 
     # --- reading ---
 
@@ -164,10 +167,17 @@ class Streams:
 
     # --- creating, removing, the state key ---
 
-    async def create(self, key: bytes) -> None:
-        """An empty stream: XADD NOMKSTREAM needs one."""
+    async def create(
+        self, key: bytes, token: bytes = b"", leader: int = 0, reserved: int = 0
+    ) -> None:
+        """An empty stream: XADD NOMKSTREAM needs one.
+
+        The first offsets are reserved for its leader. They need no confirmation: who loses the
+        reservation loses the whole log.
+        """
         await stream_commands.create_empty(self._control, key)
-        await self._control.ask("HSETNX", keys.state(key), "start", 0)
+        words = (token, leader, reserved) if token else ()
+        await self._control.ask("EVAL", _CREATE, 1, keys.state(key), *words)
 
     async def remove(self, key: bytes) -> None:
         """Everything of a partition, one key per command, as a Redis Cluster requires."""
@@ -187,9 +197,13 @@ class Streams:
     async def exists(self, key: bytes) -> bool:
         return bool(await self._reads.ask("EXISTS", key))
 
-    async def saved_state(self, key: bytes) -> SavedState:
-        *start, snapshot = await self._reads.ask("HMGET", keys.state(key), *_START, "snapshot")
-        return SavedState(*_saved_start(start), snapshot)
+    async def saved_state(self, key: bytes, worker: int = 0) -> SavedState:
+        """`worker`: whose reservation."""
+        fields = (*_START, "snapshot", "history", f"c:{worker}")
+        *start, snapshot, history, reserved = await self._reads.ask(
+            "HMGET", keys.state(key), *fields
+        )
+        return SavedState(_saved_start(start), snapshot, history, int(reserved or 0))
 
     def saved_start(self, key: bytes, done: StartDone) -> None:
         def finish(reply: Any) -> None:
@@ -197,8 +211,10 @@ class Streams:
 
         self._reads.send((resp.command("HMGET", keys.state(key), *_START),), finish)
 
-    async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes) -> None:
-        await self._control.ask("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), offset, snapshot)
+    async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes, token: bytes) -> None:
+        """`token`: of the history the snapshot was made in. The store may be in another by now."""
+        words = (offset, snapshot, token)
+        await self._control.ask("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), *words)
 
     async def snapshot_at(self, key: bytes) -> int:
         """The offset up to which a snapshot covers the log, -1 without one."""
@@ -209,6 +225,9 @@ class Streams:
         words = (start, start_bytes, generation)
         outcome: int = await self._control.ask("EVAL", _RAISE_START, 1, keys.state(key), *words)
         return outcome >= 0
+
+    async def shorten_epochs(self, key: bytes, known: bytes, kept: bytes) -> None:
+        await self._control.ask("EVAL", _SHORTEN_EPOCHS, 1, keys.state(key), known, kept)
 
     async def trim(self, key: bytes, first_kept: int) -> int:
         """Remove the entries below `first_kept`, a base offset."""
@@ -241,12 +260,12 @@ class Streams:
             )
 
 
-_START = ("start", "start_bytes", "clean")
+_START = ("start", "start_bytes", "clean", "epochs")
 
 
 def _saved_start(reply: list[bytes | None]) -> SavedStart:
-    start, start_bytes, clean = reply
-    return SavedStart(int(start or 0), int(start_bytes or 0), decode_part(clean))
+    start, start_bytes, clean, epochs = reply
+    return SavedStart(int(start or 0), int(start_bytes or 0), decode_part(clean), epochs)
 
 
 def _point(member: bytes) -> tuple[int, int]:

@@ -1,75 +1,74 @@
-"""The address of the store: parses a redis-py URL and opens connections to it."""
+"""Where the store is: opens connections to it, through Sentinel to the present master."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from typing import Any
 
-from redis.asyncio.connection import SSLConnection, parse_url
-
-from broker.store.check import mask
+from broker.errors import StoreUnavailable
+from broker.store.sentinel import Sentinels
+from broker.store.store_url import Address, StoreUrl
 
 OPEN_TIMEOUT = 5.0
+# Shorter: until the sentinels know of a failover they name a server that may be unreachable.
+OPEN_MASTER_TIMEOUT = 2.0
 SEND_BUFFER = 4 << 20
 
 
 class Target:
-    """A `redis://`, `rediss://` or `unix://` URL, with redis-py's parameters."""
+    """A URL of `store_url.py`."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self.label = mask(url)  # the URL without secrets, for log lines
-        options: dict[str, Any] = dict(parse_url(url))
+        self._url = StoreUrl(url)
+        self.label = self._url.label
+        options: dict[str, Any] = self._url.options
         self._path: str | None = options.get("path")
-        self._host: str = options.get("host", "localhost")
-        self._port: int = options.get("port", 6379)
-        self._database: int = options.get("db", 0)
-        self._username: str | None = options.get("username")
-        self._password: str | None = options.get("password")
-        self._tls = _tls_context(options)
+        self._address: Address = (options.get("host", "localhost"), options.get("port", 6379))
+        self._tls = self._url.tls_context()
+        self.sentinels = Sentinels(self._url, self._tls) if self._url.sentinels else None
 
     async def open(
         self, loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.Protocol]
-    ) -> None:
-        async with asyncio.timeout(OPEN_TIMEOUT):
-            if self._path is not None:
+    ) -> Address | None:
+        """The server it was opened to, as it was named; None: a unix socket."""
+        if self._path is not None:
+            async with asyncio.timeout(OPEN_TIMEOUT):
                 transport, _ = await loop.create_unix_connection(protocol, self._path)
-                # So that an append of 1 MB is one write, not several with waits in between.
-                raw = transport.get_extra_info("socket")
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-                return
-            transport, _ = await loop.create_connection(
-                protocol, self._host, self._port, ssl=self._tls
-            )
+            # So that an append of 1 MB is one write, not several with waits in between.
+            raw = transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            return None
+        address, patience = self._address, OPEN_TIMEOUT
+        if self.sentinels is not None:
+            address, patience = await self.sentinels.master(), OPEN_MASTER_TIMEOUT
+        async with asyncio.timeout(patience):
+            transport, _ = await loop.create_connection(protocol, *address, ssl=self._tls)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return address
 
     def handshake(self, name: str) -> list[tuple[str | int, ...]]:
-        """The first commands of a new connection; the reply of the last one is the client id."""
+        """The first commands of a new connection. `accept` gets their replies."""
         words: list[tuple[str | int, ...]] = []
-        if self._password is not None:
-            user = (self._username,) if self._username else ()
-            words.append(("AUTH", *user, self._password))
-        if self._database:
-            words.append(("SELECT", self._database))
+        if auth := self._url.credentials.words:
+            words.append(auth)
+        if self._url.database:
+            words.append(("SELECT", self._url.database))
         words.append(("CLIENT", "SETNAME", name))
+        words.append(("PING",))  # refused by a server that is still loading its data
+        words.append(("ROLE",))
         words.append(("CLIENT", "ID"))
         return words
 
-
-def _tls_context(options: dict[str, Any]) -> ssl.SSLContext | None:
-    if options.get("connection_class") is not SSLConnection:
-        return None
-    context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
-    if certificate := options.get("ssl_certfile"):
-        context.load_cert_chain(certificate, options.get("ssl_keyfile"))
-    if options.get("ssl_check_hostname") in (False, "false", "False"):
-        context.check_hostname = False
-    if options.get("ssl_cert_reqs") in ("none", "CERT_NONE", ssl.CERT_NONE):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    def accept(self, replies: list[Any]) -> int:
+        """The client id; raises StoreUnavailable when the server is not a master."""
+        *_, role, client_id = replies
+        if not isinstance(role, Exception) and role[0] != b"master":
+            if self.sentinels is not None:
+                self.sentinels.was_wrong()
+            raise StoreUnavailable("the server is a replica: waiting for a master")
+        number: int = client_id
+        return number

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import base64
 import os
-import time
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from broker.errors import StoreFault, StoreRefused
+from broker.store import format as store_format
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
@@ -35,15 +34,29 @@ _REMOVE = (
     _EVEN_IF_FULL + "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
     "return redis.call('HDEL', KEYS[1], ARGV[1]) end return 0"
 )
-_RAISE = (
-    "for i = 1, #ARGV, 2 do local at = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0') "
-    "if at < tonumber(ARGV[i + 1]) then redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end end"
+# Numbers that must never be given twice, even by a server that has lost the last it gave: at least
+# the store's clock. Microseconds are exact in Lua until the year 2255.
+_NOW = "local time = redis.call('TIME') local now = time[1] * 1000000 + time[2] "
+# A thousand producer ids for each microsecond, so that the counter never runs ahead of the clock: a
+# server that takes over could not know by how much. Below 2^63 until the year 2262.
+_IDS_PER_MICROSECOND = 1000
+_TAKE_IDS = (
+    _NOW + "local next = tonumber(string.sub(redis.call('GET', KEYS[1]) or '', 1, -4)) or -1 "
+    "local first = math.max(now, next + 1, tonumber(ARGV[2])) "
+    "redis.call('SET', KEYS[1], string.format('%.0f000', first + ARGV[1])) "
+    "return string.format('%.0f000', first)"
 )
 _RAISE_IDS = (
-    "if tonumber(redis.call('GET', KEYS[1]) or '0') < tonumber(ARGV[1]) then "
-    "redis.call('SET', KEYS[1], ARGV[1]) end"
+    "local next = tonumber(string.sub(redis.call('GET', KEYS[1]) or '', 1, -4)) or -1 "
+    "if next < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1] .. '000') end"
 )
-_CALL = _EVEN_IF_FULL + "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
+FIRST_HISTORY = "~history"  # beside the names of topics, which have no ~
+_INCARNATION = (
+    _NOW + "local known = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[2]) "
+    "if not known[1] and known[2] == ARGV[3] and ARGV[3] ~= '' then return '0' end "
+    "return string.format('%.0f', math.max(now, tonumber(known[1] or 0)))"
+)
+CALL_EVEN_IF_FULL = _EVEN_IF_FULL + "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
@@ -59,8 +72,8 @@ class TopicRecord(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """An entry of the change stream: what changed, without the new value."""
 
-    # "topic", "start" (of a log, or its cleaned part), "config", "members" (of a group),
-    # "worker" (`worker` has started)
+    # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
+    # a group), "worker" (`worker` is starting, and has not loaded anything yet)
     kind: str
     name: str = ""
     partition: int = -1
@@ -75,24 +88,42 @@ _decode_receipt = msgspec.msgpack.Decoder(Acknowledgement).decode
 _decode_config = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
+def guard_record() -> bytes:
+    """See `format.py`. Moldau 0.2 shows the text when its workers refuse to start."""
+    text = f"the store has format {store_format.CURRENT} and needs Moldau {store_format.NEEDS}"
+    return _encode(TopicRecord(store_format.GUARD, bytes(16), 0, 0, 0, {"retention.ms": text}))
+
+
 class TopicStore:
     def __init__(self, control: Pipe, worker: int = 0, workers: int = 1) -> None:
         self._control = control
         self._worker = worker
         self.unapplied = Unapplied(worker, workers)
+        self._ids_known = 0  # microseconds: the producer ids given to this worker are below
 
     # --- topics ---
 
     async def all_topics(self) -> list[TopicRecord]:
         reply = await self._control.ask("HVALS", keys.TOPICS)
-        return [_decode_topic(value) for value in reply]
+        records = [_decode_topic(value) for value in reply]
+        return [record for record in records if record.name != store_format.GUARD]
 
     async def topic(self, name: str) -> TopicRecord | None:
+        if name == store_format.GUARD:
+            return None
         value = await self._control.ask("HGET", keys.TOPICS, name)
         return None if value is None else _decode_topic(value)
 
-    async def incarnation(self, name: str) -> int:
-        return int(await self._control.ask("HGET", keys.INCARNATIONS, name) or 0)
+    async def new_incarnation(self, name: str, *, unused: bool) -> int:
+        """For a topic that is created: one that no topic of this name has had.
+
+        0, for short key names, if the store has lost nothing since it was set up: then a name
+        without a number was never used. Otherwise its creation may have been lost, and a worker may
+        still hold the log. `unused`: as far as the caller knows.
+        """
+        history = self._control.history_token if unused else b""
+        words = (name, FIRST_HISTORY, history)
+        return int(await self._control.ask("EVAL", _INCARNATION, 1, keys.INCARNATIONS, *words))
 
     async def add(self, record: TopicRecord) -> bool:
         """False when the topic exists."""
@@ -106,9 +137,15 @@ class TopicStore:
     async def remove(self, record: TopicRecord) -> bool:
         """The last step of a deletion. The next topic of this name gets another incarnation."""
         # Before the record is removed: a crash in between wastes a number, never reuses a log.
-        if await self.incarnation(record.name) <= record.incarnation:
+        last = await self._control.ask("HGET", keys.INCARNATIONS, record.name)
+        if int(last or 0) <= record.incarnation:
             count = ("HSET", record.name, record.incarnation + 1)
-            await self._control.ask("EVAL", _CALL, 1, keys.INCARNATIONS, *count)
+            await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.INCARNATIONS, *count)
+        logs = (
+            keys.stream(record.name, record.incarnation, number)
+            for number in range(record.partitions)
+        )
+        await self._control.ask("HDEL", keys.EPOCHS, *logs)
         return bool(
             await self._control.ask("EVAL", _REMOVE, 1, keys.TOPICS, record.name, _encode(record))
         )
@@ -129,6 +166,25 @@ class TopicStore:
         words = (node, _encode(old), _encode(new))
         return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.CONFIG, *words))
 
+    # --- the format ---
+
+    async def check_format(self) -> None:
+        """Raises StoreRefused when the store is not of this version's format.
+
+        A store that was emptied under its workers gets the format of what they write.
+        """
+        stored = await self._control.ask("GET", keys.FORMAT)
+        if stored is not None:
+            store_format.check_format(stored)
+            return
+        for record in await self.all_topics():
+            if await self._control.ask("EXISTS", store_format.old_state(record)):
+                raise store_format.refuse_old_format()
+        guard = ("HSET", store_format.GUARD, guard_record())
+        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.TOPICS, *guard)
+        value = store_format.CURRENT_VALUE
+        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.FORMAT, "SET", value)
+
     # --- ids ---
 
     async def cluster_id(self, known: str = "") -> str:
@@ -137,7 +193,11 @@ class TopicStore:
 
     async def contents_id(self) -> str:
         """Lost together with the store's contents: another id means the store was emptied."""
-        return await self._stored_id(keys.CONTENTS, _random_id())
+        history = self._control.history_token
+        if await self._control.ask("SETNX", keys.CONTENTS, _random_id()):
+            await self._control.ask("HSETNX", keys.INCARNATIONS, FIRST_HISTORY, history)
+        value: bytes = await self._control.ask("GET", keys.CONTENTS)
+        return value.decode()
 
     async def has_contents(self, known: str) -> bool:
         return bool(await self._control.ask("GET", keys.CONTENTS) == known.encode())
@@ -147,18 +207,19 @@ class TopicStore:
         value: bytes = await self._control.ask("GET", key)
         return value.decode()
 
-    async def reseed(self, incarnations: Mapping[str, int]) -> None:
-        """After a store lost everything: make sure that it reuses neither the key of a log that a
-        worker may still hold, nor a producer id. The time is above every id counted so far."""
-        words = [word for name, number in incarnations.items() for word in (name, number + 1)]
-        await self._control.ask("EVAL", _RAISE, 1, keys.INCARNATIONS, *words)
-        now_ms = time.time_ns() // 1_000_000
-        await self._control.ask("EVAL", _RAISE_IDS, 1, keys.PRODUCER_IDS, now_ms)
+    async def reseed(self) -> None:
+        """The store is not the one we know, or may have lost its tail: give no number again."""
+        await self.check_format()
+        await self._control.ask("HSET", keys.INCARNATIONS, FIRST_HISTORY, "")
+        await self._control.ask("EVAL", _RAISE_IDS, 1, keys.PRODUCER_IDS, self._ids_known)
 
     async def take_producer_ids(self, count: int) -> int:
         """The first of `count` consecutive producer ids that are handed out once only."""
-        last: int = await self._control.ask("INCRBY", keys.PRODUCER_IDS, count)
-        return last - count
+        used = -(-count // _IDS_PER_MICROSECOND)
+        words = (used, self._ids_known)
+        first = int(await self._control.ask("EVAL", _TAKE_IDS, 1, keys.PRODUCER_IDS, *words))
+        self._ids_known = first // _IDS_PER_MICROSECOND + used
+        return first
 
     # --- changes ---
 
@@ -176,16 +237,23 @@ class TopicStore:
             self.unapplied.forget(number)
             raise
 
+    def read_in_order(self, change: Change) -> None:
+        """To be called with each entry of the change stream as it is read, before it is applied."""
+        if change.kind == "worker":
+            self.unapplied.started(change.worker)
+        elif change.worker == self._worker:
+            self.unapplied.announced(change.number)
+
     async def acknowledge(self, change: Change) -> None:
         """This worker has applied a change. In a full store too: the reply waits for it."""
         if change.worker not in (-1, self._worker):
             receipt = _encode(Acknowledgement(change.number, self._worker))
             words = ("XADD", "MAXLEN", "~", ACKNOWLEDGEMENTS_KEPT, "*", "a", receipt)
-            await self._control.ask("EVAL", _CALL, 1, keys.wake(change.worker), *words)
+            await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.wake(change.worker), *words)
 
     async def _append_change(self, change: Change) -> None:
         words = ("XADD", "MAXLEN", "~", CHANGES_KEPT, "*", "c", _encode(change))
-        await self._control.ask("EVAL", _CALL, 1, keys.CHANGES, *words)
+        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.CHANGES, *words)
 
     async def last_change(self) -> bytes:
         """The last id of the change stream. Read it before loading, so that no change is missed."""

@@ -4,6 +4,10 @@ A client that changes a topic through one worker may ask another the next moment
 change waits until every worker has applied it. The announcement carries the worker to acknowledge
 to and a number; the acknowledgement comes through that worker's wake stream. A worker that takes
 longer than PATIENCE_S (dead, stopped) is not waited for again until it acknowledges or restarts.
+
+A worker that starts announces itself, then loads everything, then serves. So it has every change
+that is before its announcement in the change stream, and acknowledges every one behind it. Which
+of the two a change is, the worker that made it knows once it has read its own announcement.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ class _Pending:
 
 class Unapplied:
     def __init__(self, worker: int, workers: int) -> None:
+        self._worker = worker
         self._others = frozenset(range(workers)) - {worker}
         self._silent: set[int] = set()
         self._pending: dict[int, _Pending] = {}
@@ -54,36 +59,50 @@ class Unapplied:
             return None
         self.last_number += 1
         number = self.last_number
-        awaited = set(self._others - self._silent)
-        if awaited:
-            pending = self._pending[number] = _Pending(awaited)
-            loop = asyncio.get_running_loop()
-            pending.timer = loop.call_later(PATIENCE_S, self._give_up, number)
+        # With itself, until it has read the announcement.
+        pending = self._pending[number] = _Pending({*self._others - self._silent, self._worker})
+        loop = asyncio.get_running_loop()
+        pending.timer = loop.call_later(PATIENCE_S, self._give_up, number)
         return number
 
     def forget(self, number: int) -> None:
         """The change could not be announced."""
         self._finish(number, set())
 
+    # --- the change stream, in its order ---
+
+    def announced(self, number: int) -> None:
+        """This worker has read its own announcement."""
+        self._applied(number, self._worker)
+
+    def started(self, worker: int) -> None:
+        """A worker has announced that it starts, possibly again."""
+        self._silent.discard(worker)
+        for number, pending in list(self._pending.items()):
+            if self._worker in pending.missing:  # the change is announced behind this
+                pending.missing.add(worker)
+            else:
+                self._applied(number, worker)
+
     # --- acknowledgements ---
 
     def acknowledged(self, receipt: Acknowledgement) -> None:
-        self.returned(receipt.worker)
-        pending = self._pending.get(receipt.number)
-        if pending is not None:
-            pending.missing.discard(receipt.worker)
-            if not pending.missing:
-                self._finish(receipt.number, set())
+        self._silent.discard(receipt.worker)
+        self._applied(receipt.number, receipt.worker)
 
-    def returned(self, worker: int) -> None:
-        """A worker is running, possibly again."""
-        self._silent.discard(worker)
+    def _applied(self, number: int, worker: int) -> None:
+        pending = self._pending.get(number)
+        if pending is not None:
+            pending.missing.discard(worker)
+            if not pending.missing:
+                self._finish(number, set())
 
     def _give_up(self, number: int) -> None:
         pending = self._pending.get(number)
         if pending is not None:
-            self._silent |= pending.missing
-            self._finish(number, pending.missing)
+            silent = pending.missing - {self._worker}
+            self._silent |= silent
+            self._finish(number, silent)
 
     def _finish(self, number: int, missing: set[int]) -> None:
         pending = self._pending.pop(number, None)

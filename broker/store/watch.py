@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import StoreFault, StoreRefused
+from broker.errors import StoreDown, StoreFault, StoreRefused
 from broker.store import keys
 from broker.store.native import RawEntries
 from broker.store.pipe import Pipe
@@ -120,14 +120,15 @@ class Watcher:
             try:
                 await self._blocking.wait_up()
                 reply = await self._blocking.call(*self._words())
+            except StoreDown:  # the server is no longer a master, for one
+                await self._reset()
             except StoreRefused as fault:
                 logger.warning("watching the store: %s", fault)
                 if not await self._drop_non_streams():
                     # Loading after a restart, or no permission: try again, one log line a second.
                     await asyncio.sleep(1)
             except StoreFault:
-                await self._blocking.wait_up()
-                self._on_reset()
+                await self._reset()
             else:
                 for key, entries in reply or ():
                     try:
@@ -135,6 +136,11 @@ class Watcher:
                     except Exception:
                         # A defect in a callback must not end the watching.
                         logger.exception("entries of %r could not be delivered", key)
+
+    async def _reset(self) -> None:
+        """The connection was lost: nothing is known of what came meanwhile."""
+        await self._blocking.wait_up()
+        self._on_reset()
 
     async def _drop_non_streams(self) -> bool:
         """A native topic's key that is no longer a stream makes XREAD fail for all the others."""

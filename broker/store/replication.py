@@ -1,0 +1,88 @@
+"""Waiting for the store's replicas: what every one that is online has, no failover takes back.
+
+One WAIT at a time for all logs of a worker: whoever comes while it is under way shares the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from broker.errors import StoreFault
+from broker.store import keys, resp
+from broker.store.history import StoreHistory
+from broker.store.pipe import Pipe
+
+logger = logging.getLogger("moldau.store")
+
+WAIT_MS = 1000  # then it is seen whether the replica is still online
+
+# Called with how many replicas have what was written before; NEVER: another history has begun.
+Replicated = Callable[[int], None]
+NEVER = -1
+
+
+class Replication:
+    """`pipe`: WAIT blocks its connection, so nothing else should wait behind it."""
+
+    def __init__(self, history: StoreHistory, pipe: Pipe) -> None:
+        self._history = history
+        self._pipe = pipe
+        self._waiting: list[Replicated] = []  # for the next WAIT
+        self._under_way: list[Replicated] = []
+        self._again: asyncio.Task[None] | None = None
+
+    @property
+    def replicas(self) -> int:
+        """How many are online. 0: there is nothing to wait for."""
+        return self._history.replicas
+
+    def when_replicated(self, done: Replicated) -> None:
+        """Call `done` once every replica that is online has everything written so far."""
+        self._waiting.append(done)
+        if not self._under_way and self._again is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._under_way, self._waiting = self._waiting, []
+        wanted = self._history.replicas
+        # WAIT covers what its own connection wrote last, so write something first.
+        self._pipe.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
+        wait = resp.command("WAIT", wanted, WAIT_MS)
+        self._pipe.send((wait,), lambda reply: self._waited(wanted, reply))
+
+    def _waited(self, wanted: int, reply: Any) -> None:
+        if isinstance(reply, int) and reply >= wanted:
+            done, self._under_way = self._under_way, []
+            if self._waiting:
+                self._wait()
+            for each in done:
+                each(reply)
+        else:
+            self._again = asyncio.get_running_loop().create_task(self._try_again(reply))
+
+    async def _try_again(self, reply: Any) -> None:
+        """A replica hangs or is gone, or the connection is: see who is there now."""
+        if isinstance(reply, StoreFault):
+            await self._pipe.wait_up()
+        else:
+            logger.warning("the store has %d replicas online, %d answer", self.replicas, reply)
+        await self._history.refresh(self._pipe)
+        self._again = None
+        self._waiting = self._under_way + self._waiting
+        self._under_way = []
+        if self._waiting:
+            self._wait()
+
+    def history_changed(self) -> None:
+        """What was written may be gone: no one can say any more whether it was replicated."""
+        waiting = self._under_way + self._waiting
+        self._under_way, self._waiting = [], []
+        for each in waiting:
+            each(NEVER)
+
+
+def _ignore(reply: Any) -> None:
+    """The reply to WAIT says it all."""
