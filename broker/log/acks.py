@@ -1,26 +1,44 @@
-"""acks=all: an append is acknowledged once enough replicas of the store have it."""
+"""acks=all: an append is acknowledged once every replica of the store that is online has it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.errors import ErrorCode, KafkaError, StoreUnavailable
-from broker.log.flight import Append
-from broker.store.streams import Streams
+from broker.log.flight import NO_REPLICAS, Append
+from broker.store.replication import NEVER, Replication
+from broker.wire.batch import BatchHeader
 
 
-def acknowledge(streams: Streams, append: Append, base_offset: int, timestamp: int) -> None:
-    """Complete an append that is in the log, after WAIT if its topic wants replicas."""
-    wanted = append.replicas
-    if not wanted:
+def acknowledge(
+    replication: Replication,
+    append: Append,
+    base_offset: int,
+    timestamp: int,
+    failed: Callable[[BatchHeader], None] | None = None,
+) -> None:
+    """Complete an append that is in the log, once replicas have it if it has to wait for them.
+
+    `failed`: called if its client will send it again.
+    """
+    if append.replicas == NO_REPLICAS or not (replication.replicas or append.replicas):
         append.done(None, base_offset, timestamp)
         return
 
     def counted(reached: int) -> None:
-        error: BaseException | None = None
-        if reached < 0:
-            error = StoreUnavailable("the store did not say how many replicas have it")
-        elif reached < wanted:
-            text = f"{reached} of {wanted} replicas of the store have it"
-            error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
-        append.done(error, base_offset, timestamp)
+        fault = shortage(append, reached)
+        if fault is not None and failed is not None:
+            failed(append.header)
+        append.done(fault, base_offset, timestamp)
 
-    streams.wait_replicas(wanted, append.timeout_ms, counted)
+    replication.when_replicated(counted)
+
+
+def shortage(append: Append, reached: int) -> BaseException | None:
+    """What to tell the producer of an append that so many replicas have."""
+    if reached == NEVER:
+        return StoreUnavailable("the store was exchanged before its replicas had it")
+    if reached < append.replicas:
+        text = f"{reached} of {append.replicas} replicas of the store have it"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
+    return None

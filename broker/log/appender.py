@@ -14,6 +14,7 @@ A log is in one of these phases; everything that touches the fold waits for IDLE
     GATHERING  until this turn's end     -> APPENDING, CATCHING_UP
     APPENDING  an XADD is in flight      -> IDLE; CATCHING_UP when refused; RESOLVING when lost
     RESOLVING  was it appended?          -> IDLE, CATCHING_UP, or APPENDING: sent again
+    RECOVERING the same, and the store may have lost entries: the log is loaded first -> IDLE
     CATCHING_UP reading others' entries  -> IDLE; LOADING when they do not continue our fold
     GONE       the topic was deleted
 
@@ -28,6 +29,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from broker.errors import (
@@ -38,11 +40,13 @@ from broker.errors import (
     StoreFull,
     StoreRefused,
 )
-from broker.log.acks import acknowledge
-from broker.log.flight import Append, Flight
+from broker.log.acks import acknowledge, shortage
+from broker.log.flight import NO_REPLICAS, Append, Flight
 from broker.log.log import topic_gone
 from broker.log.reader import LogReader
 from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
+from broker.log.reservation import Reservation
+from broker.log.retries import AwaitedRetries
 from broker.log.tail import CachedEntry
 from broker.log.waiters import Waiters
 from broker.store.resp import append_prefix
@@ -67,8 +71,10 @@ class LogAppender:
         wake_leader: bytes | None,
         on_gone: Callable[[], None],
     ) -> None:
+        self.reservation = Reservation(host.history, reader.key)
         self.replica = LogReplica(host, reader, waiters, self)
         self._host = host
+        self._replication = host.replication
         self._reader = reader
         self._waiters = waiters
         self._wake_leader = wake_leader  # the command that notifies the leader; None: it is us
@@ -78,6 +84,7 @@ class LogAppender:
         self._queue: deque[Append] = deque()
         self._gathered_bytes = 0
         self._flight: Flight | None = None
+        self._retries = AwaitedRetries()
         self._rechecked: Append | None = None  # seemed out of order before we caught up
 
     def append(self, append: Append) -> None:
@@ -90,7 +97,7 @@ class LogAppender:
         elif phase is Phase.RESOLVING:
             # This can last: drop what clients stopped waiting for, and are sending again.
             while queue[0].given_up and len(queue) > 1:
-                queue.popleft()
+                self._retries.failed(queue.popleft().header)
         elif phase is Phase.UNLOADED:
             self.replica.load()
         elif phase is Phase.GONE:
@@ -115,17 +122,19 @@ class LogAppender:
         # First of all, as refusing a batch can bring the next one in.
         self.replica.phase = Phase.APPENDING
         queue, state = self._queue, self._reader.state
-        streams = self._host.streams
-        flight = Flight(state.end, state.end)
+        flight = Flight(state.end, state.end, epoch=self._reader.epochs.current)
         while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
             append = queue.popleft()
-            if append.given_up:
-                continue
             header = append.header
+            if append.given_up:
+                self._retries.failed(header)
+                continue
             producer = None
             if header.producer_id != NO_PRODUCER_ID:
                 try:
                     duplicate = state.check(header, flight.producers)
+                    if self._retries and duplicate is None:
+                        self._retries.check(header, state.next_sequence(header, flight.producers))
                 except KafkaError as refusal:
                     if self._may_be_mistaken(append, refusal):
                         queue.appendleft(append)
@@ -139,7 +148,7 @@ class LogAppender:
                         queue.appendleft(append)
                         break
                     # Wait for replicas again: the first reply may have been "too few".
-                    acknowledge(streams, append, duplicate.base_offset, duplicate.timestamp)
+                    self._acknowledge(append, duplicate.base_offset, duplicate.timestamp)
                     continue
                 producer = state.advance(header, flight.end, flight.producers)
             flight.add(append, producer)
@@ -148,7 +157,10 @@ class LogAppender:
             return
         flight.seal()
         self._flight = flight
-        self._send(flight)
+        if flight.end <= self.reservation.ceiling:
+            self._send(flight)
+        else:
+            self._host.spawn(self._reserve_and_send(flight))
 
     def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:
         """The batch it follows may have gone through another worker: catch up once, then check."""
@@ -168,10 +180,32 @@ class LogAppender:
             self._replied,
         )
 
+    async def _reserve_and_send(self, flight: Flight) -> None:
+        try:
+            while flight.end > self.reservation.ceiling and self._flight is flight:
+                if not await self.reservation.extend(flight.end):
+                    break
+        except StoreFault as fault:
+            if self._is_waiting(flight):
+                self._refused(flight, fault)
+            return
+        if not self._is_waiting(flight):
+            return
+        if flight.end <= self.reservation.ceiling:
+            self._send(flight)
+        else:
+            self._put_back(flight)
+            self.replica.load()
+
+    def _is_waiting(self, flight: Flight) -> bool:
+        return self._flight is flight and self.replica.phase is Phase.APPENDING
+
     def _replied(self, reply: Any) -> None:
         flight = self._flight
         if flight is None:  # the topic was deleted while this was on its way
             return
+        if self.replica.phase is Phase.RECOVERING:
+            return  # of a history that has ended: whether it survived is found out there
         if type(reply) is bytes:
             self._succeeded(flight)
         elif reply is None:
@@ -185,6 +219,9 @@ class LogAppender:
     def _succeeded(self, flight: Flight) -> None:
         self._flight = None
         streams, state = self._host.streams, self._reader.state
+        replicas = self._replication.replicas
+        if replicas:
+            self._reader.hold_readers()
         indexed = state.size // INDEX_EVERY
         state.appended(
             flight.end,
@@ -197,16 +234,43 @@ class LogAppender:
         self.replica.appended(CachedEntry(flight.base, flight.end, cost, tuple(flight.parts)))
         if state.size // INDEX_EVERY != indexed:
             streams.index(self._reader.key, state.max_timestamp, state.end, state.size)
-        for append in flight.appends:
-            if append.replicas:
-                acknowledge(streams, append, append.base_offset, append.header.max_timestamp)
-            else:
-                append.done(None, append.base_offset, append.header.max_timestamp)
+        if replicas:
+            end, size = state.end, state.size
+            self._replication.when_replicated(partial(self._replicated, flight, end, size))
+            self._acknowledge_all(flight, NO_REPLICAS)
+        else:
+            self._reader.release_readers()
+            self._acknowledge_all(flight)
+        if flight.end > self.reservation.extend_at:
+            self.reservation.extend(flight.end)
         self.go_on()
         self._waiters.wake()
         self.replica.save_snapshot_if_due()
 
-    def _refused(self, flight: Flight, fault: StoreRefused) -> None:
+    def _acknowledge_all(self, flight: Flight, only: int | None = None) -> None:
+        """`only`: those that wait for so many replicas."""
+        for append in flight.appends:
+            if only is None or append.replicas == only:
+                timestamp = append.header.max_timestamp
+                if append.replicas <= 0:
+                    append.done(None, append.base_offset, timestamp)
+                else:
+                    self._acknowledge(append, append.base_offset, timestamp)
+
+    def _acknowledge(self, append: Append, base_offset: int, timestamp: int) -> None:
+        failed = self._retries.failed
+        acknowledge(self._replication, append, base_offset, timestamp, failed)
+
+    def _replicated(self, flight: Flight, end: int, size: int, reached: int) -> None:
+        for append in flight.appends:
+            if append.replicas != NO_REPLICAS:
+                fault = shortage(append, reached)
+                if fault is not None:
+                    self._retries.failed(append.header)
+                append.done(fault, append.base_offset, append.header.max_timestamp)
+        self.replica.replicated(end, size, reached)
+
+    def _refused(self, flight: Flight, fault: StoreFault) -> None:
         if "equal or smaller" in str(fault):
             if flight.sent_again:
                 self._find_out(flight)  # it may be our own first try, arrived late
@@ -222,14 +286,18 @@ class LogAppender:
         elif not isinstance(fault, StoreDown):  # the connection reports that
             logger.error("append to %r refused by the store: %s", self._reader, fault)
         for append in flight.appends:
+            self._retries.failed(append.header)
             append.done(fault, -1, -1)
         self.go_on()
 
     def _taken(self, flight: Flight) -> None:
         """Another worker appended first. Back into the queue, in order, behind its entry."""
+        self._put_back(flight)
+        self.replica.catch_up(must_find=True)
+
+    def _put_back(self, flight: Flight) -> None:
         self._flight = None
         self._queue.extendleft(reversed(flight.appends))
-        self.replica.catch_up()
 
     def _find_out(self, flight: Flight) -> None:
         self.replica.phase = Phase.RESOLVING
@@ -242,7 +310,7 @@ class LogAppender:
         try still arrive, Redis takes only one of the two.
         """
         streams = self._host.streams
-        while self._flight is flight:
+        while self._is_resolving(flight, Phase.RESOLVING):
             await streams.wait_up()
             try:
                 entries = await streams.first_entries(self._reader.key, flight.base, 1)
@@ -250,7 +318,7 @@ class LogAppender:
                 logger.warning("append to %r: outcome still unknown: %s", self._reader, fault)
                 await asyncio.sleep(RESOLVE_AGAIN_S)
                 continue
-            if self._flight is not flight:
+            if not self._is_resolving(flight, Phase.RESOLVING):
                 return
             if not entries:
                 flight.sent_again = True
@@ -262,6 +330,52 @@ class LogAppender:
                 self._succeeded(flight)
             else:
                 self._taken(flight)
+            return
+
+    def _is_resolving(self, flight: Flight, phase: Phase) -> bool:
+        return self._flight is flight and self.replica.phase is phase
+
+    # --- a new history of the store ---
+
+    def history_changed(self) -> None:
+        """The store may have lost entries: load the log again before anything else."""
+        flight = self._flight
+        if flight is None:
+            self.replica.history_changed(is_needed=bool(self._queue))
+            return
+        self.replica.forget()
+        if self.replica.phase is not Phase.RECOVERING:  # else it begins again
+            self.replica.phase = Phase.RECOVERING
+            self._host.spawn(self._recover(flight))
+        self._waiters.wake()
+
+    async def _recover(self, flight: Flight) -> None:
+        """Load the log, then see whether the entry that was in flight survived.
+
+        If not, its batches are queued again. They are never sent with their old id, which may be
+        below the new epoch.
+        """
+        streams = self._host.streams
+        while self._is_resolving(flight, Phase.RECOVERING):
+            await streams.wait_up()
+            try:
+                token = await self.replica.load_again()
+                entries = await streams.first_entries(self._reader.key, flight.base, 1)
+            except StoreFault as fault:
+                logger.warning("append to %r: outcome still unknown: %s", self._reader, fault)
+                await asyncio.sleep(RESOLVE_AGAIN_S)
+                continue
+            if token != self._host.history.token:
+                continue
+            if not self._is_resolving(flight, Phase.RECOVERING):
+                return
+            if entries and flight.matches(entries[0]):
+                self._flight = None
+                for append in flight.appends:
+                    self._acknowledge(append, append.base_offset, append.header.max_timestamp)
+            else:
+                self._put_back(flight)
+            self.replica.loaded()
             return
 
     # --- taking turns with the replica ---
@@ -288,7 +402,14 @@ class LogAppender:
     def fail_queued(self, fault: BaseException) -> None:
         queued, self._queue = self._queue, deque()
         for append in queued:
+            self._retries.failed(append.header)
             append.done(fault, -1, -1)
+
+    async def release(self) -> None:
+        """The worker stops: reserve nothing, so that a store that restarts is seen to be whole."""
+        if self.replica.is_loaded and not self.is_busy and self.reservation.ceiling:
+            self.reservation.loaded(0, 0)
+            await self._host.history.release(self._reader.key)
 
     @property
     def is_busy(self) -> bool:

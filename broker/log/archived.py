@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from broker.group.offsets import CommittedOffset
+from broker.placement import slot_of
 from broker.store.groups import GroupStore
 
 ARCHIVE_GROUP = "__moldau_archive"
@@ -35,7 +36,8 @@ class Archived:
 
     async def until(self, topic: str, partition: int) -> int:
         """Every record below this offset is in a lake. 0: none is known to be."""
-        stored = await self._groups.offset(ARCHIVE_GROUP, f"{topic}:{partition}".encode())
+        field = f"{topic}:{partition}".encode()
+        stored = await self._groups.offset(slot_of(ARCHIVE_GROUP), ARCHIVE_GROUP, field)
         topic_id = self._topic_id(topic)
         if stored is None or topic_id is None:
             return 0

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from broker.errors import MoldauError
 from broker.log.cleaning import KeyMap, clean
-from broker.log.reader import LogMoved, LogReader, end_of
+from broker.log.reader import LogMoved, LogReader, View, end_of
 from broker.log.timestamps import DECODED_LIMIT, LogPosition
 from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
@@ -59,7 +59,7 @@ class CleaningPass:
         self,
         cleaned: Cleaned,
         log: LogReader,
-        view: tuple[int, int],
+        view: View,
         generation: int,
         token: bytes,
     ) -> None:
@@ -82,7 +82,9 @@ class CleaningPass:
 
     async def note(self, plan: Plan) -> tuple[KeyMap, int]:
         """The newest offsets of the dirty keys, and where the pass ends if they do not all fit."""
-        keys = KeyMap(min(plan.note_to - plan.dirty.offset, KEYS_AT_ONCE))
+        epochs = self._log.epochs
+        first = epochs.skip_gap(plan.dirty.offset)
+        keys = KeyMap(min(epochs.count(first, plan.note_to), KEYS_AT_ONCE))
         end = plan.end
         async with aclosing(self._scan(plan.dirty.offset)) as entries:
             async for entry in entries:
@@ -90,7 +92,7 @@ class CleaningPass:
                     break
                 if await self._note_entry(keys, entry):
                     continue
-                if entry.base <= plan.dirty.offset:
+                if entry.base <= first:
                     # Not even the first one fits: every pass has to make progress.
                     keys = KeyMap(end_of(entry) - entry.base)
                     await self._note_entry(keys, entry)

@@ -94,7 +94,8 @@ class Compaction:
                 newest = max(header.max_timestamp for header in headers(entry.blob))
                 if entry.base >= last.base or newest > newest_cleaned:
                     break
-                end = LogPosition(end_of(entry), end.size + len(entry.blob))
+                following = log.epochs.skip_gap(end_of(entry))
+                end = LogPosition(following, end.size + len(entry.blob))
         return (whole, end_of(last)) if end.offset >= last.base else (end, end.offset)
 
     async def _first_timestamp(self, log: LogReader, offset: int) -> int:
@@ -164,7 +165,7 @@ class Compaction:
         # If the reply is lost the generation may be current: the next pass finds out.
         if not await self._cleaned.switch(log.key, old, work.start, part, start_bytes):
             await self._cleaned.drop(log.key, generation)
-            raise PassEnded("the log start moved, or there is no snapshot")
+            raise PassEnded("the log start moved, there is no snapshot, or entries were lost")
         await log.load_start()
         await self._retention.trim_and_announce(replica, moved=True)
         if old.generation:

@@ -20,8 +20,14 @@ _writer = os.urandom(6)
 _appends = count()
 
 
+NO_REPLICAS = -1  # acks=1: no replica is waited for
+
+
 class Append(ABC):
-    """One batch to be appended; `done` is called once, with its offset or with the fault."""
+    """One batch to be appended; `done` is called once, with its offset or with the fault.
+
+    `replicas`: with acks=all, how many replicas of the store must have it at least.
+    """
 
     __slots__ = ("base_offset", "batch", "given_up", "header", "replicas", "timeout_ms")
 
@@ -29,7 +35,7 @@ class Append(ABC):
         self,
         batch: memoryview | bytearray,
         header: BatchHeader,
-        replicas: int = 0,
+        replicas: int = NO_REPLICAS,
         timeout_ms: int = 0,
     ) -> None:
         self.batch = batch
@@ -48,6 +54,7 @@ class Flight(msgspec.Struct, eq=False):
 
     base: int
     end: int
+    epoch: int = 0
     size: int = 0
     max_timestamp: int = -1
     max_timestamp_base: int = -1
@@ -59,7 +66,7 @@ class Flight(msgspec.Struct, eq=False):
 
     def add(self, append: Append, producer: Producer | None) -> None:
         header = append.header
-        set_base_offset(append.batch, self.end)
+        set_base_offset(append.batch, self.end, self.epoch)
         append.base_offset = self.end
         if producer is not None:
             self.producers[header.producer_id] = producer

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault
 from broker.log.callbacks import Completion, await_callback
+from broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from broker.log.flight import Append
 from broker.log.waiters import Waiters
 from broker.settings.kafka import TopicConfig
 from broker.store.watch import Watcher
 from broker.wire.batch import Buffer
 
-LEADER_EPOCH = 0  # logs live in the store: leadership is a preference, and never changes hands
+LEADER_EPOCH = 0  # of a log that never lost anything
 NO_TIMESTAMP = -1
 
 # Log start offset, log end offset, high watermark, last stable offset. A plain tuple: every Fetch
@@ -74,7 +75,6 @@ class Log(ABC):
 
     replica: Replica
     is_gone = False  # the topic was deleted
-    leader_epoch = LEADER_EPOCH
 
     def __init__(self, topic: str, partition: int, key: bytes) -> None:
         self.topic = topic
@@ -84,6 +84,25 @@ class Log(ABC):
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def epochs(self) -> Epochs:
+        """Of a log that is loaded. A native log has none: its offsets are what its stream has."""
+        return EPOCH_ZERO
+
+    @property
+    def leader_epoch(self) -> int:
+        """The current one: raised when the log may have lost its end. Which worker leads does not
+        count, as any may append."""
+        return self.epochs.current
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Where an epoch ended: the largest one known up to it and its end offset, or -1 and -1.
+
+        Not before the log start: a consumer that steps back to it must find the log there.
+        """
+        known, end = self.epochs.end_of(epoch, self.end)
+        return (known, max(end, self.start)) if end >= 0 else UNDEFINED
 
     # --- bounds ---
 
@@ -142,6 +161,10 @@ class Log(ABC):
     def look(self) -> None:
         """Others may have appended: find out."""
         self.replica.look()
+
+    def history_changed(self) -> None:
+        """The store may have lost entries: what is known of the log does not count any more."""
+        self.look()
 
     def when_loaded(self, done: Completion) -> None:
         """Call `done` once the bounds are known at all; at once when they are."""

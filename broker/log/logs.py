@@ -11,6 +11,8 @@ from typing import Any
 from broker.errors import StoreFault, StoreFull
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.log.archived import Archived
+from broker.log.history import LogHistory
+from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log import Log
 from broker.log.native.log import NativeLog
 from broker.log.native.readership import Readership
@@ -33,10 +35,12 @@ class Logs:
     """Finds a partition's log, and runs the background work of logs."""
 
     def __init__(
-        self, store: Store, topics: Topics, *, worker: int, workers: int,
+        self, store: Store, topics: Topics, history: LogHistory, *, worker: int, workers: int,
         cache_bytes: int, snapshot_entries: int,
     ) -> None:  # fmt: skip
         self.streams = store.streams
+        self.history = history
+        self.replication = store.replication
         self.native = store.native
         self.snapshot_entries = snapshot_entries
         self.store_full_count = 0
@@ -46,6 +50,8 @@ class Logs:
         self.cache = TailCache(cache_bytes)
         archived = Archived(store.groups, topics.id_of)
         self.retention = Retention(store.streams, store.topics, archived)
+        self.leader_epochs = LeaderEpochs(store.epochs, store.topics)
+        history.on_epoch = self.leader_epochs.raised
         self.readership = Readership(topics, store.topics, store.native)
         self.readership.on_changed = self._group_changed
         self._logs: dict[tuple[bytes, int], Log] = {}  # by topic id and partition
@@ -54,7 +60,7 @@ class Logs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
-        topics.on_removed.append(self._topic_removed)
+        topics.on_removed += (self._topic_removed, self.leader_epochs.topic_removed)
         store.reads.on_up = self.look_everywhere  # a read that was under way has failed
 
     # --- finding ---
@@ -179,6 +185,18 @@ class Logs:
         for log in self.all():
             log.look()
 
+    def history_changed(self) -> None:
+        """The store may have lost entries: no log counts on what it knew (see history.py)."""
+        known = [
+            (log.key, log.replica.floor)
+            for log in self._partition_logs.values()
+            if log.replica.floor.end
+        ]
+        self.history.begin(known)
+        self.replication.history_changed()
+        for log in self.all():
+            log.history_changed()
+
     # --- what logs need of their worker (LogHost, NativeHost) ---
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -218,8 +236,11 @@ class Logs:
                 for log in self._partition_logs.values():
                     if log.is_loaded and log.replica.has_unsaved_entries:
                         await log.replica.save_snapshot()
+                    if not self.history.is_kept:
+                        await log.appender.release()
         except (TimeoutError, StoreFault) as fault:
             logger.warning("not every snapshot was saved: %s", fault)
+        self.history.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

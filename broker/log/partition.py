@@ -10,7 +10,9 @@ from typing import Protocol
 
 from broker.log import timestamps
 from broker.log.appender import LogAppender
+from broker.log.epochs import Epochs
 from broker.log.flight import Append
+from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log import Bounds, FetchClient, Log, OffsetAndTimestamp
 from broker.log.reader import LogReader
 from broker.log.replica import NOT_LOADED, LogReplica, ReplicaHost
@@ -24,6 +26,7 @@ class LogHost(ReplicaHost, Protocol):
     """What a log needs of the worker it lives in."""
 
     retention: Retention
+    leader_epochs: LeaderEpochs
     watcher: Watcher | None
 
 
@@ -39,8 +42,23 @@ class PartitionLog(Log):
         self._host = host
         self._is_led = wake is None
         self.reader = LogReader(host.streams, topic, partition, key, tail)
+        self.reader.on_epoch = self._epoch_found
         self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)
         self.replica = self.appender.replica
+
+    @property
+    def epochs(self) -> Epochs:
+        return self.reader.epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.reader.epochs.current
+
+    def _epoch_found(self) -> None:
+        """In the state of the log. Who began it may have died before it was announced."""
+        epoch, known = self.leader_epoch, self._host.leader_epochs
+        if known.of(self.key) < epoch:
+            self._host.spawn(known.raised(self.topic, self.partition, self.key, epoch))
 
     # --- bounds ---
 
@@ -54,15 +72,16 @@ class PartitionLog(Log):
 
     @property
     def end(self) -> int:
-        return self.reader.state.end
+        return self.reader.end
 
     def bounds(self) -> Bounds:
-        end = self.reader.state.end
-        return self.reader.start, end, end, end
+        reader = self.reader
+        high_watermark = reader.end
+        return reader.start, reader.state.end, high_watermark, high_watermark
 
     @property
     def bytes_known(self) -> int:
-        return self.reader.state.size
+        return self.reader.bytes_shown
 
     # --- keeping up with other workers ---
 
@@ -74,8 +93,11 @@ class PartitionLog(Log):
         return watcher is not None and watcher.tails(self.key)
 
     def tail_with(self, watcher: Watcher) -> bool:
-        watcher.tail(self.key, self.end)
+        watcher.tail(self.key, self.reader.state.end)
         return True
+
+    def history_changed(self) -> None:
+        self.appender.history_changed()
 
     async def loaded(self) -> None:
         if not self.is_loaded:

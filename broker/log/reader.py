@@ -5,9 +5,10 @@ skips the records before its offset in the first batch.
 
 A log can lie in two streams: what compaction left of its beginning, and the live rest (see
 store/cleaned.py). Another worker may trim or replace either of them while it is read here, before
-its announcement has arrived. No client is shown a hole because of that: the live stream is dense,
-and the base offset of the cleaned part's last entry is known, so a reader notices that something
-is missing. It then reads again where the log lies, and starts over.
+its announcement has arrived. No client is shown a hole because of that: the live stream is dense
+except for the gaps that are noted in its epochs (epochs.py), and the base offset of the cleaned
+part's last entry is known, so a reader notices that something is missing. It then reads again where
+the log lies, and starts over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from broker.errors import MoldauError, StoreFault, StoreRefused
 from broker.log.callbacks import await_callback
+from broker.log.epochs import EPOCH_ZERO, Epochs
 from broker.log.log import ReadDone, topic_gone
 from broker.log.state import LogState
 from broker.log.tail import Tail
@@ -33,8 +35,12 @@ MAX_UNREADABLE_NOTED = 1000  # per log
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
+View = tuple[int, int, int]
+
+
 class LogMoved(MoldauError):
-    """The log was trimmed or replaced under a scan; where it lies now has been read."""
+    """The log was trimmed or replaced, or lost its end, under a scan; what it is now has been
+    read."""
 
 
 class LogReader:
@@ -52,14 +58,40 @@ class LogReader:
         self.start = 0  # log start offset
         self.start_bytes = 0  # bytes ever appended that are gone: before it, or by compaction
         self.clean = NOTHING_CLEANED
+        # The end and size that readers see: as far as every replica of the store has the log. None,
+        # without replicas: all of it.
+        self._shown: tuple[int, int] | None = None
+        self.epochs = EPOCH_ZERO
+        self.on_epoch: Callable[[], None] | None = None  # a new one was found in the store
         self._unreadable: set[int] = set()  # base offsets
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    # --- what readers see ---
+
     @property
     def end(self) -> int:
-        return self.state.end
+        """The high watermark: the end of what may be read."""
+        return self.state.end if self._shown is None else self._shown[0]
+
+    @property
+    def bytes_shown(self) -> int:
+        """Of everything ever appended."""
+        return self.state.size if self._shown is None else self._shown[1]
+
+    def hold_readers(self) -> None:
+        """What is appended from now on is shown once replicas have it."""
+        if self._shown is None:
+            self._shown = (self.state.end, self.state.size)
+
+    def show_readers(self, end: int, size: int) -> None:
+        if self._shown is not None and end > self._shown[0]:
+            self._shown = (end, size)
+
+    def release_readers(self) -> None:
+        """There are no replicas to wait for."""
+        self._shown = None
 
     @property
     def size(self) -> int:
@@ -80,32 +112,50 @@ class LogReader:
             )
 
     async def load_start(self) -> None:
-        """Read where the log starts and what of it is cleaned."""
+        """Read where the log starts, what of it is cleaned, and its leader epochs."""
         await await_callback(self.reload_start)
 
     def reload_start(self, done: Callable[[StoreFault | None], None]) -> None:
         """`load_start` with a callback."""
 
         def loaded(saved: SavedStart | StoreFault) -> None:
-            if isinstance(saved, StoreFault):
-                done(saved)
-                return
-            # Both only move up; a deleted log has neither.
-            if saved.start >= self.start and saved.clean.generation >= self.clean.generation:
-                self.start, self.start_bytes, self.clean = saved
-                # What compaction or retention removed is not served from memory either.
-                self.tail.drop_before(max(self.start, self.clean.end))
-            done(None)
+            try:
+                if isinstance(saved, StoreFault):
+                    raise saved
+                self.start_loaded(saved)
+            except StoreFault as fault:
+                done(fault)
+            else:
+                done(None)
 
         self._streams.saved_start(self.key, loaded)
 
+    def start_loaded(self, saved: SavedStart, *, may_go_back: bool = False) -> None:
+        """`may_go_back`: the store may have lost what was known."""
+        # Both only move up; a deleted log has neither.
+        if may_go_back or (
+            saved.start >= self.start and saved.clean.generation >= self.clean.generation
+        ):
+            self.start, self.start_bytes, self.clean, _ = saved
+            # What compaction or retention removed is not served from memory either.
+            self.tail.drop_before(max(self.start, self.clean.end))
+        try:
+            epochs = Epochs.parse(saved.epochs)
+        except ValueError as fault:
+            raise StoreRefused(f"{self!r}: {fault}") from None
+        if may_go_back or epochs.current > self.epochs.current:
+            self.epochs = epochs
+            self.tail.clear()  # what was lost is not served from memory either
+            if self.on_epoch is not None:
+                self.on_epoch()
+
     @property
-    def view(self) -> tuple[int, int]:
-        """Changes when the log is trimmed or its cleaned part replaced."""
-        return self.start, self.clean.generation
+    def view(self) -> View:
+        """Changes when the log is trimmed, its cleaned part replaced, or a new epoch begins."""
+        return self.start, self.clean.generation, self.epochs.current
 
     def is_at_end(self, offset: int) -> bool:
-        return offset == self.state.end
+        return offset >= self.end
 
     # --- from the tail cache ---
 
@@ -117,7 +167,8 @@ class LogReader:
         out: list[Buffer] = []
         left = limit
         entry = self.tail.entry(index)
-        while entry is not None:
+        end = self.end
+        while entry is not None and entry.base < end:
             for part in entry.parts:
                 begin = 0
                 if not out and offset > entry.base:
@@ -146,7 +197,8 @@ class LogReader:
     async def scan(self, offset: int) -> AsyncGenerator[Entry, None]:
         """Entries from the one that holds `offset` on, to the end; raises LogMoved.
 
-        Reads a few MiB at a time, however long the log is.
+        Of an offset in a gap, from the end of the gap. Reads a few MiB at a time, however long the
+        log is.
         """
         view, clean, end = self.view, self.clean, self.end
         if offset < clean.end:
@@ -165,6 +217,7 @@ class LogReader:
                         break
                     entries = await self._streams.first_entries(key, last + 1, _next_count(entries))
             offset = clean.end
+        offset = self.epochs.skip_gap(offset)
         if offset >= end:
             return
         entries = await self._streams.entries_at(self.key, offset, _first_count(self, offset))
@@ -173,14 +226,14 @@ class LogReader:
         while entries:
             for entry in entries:
                 yield entry
-            following = end_of(entries[-1])
+            following = self.epochs.skip_gap(end_of(entries[-1]))
             if following >= end:
                 return
             entries = await self._streams.first_entries(self.key, following, _next_count(entries))
             if not entries or entries[0].base > following:
                 await self._moved(view)
 
-    async def _moved(self, view: tuple[int, int]) -> None:
+    async def _moved(self, view: View) -> None:
         """Entries are missing from a scan: find out why."""
         await self.load_start()
         if self.view != view:
@@ -245,6 +298,10 @@ class _StoreRead:
         self._offset = self._wanted  # nothing before it is wanted
         if self._offset < self._clean.end and not self._clean.entries:
             self._offset = self._clean.end
+        self._offset = found.epochs.skip_gap(self._offset)
+        if self._offset >= found.end:
+            self._done([])
+            return
         self._in_clean = self._offset < self._clean.end
         self._key = found.clean_key if self._in_clean else found.key
         self._count = _fitting(found, self._offset, self._limit)
@@ -322,13 +379,13 @@ class _StoreRead:
             following = entries[-1].base + 1
         elif self._in_clean:
             self._in_clean, self._key = False, self._log.key
-            following = self._offset = self._clean.end
+            following = self._offset = self._log.epochs.skip_gap(self._clean.end)
         elif not entries:
             return False
         else:
-            following = self._offset = end_of(entries[-1])
-            if following >= self._log.end:
-                return False
+            following = self._offset = self._log.epochs.skip_gap(end_of(entries[-1]))
+        if not self._in_clean and following >= self._log.end:
+            return False
         average = max(self._size // max(len(self._out), 1), 1)
         expected = (self._limit - self._size) // average + 1
         self._count = min(self._count * 4, MAX_ENTRIES_PER_READ, expected)

@@ -7,26 +7,32 @@ partition.py, where the phases are explained.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Coroutine
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Protocol
 
 from broker.errors import StoreFault, StoreFull
 from broker.log.callbacks import Completion, await_callback
+from broker.log.history import LogHistory
+from broker.log.loading import Loading, entries_per_read
 from broker.log.log import topic_gone
 from broker.log.reader import LogReader
-from broker.log.state import LogState
+from broker.log.reservation import Reservation
 from broker.log.tail import CachedEntry
 from broker.log.waiters import Waiters
+from broker.store.log_history import Floor
+from broker.store.pipe import resolve, within
+from broker.store.replication import NEVER, Replication
 from broker.store.streams import Entry, Streams
 from broker.wire.batch import CorruptBatch, headers
 
 logger = logging.getLogger("moldau.log")
 
-MAX_ENTRIES_PER_READ = 64
-MAX_BYTES_PER_READ = 4 << 20  # about: of the store's memory and ours, for each log that reads
+REPLICATED_WITHIN_S = 5.0
 SNAPSHOT_BYTES = 64 << 20
 ENTRY_OVERHEAD = 256  # what a cached entry costs beside its bytes
 
@@ -38,17 +44,20 @@ class Phase(Enum):
     GATHERING = auto()
     APPENDING = auto()
     RESOLVING = auto()
+    RECOVERING = auto()
     CATCHING_UP = auto()
     GONE = auto()
 
 
-NOT_LOADED = (Phase.UNLOADED, Phase.LOADING, Phase.GONE)
+NOT_LOADED = (Phase.UNLOADED, Phase.LOADING, Phase.RECOVERING, Phase.GONE)
 
 
 class ReplicaHost(Protocol):
     """What a replica needs of the worker it lives in."""
 
     streams: Streams
+    history: LogHistory
+    replication: Replication
     snapshot_entries: int
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
@@ -71,6 +80,17 @@ class Appender(Protocol):
     def fail_queued(self, fault: BaseException) -> None:
         """Refuse everything that waits to be appended."""
 
+    @property
+    def reservation(self) -> Reservation: ...
+
+
+async def await_replicated(replication: Replication) -> int:
+    """How many replicas have everything. One that hangs must not stop this for ever."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    replication.when_replicated(partial(resolve, future))
+    reached: int = await within(REPLICATED_WITHIN_S, future)
+    return reached
+
 
 class LogReplica:
     """See the module."""
@@ -88,6 +108,8 @@ class LogReplica:
         self._when_next_caught_up: list[Completion] = []  # after the next read of the log's end
         self._when_caught_up: list[Completion] = []  # after the one that is under way
         self._asked_for = 0
+        self._must_find = False
+        self._floor = Floor()  # the most this worker has known, while that is not proved
         self._since_snapshot = 0  # entries
         self._snapshot_size = 0
 
@@ -127,7 +149,7 @@ class LogReplica:
         if self.phase is Phase.UNLOADED:
             self._when_loaded.append(done)
             self.load()
-        elif self.phase is Phase.LOADING:
+        elif self.phase in (Phase.LOADING, Phase.RECOVERING):
             self._when_loaded.append(done)
         else:
             done(topic_gone() if self.phase is Phase.GONE else None)
@@ -154,6 +176,11 @@ class LogReplica:
         """Apply entries at our end; False when something is missing or is not a batch."""
         state = self.reader.state
         moved = False
+        replication = self.host.replication
+        if replication.replicas:
+            self.reader.hold_readers()
+        else:
+            self.reader.release_readers()
         for entry in entries:
             if entry.base < state.end:
                 continue
@@ -167,18 +194,31 @@ class LogReplica:
             cost = len(entry.blob) + ENTRY_OVERHEAD
             self.appended(CachedEntry(entry.base, state.end, cost, (entry.blob,)))
             moved = True
-        if moved:
+        if moved and replication.replicas:
+            replication.when_replicated(partial(self.replicated, state.end, state.size))
+        elif moved:
             self._waiters.wake()
         return True
 
-    def catch_up(self) -> None:
-        """Read on from our end until nothing more is there."""
+    def replicated(self, end: int, size: int, reached: int) -> None:
+        """Every replica of the store has the log up to `end`: readers may see it."""
+        if reached != NEVER and self.is_loaded:
+            self.reader.show_readers(end, size)
+            self._waiters.wake()
+
+    def catch_up(self, *, must_find: bool = False) -> None:
+        """Read on from our end until nothing more is there.
+
+        `must_find`: the store refused an append at our end. If nothing is there, the log has begun
+        a new epoch beyond it.
+        """
+        self._must_find = must_find
         self.phase = Phase.CATCHING_UP
         self.catch_up_again = False
         self._when_caught_up += self._when_next_caught_up
         self._when_next_caught_up = []
         reader = self.reader
-        self._asked_for = _entries_per_read(reader.state)
+        self._asked_for = entries_per_read(reader.state)
         self.host.streams.read_on(reader.key, reader.state.end, self._asked_for, self._read)
 
     def _read(self, entries: list[Entry] | StoreFault) -> None:
@@ -189,7 +229,7 @@ class LogReplica:
             self._appender.fail_queued(entries)
             self.catch_up_again = False
             self._complete_all(entries)
-        elif not self._fold(entries):
+        elif not self._fold(entries) or (self._must_find and not entries):
             # We were so far behind that retention has passed us: the snapshot covers more.
             self.reader.tail.clear()
             self.load()
@@ -212,6 +252,31 @@ class LogReplica:
         self._complete_all(topic_gone())
         self._waiters.wake()
 
+    def history_changed(self, *, is_needed: bool) -> None:
+        """The store may have lost entries; nothing is in flight."""
+        if self.phase in (Phase.UNLOADED, Phase.LOADING, Phase.GONE):
+            return  # a load under way begins again
+        self.forget()
+        waiting = self._when_loaded or self._when_caught_up or self._when_next_caught_up
+        if is_needed or waiting or self._waiters:
+            self.load()
+        else:
+            self.phase = Phase.UNLOADED
+            self.catch_up_again = False
+        self._waiters.wake()
+
+    def forget(self) -> None:
+        """What is known does not count any more: the log has to be loaded again."""
+        self.reader.tail.clear()
+        if self.phase is not Phase.RECOVERING:
+            self._floor = self.floor
+
+    @property
+    def floor(self) -> Floor:
+        """The most this worker has known of the log."""
+        reader, floor = self.reader, self._floor
+        return Floor(max(floor.end, reader.state.end), max(floor.epoch, reader.epochs.current))
+
     def _complete_all(self, fault: BaseException) -> None:
         waiting = self._when_loaded + self._when_caught_up + self._when_next_caught_up
         self._when_loaded, self._when_caught_up, self._when_next_caught_up = [], [], []
@@ -225,16 +290,9 @@ class LogReplica:
         self.host.spawn(self._load())
 
     async def _load(self) -> None:
-        streams, reader = self.host.streams, self.reader
         try:
-            await reader.load_start()
-            saved = await streams.saved_state(reader.key)
-            state = LogState.restore(saved.snapshot)
-            while entries := await streams.first_entries(
-                reader.key, state.end, _entries_per_read(state)
-            ):
-                for entry in entries:
-                    state.apply(headers(entry.blob), len(entry.blob))
+            while await self.load_again() != self.host.history.token:
+                pass
         except Exception as fault:
             if not isinstance(fault, StoreFault):
                 logger.exception("log %r cannot be read", self)
@@ -244,10 +302,32 @@ class LogReplica:
                 self._appender.fail_queued(fault)
                 self._complete_all(fault)
             return
-        if self.phase is not Phase.LOADING:
-            return
-        reader.state = state
-        self._snapshot_size = state.size
+        if self.phase is Phase.LOADING:
+            self.loaded()
+
+    async def load_again(self) -> bytes:
+        """Read the log from its snapshot on, and prove it whole; the token that holds for.
+
+        Nothing else may change the fold meanwhile.
+        """
+        reader, history = self.reader, self.host.history
+        token = history.token
+        loading = Loading(self.host.streams, history, reader, self._floor)
+        state, reserved = await loading.run()
+        replication = self.host.replication
+        if replication.replicas and await await_replicated(replication) == NEVER:
+            return token
+        if history.token == token and self.phase is not Phase.GONE:
+            reader.state = state
+            reader.release_readers()
+            self._floor = Floor()
+            self._since_snapshot = 0
+            self._snapshot_size = state.size
+            self._appender.reservation.loaded(reserved, state.end)
+        return token
+
+    def loaded(self) -> None:
+        """The fold is there: go on."""
         loaded, self._when_loaded = self._when_loaded + self._when_caught_up, []
         self._when_caught_up = []
         for completion in loaded:
@@ -276,12 +356,8 @@ class LogReplica:
         self._since_snapshot = 0
         self._snapshot_size = state.size
         try:
-            await self.host.streams.save_snapshot(self.reader.key, state.end, state.snapshot())
+            await self.host.streams.save_snapshot(
+                self.reader.key, state.end, state.snapshot(), self.host.history.token
+            )
         except StoreFault as fault:
             logger.warning("snapshot of %r not saved: %s", self, fault)
-
-
-def _entries_per_read(state: LogState) -> int:
-    """How many entries to ask for: few when they are large."""
-    average = state.size // state.entries if state.entries else MAX_BYTES_PER_READ // 8
-    return max(1, min(MAX_ENTRIES_PER_READ, MAX_BYTES_PER_READ // max(average, 1)))

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from broker.errors import ErrorCode, KafkaError
 from broker.log.archived import Archived
-from broker.log.reader import LogMoved, LogReader, end_of
+from broker.log.reader import LogMoved, LogReader, View, end_of
 from broker.log.replica import LogReplica
 from broker.log.timestamps import (
     LogPosition,
@@ -45,7 +45,7 @@ class Retention:
         self._archived = archived
         self._unarchived_lines: WeakKeyDictionary[LogReader, int] = WeakKeyDictionary()
         # A crash or a fault of the store may leave something to trim or to announce.
-        self._trimmed: WeakKeyDictionary[LogReader, tuple[int, int]] = WeakKeyDictionary()
+        self._trimmed: WeakKeyDictionary[LogReader, View] = WeakKeyDictionary()
         self._unannounced: WeakSet[LogReader] = WeakSet()
 
     async def delete_before(self, replica: LogReplica, offset: int) -> int:
@@ -132,6 +132,7 @@ class Retention:
                 newest = _newest(entry)
                 too_old = oldest_kept_ms is not None and NO_TIMESTAMP < newest < oldest_kept_ms
                 if too_old or position <= surplus_until:
+                    # At a gap, its beginning: a consumer that has read up to there stays in range.
                     first = LogPosition(end_of(entry), position)
                 elif newest > NO_TIMESTAMP or oldest_kept_ms is None:
                     break
@@ -182,7 +183,7 @@ class Retention:
     async def _trim(self, replica: LogReplica) -> tuple[bool, int]:
         """Free what lies before the log start, and in the live stream what is cleaned."""
         log, removed = replica.reader, 0
-        target = max(log.start, log.clean.end)
+        target = log.epochs.skip_gap(max(log.start, log.clean.end))
         if target > 0 and (first := await self._live_edge(log, target)):
             if not await self._is_covered(replica, first):
                 return False, removed
@@ -190,6 +191,10 @@ class Retention:
             await forget_positions(self._streams, log.key, first)
         if log.clean.entries and log.start > 0:
             removed += await self._trim_clean(log)
+        known, kept = log.epochs, log.epochs.since(log.start)
+        if kept is not known:
+            await self._streams.shorten_epochs(log.key, known.text, kept.text)
+            log.epochs = kept
         return True, removed
 
     async def _live_edge(self, log: LogReader, offset: int) -> int:

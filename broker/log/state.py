@@ -6,6 +6,8 @@ read. The state of idempotent producers is what makes a retried batch recognisab
 
     same epoch, exactly the sequences of one of the last five batches   duplicate: old offset
     same epoch, next sequence (wrapping at 2^31 - 1)                    append
+    same epoch, a later sequence, and the log may have lost what
+    is between (its last batch is before the leader epoch's start)      append
     same epoch, anything else                                           OUT_OF_ORDER_SEQUENCE_NUMBER
     newer epoch, sequence 0                                             append
     newer epoch, anything else                                          OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -84,11 +86,13 @@ class LogState:
     """End offset, bytes, timestamps and producers of a log, up to its last known entry."""
 
     __slots__ = (
-        "end", "entries", "max_timestamp", "max_timestamp_base", "producers", "silent", "size",
+        "end", "entries", "epoch_start", "max_timestamp", "max_timestamp_base", "producers",
+        "silent", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.end = 0
+        self.epoch_start = 0  # of the current leader epoch
         self.size = 0  # bytes ever appended, including those before the log start
         self.entries = 0
         self.max_timestamp = -1
@@ -121,12 +125,35 @@ class LogState:
                 expected = (known.last_sequence + 1) % SEQUENCE_MODULUS
             else:
                 expected = 0
-            if first != expected:
+            if first != expected and not self._may_have_lost_between(known, header, expected):
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {producer_id}: sequence {first}, expected {expected}",
                 )
         return None
+
+    def _may_have_lost_between(self, known: Producer, header: BatchHeader, expected: int) -> bool:
+        """Were the producer's batches before this one perhaps lost with the end of the log?
+
+        They were acknowledged, so the producer does not send them again, and refusing the next one
+        would stop it for good.
+        """
+        if known.last_offset >= self.epoch_start or header.producer_epoch != known.epoch:
+            return False
+        ahead = (header.base_sequence - expected) % SEQUENCE_MODULUS
+        return ahead < SEQUENCE_MODULUS // 2
+
+    def next_sequence(self, header: BatchHeader, ahead: dict[int, Producer]) -> int | None:
+        """What the producer's next batch begins with; None if it or its epoch is unknown."""
+        known = ahead.get(header.producer_id) or self.producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            return None
+        return (known.last_sequence + 1) % SEQUENCE_MODULUS
+
+    def begin_epoch(self, start: int) -> None:
+        """The current leader epoch begins at `start`: nothing is before it that is not known."""
+        self.epoch_start = start
+        self.end = max(self.end, start)
 
     def advance(
         self, header: BatchHeader, base_offset: int, ahead: dict[int, Producer]

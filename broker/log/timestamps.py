@@ -36,7 +36,7 @@ async def position_before_time(streams: Streams, log: LogReader, timestamp: int)
     clean = log.clean
     point = await streams.index_before(log.key, timestamp)
     if point is not None and point[0] >= clean.end:
-        return max(start, LogPosition(*point))
+        return max(start, LogPosition(*point)) if _exists(log, point[0]) else start
     if log.start < clean.end:
         point = await streams.index_before(log.clean_key, timestamp)
         if point is not None:
@@ -52,8 +52,15 @@ async def indexed_positions(streams: Streams, log: LogReader) -> AsyncGenerator[
             if position.offset > log.start:
                 yield position
     async for position in _all_positions(streams, log.key):
-        if position.offset >= clean.end and position.offset > log.start:
+        offset = position.offset
+        if offset >= clean.end and offset > log.start and _exists(log, offset):
             yield position
+
+
+def _exists(log: LogReader, offset: int) -> bool:
+    """A point inside a gap was written for what is lost, and counts the lost bytes."""
+    following = log.epochs.skip_gap(offset)
+    return following == offset or log.epochs.skip_gap(offset - 1) != following
 
 
 async def forget_positions(streams: Streams, key: bytes, first_kept: int) -> None:

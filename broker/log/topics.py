@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.errors import ErrorCode, KafkaError
+from broker.log.history import LogHistory
 from broker.log.native.ids import parse, too_large
 from broker.settings.kafka import (
     BrokerConfig,
@@ -63,20 +64,27 @@ class Topic:
     def key(self, partition: int) -> bytes:
         """The key of the partition's stream."""
         if self.config.native:
-            return native_key(self.config.native_key, self.record.name, partition)
-        return self.base(partition)
-
-    def base(self, partition: int) -> bytes:
-        """The key that the names of what is kept beside the stream begin with."""
+            return keys.native_key(self.config.native_key, self.record.name, partition)
         return keys.stream(self.record.name, self.record.incarnation, partition)
 
+    def base(self, partition: int) -> bytes:
+        """What the names of the keys beside the stream are made of."""
+        log = keys.stream(self.record.name, self.record.incarnation, partition)
+        return keys.beside(self.key(partition), log) if self.config.native else log
 
-def native_key(pattern: str, topic: str, partition: int) -> bytes:
-    """The key of a native partition's stream. By default readable, and the same after re-creation:
-    what is kept beside the stream goes with the topic, so no worker appends to a stale one."""
-    if not pattern:
-        return keys.stream(topic, 0, partition)
-    return pattern.replace("{topic}", topic).replace("{partition}", str(partition)).encode()
+
+def _check_native_key(key: bytes) -> None:
+    where = key.decode("utf-8", "replace")
+    if key.removeprefix(b"{").startswith(keys.OWN) or b"}:" + keys.OWN in key:
+        text = f"keys under {keys.OWN.decode()} are Moldau's own: {where}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    if keys.hash_tag(key) is None:
+        text = (
+            f"{where} cannot be the key of a topic: what is kept beside the stream is named "
+            "{<hash tag of the stream>}:…, and a closing brace outside of a hash tag makes that "
+            "impossible"
+        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def check_name(name: str) -> None:
@@ -89,8 +97,14 @@ def check_name(name: str) -> None:
 
 class Topics:
     def __init__(
-        self, store: TopicStore, streams: Streams, native: NativeStreams, broker: BrokerConfig
+        self,
+        store: TopicStore,
+        streams: Streams,
+        native: NativeStreams,
+        broker: BrokerConfig,
+        history: LogHistory,
     ) -> None:
+        self._history = history
         self._store = store
         self._streams = streams
         self._native = native
@@ -143,8 +157,7 @@ class Topics:
 
     async def reseed(self) -> None:
         """The store is not the one we know. Followed by `load`."""
-        known = {name: topic.record.incarnation for name, topic in self._by_name.items()}
-        await self._store.reseed(known)
+        await self._store.reseed()
 
     async def refresh(self, name: str) -> Topic | None:
         self._remember(name, await self._store.topic(name))
@@ -201,11 +214,14 @@ class Topics:
         if existing is not None:
             raise _exists(name)
         await self._settle_native(name, partitions, chosen)
+        # A topic that is known here and not in the store: it is being deleted, or the store lost
+        # it. Other workers may still use its logs.
+        unused = name not in self._by_name
         record = TopicRecord(
             name=name,
             topic_id=uuid.uuid4().bytes,
             partitions=partitions,
-            incarnation=await self._next_incarnation(name),
+            incarnation=await self._store.new_incarnation(name, unused=unused),
             created_ms=time.time_ns() // 1_000_000,
             configs=chosen,
         )
@@ -219,13 +235,6 @@ class Topics:
         self._remember(name, record)
         await self._store.announce(Change("topic", name))
         return record
-
-    async def _next_incarnation(self, name: str) -> int:
-        stored = await self._store.incarnation(name)
-        # A topic that is known here and not in the store: it is being deleted, or the store was
-        # emptied and forgot its number. Other workers may still use the old incarnation's logs.
-        ghost = self._by_name.get(name)
-        return stored if ghost is None else max(stored, ghost.record.incarnation + 1)
 
     def _check_collision(self, name: str) -> None:
         """Kafka's rule: names that differ only in . and _ would share metric names."""
@@ -255,10 +264,10 @@ class Topics:
         if config.native_key and partitions > 1 and "{partition}" not in config.native_key:
             text = f"{partitions} partitions: moldau.native.key needs {{partition}} in it"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-        keys_used = [native_key(config.native_key, name, number) for number in range(partitions)]
-        if config.native_key and any(key.startswith(keys.OWN) for key in keys_used):
-            text = f"keys under {keys.OWN.decode()} are Moldau's own: {config.native_key}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        pattern = config.native_key
+        keys_used = [keys.native_key(pattern, name, number) for number in range(partitions)]
+        for key in keys_used if config.native_key else ():
+            _check_native_key(key)
         if config.native_bits == 0:
             largest = 0
             for key in keys_used:
@@ -283,7 +292,8 @@ class Topics:
             if topic.native:
                 await self._native.create(topic.key(partition), topic.base(partition))
             else:
-                await self._streams.create(topic.key(partition))
+                created = self._history.of_new_log(record.name, partition)
+                await self._streams.create(topic.key(partition), *created)
 
     async def _remove_stream(self, record: TopicRecord, partition: int) -> None:
         topic = Topic(record, topic_config(record.configs, self.broker))

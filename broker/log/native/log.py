@@ -25,6 +25,7 @@ from broker.log.native.readership import Readership
 from broker.log.native.replica import NativeReplica, ReplicaHost
 from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS
+from broker.store.replication import Replication
 from broker.store.watch import Watcher
 from broker.wire.batch import CorruptBatch
 from broker.wire.records import record_spans
@@ -39,6 +40,7 @@ class NativeHost(ReplicaHost, Protocol):
 
     watcher: Watcher | None
     readership: Readership
+    replication: Replication
 
     def producers_kept_ms(self) -> int: ...
 
@@ -249,7 +251,7 @@ class NativeLog(Log):
                 replica.end = max(replica.end, base + header.last_offset_delta + 1)
                 replica.bytes_known += len(append.batch)
                 self.waiters.wake()
-            acknowledge(self._host.streams, append, base, header.max_timestamp)
+            acknowledge(self._host.replication, append, base, header.max_timestamp)
         elif outcome[0] == b"GONE":
             self.gone()
             append.done(topic_gone(), -1, -1)

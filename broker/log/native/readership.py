@@ -18,7 +18,7 @@ from broker.store.native import NativeStreams
 from broker.store.topics import Change, TopicStore
 from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
 
-logger = logging.getLogger("moldau.group")
+logger = logging.getLogger("moldau.log")
 
 
 class Readership:

@@ -1,0 +1,169 @@
+"""A store that may have lost its tail: how a worker goes on when the store began a new history.
+
+An offset names one record for ever. So a log that may have lost entries goes on above every offset
+any client was told, in a new leader epoch; what is missing in between is a recorded gap.
+
+When the token of the store changes (`store/history.py`) every log is unloaded: it neither appends
+nor answers. Then
+
+1. each worker raises the `floor` of the logs it knows to the largest end it has known, and says so;
+2. a log is loaded when it is needed, and proved: it was proved under this token before, or nothing
+   was reserved beyond its end (`reservation.py`), or a planned failover lost nothing;
+3. otherwise it begins a new epoch at its ceiling, the largest offset reserved or known. XSETID
+   makes the store refuse every append at an older end, whoever sends it;
+4. what was written is confirmed, and the log is used again.
+
+The memory of workers raises the ceiling but is no proof: a worker that died may have known more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from broker.errors import StoreFault
+from broker.placement import leader_of
+from broker.store.confirmation import Confirmation
+from broker.store.history import StoreHistory
+from broker.store.log_history import Floor, LogHistoryStore, Outcome, Proof
+
+logger = logging.getLogger("moldau.log")
+
+# How long a log that needs a new epoch waits for other workers to say what they knew. One that is
+# stopped must not stop all.
+FLOORS_WITHIN_S = 2.0
+LOOK_AGAIN_S = 0.02
+RETRY_S = 0.2
+FLOORS_AT_ONCE = 256  # commands in one write
+# Offsets reserved ahead, at least: few where a confirmation takes milliseconds.
+LEAST_RESERVED, LEAST_RESERVED_IF_SLOW = 1_000, 20_000
+FIRST_RESERVED, FIRST_RESERVED_IF_SLOW = 10_000, 100_000  # of a new log, for its leader
+
+
+class LogHistory:
+    """The history of the store, as far as the logs of one worker are concerned."""
+
+    def __init__(
+        self,
+        server: StoreHistory,
+        store: LogHistoryStore,
+        confirmation: Confirmation,
+        *,
+        worker: int = 0,
+        workers: int = 1,
+    ) -> None:
+        self.worker = worker
+        self._server = server
+        self._store = store
+        self._confirmation = confirmation
+        self._workers = workers
+        self._floors: asyncio.Task[None] | None = None
+        # Called with a log that began an epoch: all workers must know it.
+        self.on_epoch: Callable[[str, int, bytes, int], Awaitable[None]] | None = None
+
+    @property
+    def token(self) -> bytes:
+        return self._server.token
+
+    @property
+    def is_kept(self) -> bool:
+        """Does the store keep its token when it restarts as it was?"""
+        return self._server.is_kept
+
+    # --- a new history ---
+
+    def begin(self, known: Iterable[tuple[bytes, Floor]] = ()) -> None:
+        """The worker starts, or the token changed. `known`: the logs it knew, by key."""
+        if self._floors is not None:
+            self._floors.cancel()
+        work = self._raise_floors(self.token, list(known))
+        self._floors = asyncio.get_running_loop().create_task(work)
+
+    def close(self) -> None:
+        if self._floors is not None:
+            self._floors.cancel()
+
+    async def _raise_floors(self, token: bytes, known: list[tuple[bytes, Floor]]) -> None:
+        """Ends when every worker has raised its floors, or has had the time to."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            try:
+                for first in range(0, len(known), FLOORS_AT_ONCE):
+                    some = known[first : first + FLOORS_AT_ONCE]
+                    floors = (self._store.raise_floor(key, token, floor) for key, floor in some)
+                    await asyncio.gather(*floors)
+                deadline = clock() + FLOORS_WITHIN_S
+                raised = await self._store.floors_are_raised(token)
+                while raised < self._workers and clock() < deadline:
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    raised = await self._store.floors_raised(token)
+            except StoreFault as fault:
+                logger.warning("a new history of the store waits for it: %s", fault)
+                await asyncio.sleep(RETRY_S)
+            else:
+                if raised < self._workers:
+                    logger.error(
+                        "only %d of %d workers said how far they knew the logs: offsets that "
+                        "another one gave out may be given out again",
+                        *(raised, self._workers),
+                    )
+                return
+
+    # --- proving logs ---
+
+    async def prove(self, key: bytes, last_id: bytes, end: int, floor: Floor) -> Proof:
+        """Begin this history for a log whose end has been read. A new epoch is confirmed."""
+        token = self.token
+        if self._floors is not None:
+            await asyncio.wait([self._floors])
+        proof = await self._store.prove(
+            key, token, last_id, end, floor,
+            proved=self._is_planned_failover(), reserve=self.least_reserved,
+        )  # fmt: skip
+        if proof.outcome is Outcome.NEW_EPOCH:
+            await self._confirmation.confirm()
+            await self._store.reservation_confirmed(key, token, proof.start + self.least_reserved)
+        return proof
+
+    def _is_planned_failover(self) -> bool:
+        """Is the former master online under this one without a full resynchronisation?
+
+        It would have needed one if it had had anything that this server lacks.
+        """
+        former, facts = self._server.former_address, self._server.facts
+        return (
+            former is not None
+            and facts.has_online(former)
+            and facts.sync_partial_ok > 0
+            and facts.sync_full == 0
+        )
+
+    async def epoch_begun(self, topic: str, partition: int, key: bytes, epoch: int) -> None:
+        if self.on_epoch is not None:
+            await self.on_epoch(topic, partition, key, epoch)
+
+    # --- reservations ---
+
+    @property
+    def least_reserved(self) -> int:
+        return LEAST_RESERVED_IF_SLOW if self._confirmation.is_slow else LEAST_RESERVED
+
+    @property
+    def first_reserved(self) -> int:
+        return FIRST_RESERVED_IF_SLOW if self._confirmation.is_slow else FIRST_RESERVED
+
+    def of_new_log(self, topic: str, partition: int) -> tuple[bytes, int, int]:
+        """Token, leader and how many offsets are reserved for it."""
+        return self.token, leader_of(topic, partition, self._workers), self.first_reserved
+
+    async def reserve(self, key: bytes, ceiling: int) -> bool:
+        """Reserve and confirm. False: the log belongs to another history, load it again."""
+        token = self.token
+        if not await self._store.reserve(key, token, ceiling):
+            return False
+        await self._confirmation.confirm()
+        return token == self.token and await self._store.reservation_confirmed(key, token, ceiling)
+
+    async def release(self, key: bytes) -> None:
+        await self._store.release(key, self.token)
