@@ -2,7 +2,8 @@
 
 The state machine (`broker/group`) is pure; this is its shell. Effects are run in order: answers go
 to the tokens of the handlers, writes to the store and back as `Persisted` events, timers to the
-event loop. Offsets are stored over the same connection as groups, then applied.
+event loop. Offsets are stored over the same connection as groups, then applied. Which groups are
+its own, and how it stays their owner, is in `slots.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
-import msgspec
-
-from broker.errors import ErrorCode, StoreFault
+from broker.coordinator.slots import Slots
+from broker.coordinator.stored import encode_offset, offset_field
+from broker.errors import ErrorCode, SlotNotTaken, StoreFault, StoreFenced, StoreTimeout
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     Answer,
@@ -29,21 +29,17 @@ from broker.group.effects import (
     StateChanged,
 )
 from broker.group.events import Delete, Event, Persisted, TimerFired
-from broker.group.groups import Groups, LoadedGroup
+from broker.group.groups import Groups
 from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.record import GroupRecord, decode, encode
+from broker.group.record import GroupRecord, encode
 from broker.group.timers import TimerKey
 from broker.placement import slot_of, slots_of
 from broker.settings.kafka import BrokerConfig
-from broker.store.groups import GroupStore, StoredGroup
+from broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 
-LOAD_RETRY_S = 0.5
-_T = TypeVar("_T")
-
-_encode_offset = msgspec.msgpack.Encoder().encode
-_decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
+MEND_PATIENCE_S = 15.0  # for slots to be taken again
 
 
 class Token(Protocol):
@@ -61,9 +57,7 @@ class GroupCoordinator:
         self, store: GroupStore, config: BrokerConfig, spawn: Spawn, *, worker: int, workers: int
     ) -> None:
         self._store = store
-        self._spawn = spawn
-        self._worker, self._workers = worker, workers
-        self._slots = slots_of(worker, workers)
+        self.spawn = spawn
         self._loop = asyncio.get_running_loop()
         # The wall clock once, the monotonic one from then on: a group's time never goes back.
         self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
@@ -74,8 +68,7 @@ class GroupCoordinator:
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
         self.commit_counts: dict[str, int] | None = None  # by group id, for group events
         self.groups = Groups(group_config(config), IdGenerator(), slot_of)
-        for slot in self._slots:
-            self.groups.start_loading(slot)
+        self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
 
     def now_ms(self) -> int:
         return self._started_ms + int(self._loop.time() * 1000)
@@ -87,9 +80,9 @@ class GroupCoordinator:
 
     def submit(self, group_id: str, event: Event) -> None:
         """Pass an event to its group. The token of a request is answered, now or later."""
-        self._run(self.groups.handle(group_id, event, self.now_ms()))
+        self.run(self.groups.handle(group_id, event, self.now_ms()))
 
-    def _run(self, effects: Iterable[Effect]) -> None:
+    def run(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
@@ -100,7 +93,7 @@ class GroupCoordinator:
             elif kind is CancelTimer:
                 self._timers.pop(cast("CancelTimer", effect).key).cancel()
             elif kind is Persist:
-                self._spawn(self._persist(cast("Persist", effect)))
+                self.spawn(self._persist(cast("Persist", effect)))
             else:
                 self._report(cast("StateChanged | MemberChanged", effect))
 
@@ -116,23 +109,58 @@ class GroupCoordinator:
         self.submit(key.group_id, TimerFired(key))
 
     async def _persist(self, effect: Persist) -> None:
+        group = self.groups.by_id.get(effect.group_id)
+        while isinstance(fault := await self._write(effect), StoreFenced):
+            self._slots.fenced(slot_of(effect.group_id))
+            try:
+                await self._slots.mended(MEND_PATIENCE_S)
+            except StoreTimeout as late:
+                fault = late
+                break
+            if self.groups.by_id.get(effect.group_id) is not group:
+                return  # another worker owns it: it was unloaded, and no outcome is waited for
+        self._persisted(effect, fault)
+
+    async def persist_now(self, effects: Iterable[Effect]) -> None:
+        """Run effects, and wait for their writes. Raises StoreFault."""
+        writes = []
+        for effect in effects:
+            if isinstance(effect, Persist):
+                writes.append(effect)
+            else:
+                self.run((effect,))
+        for effect in writes:
+            fault = await self._write(effect)
+            self._persisted(effect, fault)
+            if fault is not None:
+                raise fault
+
+    async def _write(self, effect: Persist) -> StoreFault | None:
         slot = slot_of(effect.group_id)
-        error = ErrorCode.NONE
         try:
             if effect.record is None:
                 await self._store.remove(slot, effect.group_id, effect.identity)
             else:
                 record = encode(effect.record)
                 await self._store.save(slot, effect.group_id, effect.identity, effect.token, record)
-            if self.on_stored is not None:
-                await self.on_stored(effect.group_id, effect.record)
+            await self.stored(effect.group_id, effect.record)
         except StoreFault as fault:
+            return fault
+        except Exception as defect:
+            # Ours. The group must get an outcome, or it could never write again.
+            logger.exception("group %s could not be stored", effect.group_id)
+            return StoreFault(str(defect))
+        return None
+
+    async def stored(self, group_id: str, record: GroupRecord | None) -> None:
+        if self.on_stored is not None:
+            await self.on_stored(group_id, record)
+
+    def _persisted(self, effect: Persist, fault: StoreFault | None) -> None:
+        error = ErrorCode.NONE
+        if fault is not None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             logger.warning("group %s could not be stored: %s", effect.group_id, fault)
-        except Exception:
-            # A defect of ours. The group must get an outcome, or it could never write again.
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            logger.exception("group %s could not be stored", effect.group_id)
         self.submit(effect.group_id, Persisted(effect.token, error))
 
     def _report(self, changed: StateChanged | MemberChanged) -> None:
@@ -155,21 +183,36 @@ class GroupCoordinator:
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
         """Store what `groups.check_commit` has just allowed, then apply it. Raises StoreFault."""
-        fields = {_field(partition): _encode_offset(value) for partition, value in offsets.items()}
+        slot = slot_of(group_id)
+        if not self._slots.is_settled(slot):
+            raise SlotNotTaken(f"slot {slot} is being written again")
+        fields = {offset_field(place): encode_offset(value) for place, value in offsets.items()}
         self.groups.commit_begins(group_id, offsets)
         try:
-            await self._store.save_offsets(slot_of(group_id), group_id, fields)
-        except BaseException:
+            await self._store.save_offsets(slot, group_id, fields)
+        except BaseException as fault:
             self.groups.commit_failed(group_id, offsets)
+            if isinstance(fault, StoreFenced):
+                self._slots.fenced(slot)
             raise
-        self._run(self.groups.committed(group_id, offsets, self.now_ms()))
+        self.run(self.groups.committed(group_id, offsets, self.now_ms()))
         if self.commit_counts is not None:
             self.commit_counts[group_id] = self.commit_counts.get(group_id, 0) + 1
 
     async def drop_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         dropped = list(partitions)
-        await self._store.drop_offsets(group_id, map(_field, dropped))
+        slot = slot_of(group_id)
         offsets = self.groups.offsets.get(group_id)
+        while True:
+            await self._slots.mended(MEND_PATIENCE_S)
+            if self.groups.offsets.get(group_id) is not offsets:
+                raise StoreFenced(f"the slot of group {group_id} was given up")
+            try:
+                await self._store.drop_offsets(slot, group_id, map(offset_field, dropped))
+            except StoreFenced:
+                self._slots.fenced(slot)
+            else:
+                break
         if offsets is not None:
             for partition in dropped:
                 offsets.remove(*partition)
@@ -201,33 +244,20 @@ class GroupCoordinator:
         answer = await token.future
         return answer.error
 
-    # --- loading and unloading ---
+    # --- slots ---
 
     async def load(self) -> None:
-        """Load our slots, one by one; each is served as soon as it is loaded (behaviour 26)."""
-        await _retry_on_fault("groups", lambda: self._store.take_over(self._worker, self._workers))
-        for slot in self._slots:
-            stored = await _retry_on_fault(f"slot {slot}", partial(self._store.load, slot))
-            found = [_decoded(one) for one in stored]
-            for one in found:
-                # The worker before us may have died between storing it and this call.
-                if self.on_stored is not None and one.record is not None:
-                    await self.on_stored(one.group_id, one.record)
-            self._run(self.groups.finish_loading(slot, found, self.now_ms()))
+        """Load our groups; each slot is served as soon as it is loaded (behaviour 26)."""
+        await self._slots.load()
+
+    async def store_lost_history(self) -> None:
+        """The store came back with another history, or was emptied under us: write again what it
+        lost of our groups. Returns when that is done; commits are refused until then."""
+        await self._slots.store_lost_history()
 
     def give_up(self) -> None:
         """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
-        for slot in self._slots:
-            self._run(self.groups.give_up(slot, self.now_ms()))
-
-
-async def _retry_on_fault(what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
-    while True:
-        try:
-            return await ask()
-        except StoreFault as fault:
-            logger.warning("%s: waiting for the store: %s", what, fault)
-            await asyncio.sleep(LOAD_RETRY_S)
+        self._slots.give_up()
 
 
 class FutureToken:
@@ -250,16 +280,3 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         offset_metadata_max_size=config.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
     )
-
-
-def _field(partition: TopicPartition) -> bytes:
-    return f"{partition.topic}:{partition.partition}".encode()
-
-
-def _decoded(stored: StoredGroup) -> LoadedGroup:
-    offsets = {}
-    for field, value in stored.offsets.items():
-        topic, _, partition = field.decode().rpartition(":")
-        offsets[TopicPartition(topic, int(partition))] = _decode_offset(value)
-    record = None if stored.record is None else decode(stored.record)
-    return LoadedGroup(stored.group_id, record, offsets)

@@ -29,6 +29,8 @@ class Core(Machine):
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.generation_id = 0
+        self.generation_floor = 0
+        """The next generation is not below it: members may have seen more than was restored."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.roster = Roster()
@@ -107,6 +109,9 @@ class Core(Machine):
         self.roster.remove(member)
         self.cancel_member_timers(member)
         self.report(change, member)
+
+    def begin_next_generation(self) -> None:
+        self.generation_id = max(self.generation_id + 1, self.generation_floor)
 
     # --- sessions ---
 

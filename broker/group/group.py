@@ -43,13 +43,19 @@ class Group(Core):
 
     @classmethod
     def restore(
-        cls, record: GroupRecord, config: GroupConfig, ids: IdGenerator, now_ms: int
+        cls,
+        record: GroupRecord,
+        config: GroupConfig,
+        ids: IdGenerator,
+        now_ms: int,
+        generation_floor: int = 0,
     ) -> tuple[Group, list[Effect]]:
         """The group as it was stored. Sessions start again, nothing else changes."""
         group = cls(record.group_id, record.identity, config, ids, now_ms)
         group.state = record.state
         group.state_since_ms = record.state_since_ms
         group.generation_id = record.generation_id
+        group.generation_floor = generation_floor
         group.protocol_type = record.protocol_type
         group.protocol_name = record.protocol_name
         group.continue_revisions(record.revision)
@@ -72,6 +78,13 @@ class Group(Core):
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         self.now_ms = now_ms
         _HANDLERS[type(event)](self, event)
+        return self.take_effects()
+
+    def store_again(self, now_ms: int) -> list[Effect]:
+        """The store lost what it had of the group. In mid-rebalance its end brings a write."""
+        self.now_ms = now_ms
+        if self.state is not GroupState.DEAD:
+            self.store(SaveGroup())
         return self.take_effects()
 
     def unload(self, now_ms: int) -> list[Effect]:

@@ -70,14 +70,21 @@ class Groups:
     def start_loading(self, slot: int) -> None:
         self._loaded[slot] = False
 
-    def finish_loading(self, slot: int, stored: Iterable[LoadedGroup], now_ms: int) -> list[Effect]:
-        """The groups are restored as they were; only sessions start again."""
+    def finish_loading(
+        self, slot: int, stored: Iterable[LoadedGroup], now_ms: int, generation_floor: int = 0
+    ) -> list[Effect]:
+        """The groups are restored as they were; only sessions start again.
+
+        `generation_floor`: where their next generations begin, if the store may have lost some.
+        """
         effects: list[Effect] = []
         for found in stored:
             if found.record is None:
                 effects += self._create(found.group_id, now_ms)
             else:
-                group, armed = Group.restore(found.record, self.config, self._ids, now_ms)
+                group, armed = Group.restore(
+                    found.record, self.config, self._ids, now_ms, generation_floor
+                )
                 self.by_id[found.group_id] = group
                 effects += armed
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
@@ -88,10 +95,16 @@ class Groups:
         """Another worker owns the slot from now on, or this one stops."""
         self._loaded.pop(slot, None)
         effects: list[Effect] = []
-        for group_id in [name for name in self.by_id if self._slot_of(name) == slot]:
-            effects += self.by_id[group_id].unload(now_ms)
-            self._drop(group_id)
+        for group in self.of_slot(slot):
+            effects += group.unload(now_ms)
+            self._drop(group.group_id)
         return effects
+
+    def is_loaded(self, slot: int) -> bool:
+        return self._loaded.get(slot, False)
+
+    def of_slot(self, slot: int) -> list[Group]:
+        return [group for name, group in self.by_id.items() if self._slot_of(name) == slot]
 
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this worker owns the group, whether it exists or not. Otherwise

@@ -110,6 +110,11 @@ class Machine(ABC):
             writes.waiting.clear()
 
     @property
+    def revision(self) -> int:
+        """Of the last write that was begun."""
+        return self._writes.revision
+
+    @property
     def is_writing(self) -> bool:
         return bool(self._writes.in_flight)
 

@@ -103,7 +103,7 @@ def complete(group: Core) -> None:
 
 
 def become_empty(group: Core) -> None:
-    group.generation_id += 1
+    group.begin_next_generation()
     group.protocol_name = None
     group.move(GroupState.EMPTY, "no members left")
     group.store(SaveGroup())
@@ -111,7 +111,7 @@ def become_empty(group: Core) -> None:
 
 def begin_generation(group: Core) -> None:
     roster = group.roster
-    group.generation_id += 1
+    group.begin_next_generation()
     group.protocol_name = roster.vote()
     group.assignments = None
     group.move(GroupState.COMPLETING_REBALANCE, "members have joined")
