@@ -7,6 +7,9 @@ MoldauError
     ├── StoreTimeout          no reply in time: outcome unknown
     └── StoreRefused          an error reply (loading, read-only, ...): it did not happen
         ├── StoreDown           there is no connection: nothing was sent
+        │   ├── StoreDemoted      the server is no master any more, or still loads its data
+        │   └── SlotNotTaken      this worker is about to take the group's slot (again)
+        ├── StoreFenced         another worker has taken the group's slot
         └── StoreFull           out of memory (`noeviction`)
 """
 
@@ -122,8 +125,29 @@ class StoreDown(StoreRefused):
     """There is no connection, so nothing was sent."""
 
 
+class StoreDemoted(StoreDown):
+    """The server is a replica now, or loads its data: as good as no connection."""
+
+
+class SlotNotTaken(StoreDown):
+    """A write of a group whose slot this worker has yet to take, or is writing again."""
+
+
+class StoreFenced(StoreRefused):
+    """A write of a group whose slot another worker has taken since."""
+
+
 class StoreFull(StoreRefused):
     """The store has reached its memory limit; reads still work."""
+
+
+def coordinator_code_for(fault: StoreFault) -> ErrorCode:
+    """The error code a client gets for a group request that the store did not do. Retriable."""
+    if isinstance(fault, StoreFenced):
+        return ErrorCode.NOT_COORDINATOR
+    if isinstance(fault, SlotNotTaken):
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def code_for(fault: BaseException) -> ErrorCode:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from pathlib import Path
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
@@ -16,6 +17,7 @@ from broker.errors import StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.log.compaction import Compaction
+from broker.log.history import LogHistory
 from broker.log.logs import Logs
 from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
@@ -31,7 +33,7 @@ from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.settings.kafka import BrokerConfig
 from broker.settings.processes import WorkerSettings
-from broker.store.store import Store
+from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
 from broker.store.watch import Watcher
 
@@ -58,19 +60,32 @@ class Worker:
 
     async def startup(self) -> None:
         settings = self.settings
-        self.store = Store(settings.redis_url, settings.index, settings.workers)
+        files = StoreFiles(*map(Path, settings.store_files)) if settings.store_files else None
+        self.store = Store(settings.redis_url, settings.index, settings.workers, files)
         try:
             await self.store.connect()
         except StoreFault as fault:
             raise BootFailure(f"the store cannot be reached: {fault}") from None
+        await self.store.topics.check_format()
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
         self._contents = await self.store.topics.contents_id()
         static = BrokerConfig(self._static_config())
-        self.topics = Topics(self.store.topics, self.store.streams, self.store.native, static)
+        self.history = LogHistory(
+            self.store.history,
+            self.store.log_history,
+            self.store.confirmation,
+            worker=settings.index,
+            workers=settings.workers,
+        )
+        self.history.begin()
+        self.topics = Topics(
+            self.store.topics, self.store.streams, self.store.native, static, self.history
+        )
         self.logs = Logs(
             self.store,
             self.topics,
+            self.history,
             worker=settings.index,
             workers=settings.workers,
             cache_bytes=settings.tail_cache_bytes,
@@ -87,14 +102,16 @@ class Worker:
         self.broker = Broker(
             settings, self.store, self.topics, self.logs, self.group_coordinator, cluster_id
         )
+        if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
+            await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
         await self.topics.load()
+        await self.logs.leader_epochs.load()
         await self.logs.readership.load()
         if settings.index == 0:
             await self.topics.finish_deletions()
+        self.store.history.on_changed = self._history_changed
         self._watch(changes_at)
-        if settings.workers > 1:
-            await self.store.topics.announce(Change("worker", worker=settings.index))
         self._dispatcher = Dispatcher(self.broker)
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         await self._listen()
@@ -104,6 +121,7 @@ class Worker:
             asyncio.ensure_future(maintenance.run()),
             asyncio.ensure_future(self._keep_groups()),
             asyncio.ensure_future(self._watch_store()),
+            asyncio.ensure_future(self.store.watch_history()),
             asyncio.ensure_future(self._close_idle()),
             asyncio.ensure_future(self._watch_parent()),
         ]
@@ -155,12 +173,11 @@ class Worker:
     # --- changes ---
 
     def _changed(self, change: Change) -> None:
-        self.logs.spawn(self._apply(change))
+        self.store.topics.read_in_order(change)
+        if change.kind != "worker":
+            self.logs.spawn(self._apply(change))
 
     async def _apply(self, change: Change) -> None:
-        if change.kind == "worker":
-            self.store.topics.unapplied.returned(change.worker)
-            return
         try:
             if change.kind == "config":
                 await self.broker.load_config()
@@ -171,6 +188,8 @@ class Worker:
             else:
                 topic = self.topics.get(change.name)
                 if topic is not None and change.partition < topic.partitions:
+                    if change.kind == "epoch":
+                        await self.logs.leader_epochs.refresh(topic.key(change.partition))
                     await self.logs.log_for(topic, change.partition).load_start()
         except StoreFault as fault:
             logger.warning("a change could not be read, reloading everything: %s", fault)
@@ -182,6 +201,11 @@ class Worker:
 
     def _missed_changes(self) -> None:
         self.logs.spawn(self._reload())
+
+    def _history_changed(self) -> None:
+        self.logs.history_changed()
+        self.logs.spawn(self._reload())
+        self.logs.spawn(self.group_coordinator.store_lost_history())
 
     async def _watch_store(self) -> None:
         """A FLUSHALL sends no notification: deleted topics would still be served from memory."""
@@ -201,6 +225,7 @@ class Worker:
         await self.topics.reseed()
         await self.store.topics.cluster_id(self.broker.cluster_id)
         self._contents = await self.store.topics.contents_id()
+        self.logs.spawn(self.group_coordinator.store_lost_history())
         logger.critical(
             "THE STORE WAS EMPTIED OR EXCHANGED (FLUSHALL, FLUSHDB, another data set?): what it "
             "holds now is served; of %d topics those that are missing from it are gone, with "
@@ -214,6 +239,7 @@ class Worker:
                 await self._check_contents()
                 await self.broker.load_config()
                 await self.topics.load()
+                await self.logs.leader_epochs.load()
                 await self.logs.readership.load()
                 for found in self.logs.all():
                     await found.load_start()

@@ -15,6 +15,8 @@ from functools import partial
 
 from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.context import Broker
+from broker.handlers.lookup import epoch_error
+from broker.log.epochs import NO_EPOCH, UNDEFINED
 from broker.log.log import Bounds, Log
 from broker.server.connection import Call
 from broker.wire.batch import Buffer
@@ -26,11 +28,19 @@ UNKNOWN_BOUNDS: Bounds = (-1, -1, -1, -1)
 class PartitionRead:
     """One partition of a fetch: what is asked for, and what came of it."""
 
-    __slots__ = ("bounds", "error", "limit", "log", "offset", "records")
+    __slots__ = (
+        "bounds", "diverging", "epoch", "error", "fetched_epoch", "limit", "log", "offset",
+        "records",
+    )  # fmt: skip
 
-    def __init__(self, offset: int, limit: int) -> None:
+    def __init__(
+        self, offset: int, limit: int, epoch: int = NO_EPOCH, fetched_epoch: int = NO_EPOCH
+    ) -> None:
         self.offset = offset
         self.limit = limit
+        self.epoch = epoch  # the leader epoch the client believes the log to be in
+        self.fetched_epoch = fetched_epoch  # that of the last record it has
+        self.diverging = UNDEFINED  # epoch and end offset: what it has beyond is not in the log
         self.log: Log | None = None  # None when there is nothing to read: see `error`
         self.error: int = 0
         self.bounds = UNKNOWN_BOUNDS
@@ -40,8 +50,21 @@ class PartitionRead:
         self.error = code
         self.log = None
 
+    def check_fetched(self, log: Log) -> bool:
+        """KIP-595: does the log still have the last record the client has?"""
+        epoch, end = log.end_of_epoch(self.fetched_epoch)
+        if end < 0 or self.offset < log.start:
+            self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif epoch < self.fetched_epoch or end < self.offset:
+            self.diverging = (epoch, end)
+            self.log = None
+        else:
+            return True
+        self.bounds = log.bounds()
+        return False
 
-Reply = Callable[[Call, FetchRequest, list[PartitionRead]], None]
+
+Reply = Callable[[Broker, Call, FetchRequest, list[PartitionRead]], None]
 
 
 class DelayedFetch:
@@ -111,15 +134,22 @@ class DelayedFetch:
             log = read.log
             if log is None:
                 continue
+            # Now that it is loaded: each time, as it may have lost its end while we waited.
+            if read.epoch != NO_EPOCH and read.epoch != log.leader_epoch:
+                read.fail(epoch_error(log, read.epoch))
+                read.epoch = log.leader_epoch
+                continue
+            if read.fetched_epoch != NO_EPOCH and not read.check_fetched(log):
+                continue
             bounds = log.bounds()
-            start, end, _, _ = bounds
+            start, end, high_watermark, _ = bounds
             offset = read.offset
             if not start <= offset <= end:
                 read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
                 read.bounds = bounds  # where the log begins and ends now, which Kafka leaves out
                 continue
             reader = log.reader_for(self)
-            if (offset == end and reader.is_at_end(offset)) or (left <= 0 and not first):
+            if (offset >= high_watermark and reader.is_at_end(offset)) or (left <= 0 and not first):
                 read.bounds = bounds
                 continue
             limit = min(read.limit, left)
@@ -237,4 +267,4 @@ class DelayedFetch:
         if not self._finished:
             self._finished = True
             self._unpark()
-            self._reply(self._call, self._request, self._reads)
+            self._reply(self._broker, self._call, self._request, self._reads)

@@ -11,7 +11,6 @@ import time
 
 from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.context import Broker
-from broker.log.log import LEADER_EPOCH
 from broker.server.connection import Call
 from broker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -25,6 +24,7 @@ from broker.wire.messages.describe_quorum import (
 
 METADATA_TOPIC, METADATA_PARTITION = "__cluster_metadata", 0
 LISTENER = "CONTROLLER"
+LEADER_EPOCH = 0  # there is no election
 
 
 async def handle(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.authorized_operations import ON_TOPIC
 from broker.handlers.context import Broker
-from broker.log.log import LEADER_EPOCH
 from broker.log.topics import INTERNAL, Topic, check_name
 from broker.server.connection import Call
 from broker.wire.messages.describe_topic_partitions import (
@@ -72,7 +71,7 @@ def _describe(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition,
                 leader_id=leader,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=broker.logs.leader_epochs.of_partition(topic, partition),
                 replica_nodes=[leader],
                 isr_nodes=[leader],
                 eligible_leader_replicas=[],

@@ -2,7 +2,8 @@
 
 KIP-74: limits per response and partition, the first batch whole whatever its size. KIP-227: fetch
 sessions are declined (session id 0). KIP-320: leader epochs are checked. KIP-516: topic ids from
-v13. How logs are read and waited for is in delayed_fetch.py.
+v13. KIP-595: the epoch of the last record fetched is checked. KIP-951: from v16 on a client that is
+fenced gets the current epoch. How logs are read and waited for is in delayed_fetch.py.
 
 One Fetch of a connection at a time, as in Kafka: what follows could not be answered before it, and
 a client could ask for any amount of memory at once.
@@ -14,18 +15,23 @@ from broker.errors import ErrorCode, StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import DelayedFetch, PartitionRead
 from broker.handlers.lookup import unknown_topic
+from broker.log.epochs import UNDEFINED
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 READ_COMMITTED = 1
+FIRST_VERSION_WITH_ENDPOINTS = 16
 NO_SESSION_EPOCHS = (-1, 0)
 
 
@@ -68,21 +74,22 @@ def _start(broker: Broker, request: FetchRequest, call: Call, topics: list[Topic
 def _read(
     broker: Broker, topic: Topic | None, item: FetchTopic, partition: FetchPartition
 ) -> PartitionRead:
-    read = PartitionRead(partition.fetch_offset, max(partition.partition_max_bytes, 0))
+    read = PartitionRead(
+        partition.fetch_offset,
+        max(partition.partition_max_bytes, 0),
+        partition.current_leader_epoch,
+        partition.last_fetched_epoch,
+    )
     if topic is None:
         read.error = unknown_topic(item.topic_id).code
     elif not 0 <= partition.partition < topic.partitions:
         read.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
-        log = broker.logs.log_for(topic, partition.partition)
-        if partition.current_leader_epoch > log.leader_epoch:
-            read.error = ErrorCode.UNKNOWN_LEADER_EPOCH
-        else:
-            read.log = log
+        read.log = broker.logs.log_for(topic, partition.partition)
     return read
 
 
-def _reply(call: Call, request: FetchRequest, reads: list[PartitionRead]) -> None:
+def _reply(broker: Broker, call: Call, request: FetchRequest, reads: list[PartitionRead]) -> None:
     committed = request.isolation_level == READ_COMMITTED
     response = FetchResponse()
     following = iter(reads)
@@ -90,17 +97,42 @@ def _reply(call: Call, request: FetchRequest, reads: list[PartitionRead]) -> Non
         answers = []
         for partition, read in zip(item.partitions, following, strict=False):
             start, _, high_watermark, last_stable_offset = read.bounds
-            answers.append(
-                PartitionData(
-                    partition.partition,
-                    read.error,
-                    high_watermark,
-                    last_stable_offset,
-                    start,
-                    aborted_transactions=[] if committed else None,
-                    records=read.records,
-                )
+            answer = PartitionData(
+                partition.partition,
+                read.error,
+                high_watermark,
+                last_stable_offset,
+                start,
+                aborted_transactions=[] if committed else None,
+                records=read.records,
             )
+            answers.append(answer)
+            if read.diverging is not UNDEFINED:
+                answer.diverging_epoch = EpochEndOffset(*read.diverging)
+            elif read.error and read.error == ErrorCode.FENCED_LEADER_EPOCH:
+                _name_leader(broker, call, response, item, answer, read.epoch)
         response.responses.append(FetchableTopicResponse(item.topic, item.topic_id, answers))
     call.reply(response)
     call.connection.resume_soon()
+
+
+def _name_leader(
+    broker: Broker,
+    call: Call,
+    response: FetchResponse,
+    item: FetchTopic,
+    answer: PartitionData,
+    epoch: int,
+) -> None:
+    """KIP-951: the client needs no Metadata to learn of the new epoch."""
+    topic = broker.topics.known(item.topic, item.topic_id)
+    if topic is None or call.header.api_version < FIRST_VERSION_WITH_ENDPOINTS:
+        return
+    leader = broker.leader(topic, answer.partition_index)
+    answer.current_leader = LeaderIdAndEpoch(leader, epoch)
+    named = {node.node_id for node in response.node_endpoints}
+    response.node_endpoints += [
+        NodeEndpoint(node.node_id, node.host, node.port)
+        for node in broker.brokers
+        if node.node_id == leader and leader not in named
+    ]

@@ -1,8 +1,9 @@
 """ListOffsets (key 2): earliest, latest, by timestamp, largest timestamp.
 
-KIP-320: leader epochs from v4. KIP-734: -3, the largest timestamp. KIP-405 and later: -4, earliest
-local, is the log start; -5 and -6, which ask about a remote tier, have no answer here: offset -1,
-as in Kafka for a topic without one.
+KIP-320: leader epochs from v4: of the record at the offset, the current one for the latest.
+KIP-734: -3, the largest timestamp. KIP-405 and later: -4, earliest local, is the log start; -5
+and -6, which ask about a remote tier, have no answer here: offset -1, as in Kafka for a topic
+without one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import asyncio
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
-from broker.handlers.lookup import current_log
-from broker.log.log import LEADER_EPOCH, OffsetAndTimestamp
+from broker.handlers.lookup import check_epoch, current_log
+from broker.log.log import OffsetAndTimestamp
 from broker.server.connection import Call
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -73,9 +74,8 @@ async def _find(
 ) -> ListOffsetsPartitionResponse:
     if item.timestamp < 0 and version < FIRST_VERSIONS.get(item.timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {item.timestamp}")
-    if item.current_leader_epoch > LEADER_EPOCH:
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     log = await current_log(broker, topic, item.partition_index)
+    check_epoch(log, item.current_leader_epoch)
     wanted = item.timestamp
     found: OffsetAndTimestamp | None
     if wanted == LATEST:
@@ -90,6 +90,7 @@ async def _find(
         found = await log.offset_for_timestamp(wanted)
     if found is None:
         return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)
+    epoch = log.leader_epoch if wanted == LATEST else log.epochs.number_at(found.offset)
     return ListOffsetsPartitionResponse(
-        item.partition_index, 0, found.timestamp, found.offset, LEADER_EPOCH
+        item.partition_index, 0, found.timestamp, found.offset, epoch
     )

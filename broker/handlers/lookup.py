@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
+from broker.log.epochs import NO_EPOCH
 from broker.log.log import Log
 from broker.log.topics import INTERNAL, Topic
 from broker.wire.schema import NO_UUID
@@ -23,6 +24,23 @@ def check_writable(topic: Topic, partition: int) -> None:
     if topic.name in INTERNAL:
         text = f"{topic.name!r} is written by the broker only"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+
+
+def epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
+    """KIP-320: the error for an epoch that is not the log's.
+
+    Either makes a client refresh its metadata and, after an older one, check its position.
+    """
+    if current_leader_epoch < log.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def check_epoch(log: Log, current_leader_epoch: int) -> None:
+    """Raises KafkaError if a client names an epoch that is not the log's."""
+    if current_leader_epoch not in (NO_EPOCH, log.leader_epoch):
+        text = f"{log!r} is in leader epoch {log.leader_epoch}"
+        raise KafkaError(epoch_error(log, current_leader_epoch), text)
 
 
 async def current_log(broker: Broker, topic_name: str, partition: int) -> Log:

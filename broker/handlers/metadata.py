@@ -1,7 +1,7 @@
 """Metadata (key 3): brokers, topics and the leaders of their partitions; auto-creates topics.
 
 KIP-4: an empty list asks for none from v1 on, for all in v0. KIP-204: v4 may forbid auto-creation.
-KIP-516: topic ids from v10, and look-ups by them from v12 on.
+KIP-320: leader epochs from v7. KIP-516: topic ids from v10, and look-ups by them from v12 on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.authorized_operations import NOT_REQUESTED, ON_CLUSTER, ON_TOPIC
 from broker.handlers.context import Broker
-from broker.log.log import LEADER_EPOCH
 from broker.log.topics import INTERNAL, Topic, check_name
 from broker.server.connection import Call
 from broker.wire.messages.metadata import (
@@ -90,9 +89,11 @@ async def _find_or_create(broker: Broker, name: str, may_create: bool) -> Topic:
 
 def _describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     partitions = []
+    epoch_of = broker.logs.leader_epochs.of_partition
     for partition in range(topic.partitions):
         leader = broker.leader(topic, partition)
+        epoch = epoch_of(topic, partition)
         partitions.append(
-            MetadataResponsePartition(0, partition, leader, LEADER_EPOCH, [leader], [leader], [])
+            MetadataResponsePartition(0, partition, leader, epoch, [leader], [leader], [])
         )
     return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.name in INTERNAL, partitions)

@@ -6,7 +6,7 @@ GROUP_ID_NOT_FOUND. KIP-848's topic ids: v10.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault
+from broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from broker.group.commits import check_metadata
 from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
 from broker.handlers.context import Broker
@@ -38,8 +38,8 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
             broker.logs.offsets_committed(request.group_id, accepted)
             try:
                 await broker.group_coordinator.commit(request.group_id, accepted)
-            except StoreFault:
-                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            except StoreFault as fault:
+                error = coordinator_code_for(fault)
         if error:
             _fail_accepted(answers, error)
     return OffsetCommitResponse(topics=answers)

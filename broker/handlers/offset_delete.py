@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault
+from broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from broker.group.commits import check_offset_delete, check_topic_delete, subscribed_topics
 from broker.group.offsets import TopicPartition
 from broker.handlers.context import Broker
@@ -40,6 +40,6 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Of
         answers.append(OffsetDeleteResponseTopic(item.name, partitions))
     try:
         await broker.group_coordinator.drop_offsets(request.group_id, accepted)
-    except StoreFault:
-        return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except StoreFault as fault:
+        return OffsetDeleteResponse(error_code=coordinator_code_for(fault))
     return OffsetDeleteResponse(topics=answers)

@@ -1,11 +1,14 @@
-"""OffsetForLeaderEpoch (key 23, KIP-320): there is one epoch, and it ends at the end of the log."""
+"""OffsetForLeaderEpoch (key 23, KIP-320): where an epoch of a log ended.
+
+A consumer that has read what the store lost since is beyond it, and steps back to it. Unlike in
+Kafka the offsets up to the start of the next epoch are a gap: what it reads there is what follows.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, MoldauError, code_for
+from broker.errors import MoldauError, code_for
 from broker.handlers.context import Broker
-from broker.handlers.lookup import current_log
-from broker.log.log import LEADER_EPOCH
+from broker.handlers.lookup import check_epoch, current_log
 from broker.server.connection import Call
 from broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -27,12 +30,9 @@ async def handle(
 
 
 async def _end(broker: Broker, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
-    if item.current_leader_epoch > LEADER_EPOCH:
-        return EpochEndOffset(ErrorCode.UNKNOWN_LEADER_EPOCH, item.partition)
     try:
         log = await current_log(broker, topic, item.partition)
+        check_epoch(log, item.current_leader_epoch)
     except MoldauError as fault:
         return EpochEndOffset(code_for(fault), item.partition)
-    if item.leader_epoch != LEADER_EPOCH:
-        return EpochEndOffset(0, item.partition)  # no such epoch: undefined
-    return EpochEndOffset(0, item.partition, LEADER_EPOCH, log.end)
+    return EpochEndOffset(0, item.partition, *log.end_of_epoch(item.leader_epoch))

@@ -88,7 +88,7 @@ async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
         wanted = max(
             (replicas_wanted(produce.request.acks, topic) for topic in topics if topic), default=0
         )
-        if wanted and (there := await broker.store.replicas()) < wanted:
+        if wanted and (there := broker.store.replicas) < wanted:
             text = f"min.insync.replicas wants {wanted} replicas of the store, there are {there}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
         admitted = await asyncio.to_thread(produce.admit_all, topics)

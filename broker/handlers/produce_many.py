@@ -8,9 +8,9 @@ from __future__ import annotations
 from broker.errors import KafkaError, StoreTimeout
 from broker.handlers.context import Broker
 from broker.handlers.lookup import check_writable, unknown_topic
-from broker.handlers.produce_route import fill_refusal, now_ms, replicas_wanted
+from broker.handlers.produce_route import ALL_REPLICAS, fill_refusal, now_ms, replicas_wanted
 from broker.log.admission import Admitted, admit, is_large
-from broker.log.flight import Append
+from broker.log.flight import NO_REPLICAS, Append
 from broker.log.log import Log
 from broker.log.topics import Topic
 from broker.server.connection import Call
@@ -143,7 +143,8 @@ class PartitionAppend(Append):
         batch: memoryview | bytearray,
         header: BatchHeader,
     ) -> None:
-        replicas = replicas_wanted(owner.request.acks, topic)
+        acks = owner.request.acks
+        replicas = replicas_wanted(acks, topic) if acks == ALL_REPLICAS else NO_REPLICAS
         super().__init__(batch, header, replicas, owner.request.timeout_ms)
         self.owner = owner
         self.answer = answer

@@ -15,7 +15,7 @@ import time
 from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for
 from broker.handlers.context import Broker
 from broker.log.admission import admit, is_large
-from broker.log.flight import Append
+from broker.log.flight import NO_REPLICAS, Append
 from broker.log.log import Log
 from broker.log.topics import Topic
 from broker.server.connection import Call
@@ -43,7 +43,7 @@ NO_TAGS = b"\0\0\0"  # after the batch in a flexible version: no structure has t
 
 
 def replicas_wanted(acks: int, topic: Topic) -> int:
-    """How many replicas of the store must have a batch before it is acknowledged."""
+    """How many replicas of the store must have a batch at least before it is acknowledged."""
     return topic.config.min_insync_replicas - 1 if acks == ALL_REPLICAS else 0
 
 
@@ -188,7 +188,7 @@ class SingleAppend(Append):
         timeout_ms = route.produce.timeout_ms
         self.batch = batch
         self.header = header
-        self.replicas = 0
+        self.replicas = 0 if route.produce.acks == ALL_REPLICAS else NO_REPLICAS
         self.timeout_ms = timeout_ms
         self.base_offset = -1
         self.given_up = False

@@ -74,11 +74,17 @@ def _boolean(value: object) -> bool:
     raise ValueError(f"expected true or false, got {value!r}")
 
 
+_STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+
+
 def _redis_url(value: object) -> str:
     url = _text(value)
-    if not url.startswith(("redis://", "rediss://", "unix://")):
+    if url.partition("://")[0] not in _STORE_SCHEMES:
         # The value is not repeated: it may hold a password.
-        raise ValueError("expected redis://host:port, rediss://host:port or unix:///path")
+        raise ValueError(
+            "expected redis://host:port, rediss://host:port, unix:///path or "
+            "redis+sentinel://host:port,host:port/master-name"
+        )
     return url
 
 
@@ -149,7 +155,7 @@ OPTIONS: tuple[Option, ...] = (
         "redis",
         _redis_url,
         "URL",
-        "use this Redis 7.0+ or Valkey 8.0+ (redis://, rediss://, unix://) "
+        "use this Redis 7.0+ or Valkey 8.0+ (redis://, rediss://, unix://, redis+sentinel://) "
         "instead of the embedded store",
         _STORE,
     ),

@@ -52,6 +52,8 @@ class WorkerSettings(WorkerLimits, frozen=True, forbid_unknown_fields=True, kw_o
     listeners: list[int]  # inherited descriptors: its port on each address, its unix socket
     brokers: list[Endpoint]
     redis_url: str
+    # Of the embedded store: the file with its history token, the directory of its append-only file.
+    store_files: tuple[str, str] | None = None
     data_dir: str
     broker_configs: dict[str, str] = {}
 
@@ -113,7 +115,14 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             return [Endpoint(0, host, self.port)]
         return [Endpoint(index, host, self.worker_port(index)) for index in range(self.workers)]
 
-    def worker(self, index: int, *, redis_url: str, listeners: list[int]) -> WorkerSettings:
+    def worker(
+        self,
+        index: int,
+        *,
+        redis_url: str,
+        listeners: list[int],
+        store_files: tuple[str, str] | None = None,
+    ) -> WorkerSettings:
         """The settings of worker `index`."""
         return WorkerSettings(
             index=index,
@@ -123,6 +132,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             listeners=listeners,
             brokers=self.endpoints(),
             redis_url=redis_url,
+            store_files=store_files,
             data_dir=self.data_dir,
             broker_configs=self.broker,
             **self._shared(WorkerLimits),

@@ -92,10 +92,10 @@ def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
     return header
 
 
-def set_base_offset(batch: bytearray | memoryview, base_offset: int) -> None:
-    """Patch in the base offset, and leader epoch 0: there is only one epoch."""
+def set_base_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int = 0) -> None:
+    """Patch in the base offset and the leader epoch, which the CRC does not cover."""
     _INT64.pack_into(batch, 0, base_offset)
-    _INT32.pack_into(batch, LEADER_EPOCH_AT, 0)
+    _INT32.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
 
 
 def checksum(batch: Buffer) -> int:
