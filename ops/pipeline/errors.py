@@ -43,6 +43,14 @@ def partition_gone(partition: TopicPartition) -> DataLoss:
     )
 
 
+def unreadable(partition: TopicPartition, offset: int, reason: str) -> DataLoss:
+    return DataLoss(
+        f"partition {partition}: the batch at offset {offset} cannot be read: {reason}. To "
+        "continue without its records set onUnreadable=skip; `moldau pipeline archive` keeps its "
+        "bytes; moldau.batch.validation=full refuses such batches"
+    )
+
+
 # The last line of a Python traceback. Spark passes tracebacks on as text, wherever they come from:
 # a task, a reader of the source, the function of foreachBatch.
 _RAISED_HERE = re.compile(r"^ops\.(?:\w+\.)+\w+: (.+)", re.MULTILINE)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -52,6 +52,8 @@ class Job(msgspec.Struct):
     """The end offsets of the target when the job began."""
     sources: dict[int, SourcePartition]
     done_at: str | None = None
+    epochs: dict[int, int] = {}
+    """The leader epochs of the target when the job began."""
 
     @property
     def rows(self) -> int:
@@ -120,9 +122,16 @@ def target_offsets(
 
 
 def find_positions(
-    settings: FetchSettings, job: Job, ends: Mapping[int, int], only: int | None = None
+    settings: FetchSettings,
+    job: Job,
+    ends: Mapping[int, int],
+    only: int | None = None,
+    on_skip: Callable[[int, int], None] | None = None,
 ) -> Positions:
-    """Read the target from where it ended when the job began. `only`: for one source partition."""
+    """Read the target from where it ended when the job began. `only`: for one source partition.
+
+    `on_skip`: called with a target partition and how many sequences are missing in it.
+    """
     by_producer = {
         source.producer_id: partition
         for partition, source in job.sources.items()
@@ -143,6 +152,9 @@ def find_positions(
                     if partition is not None and header.base_sequence >= 0:
                         # Not the count of records: compaction removes some and keeps the sequences.
                         following = header.base_sequence + header.last_offset_delta + 1
+                        skipped = header.base_sequence - positions[partition].get(target, 0)
+                        if skipped and on_skip is not None:
+                            on_skip(target, skipped)
                         positions[partition][target] = following
     finally:
         reader.close()
@@ -163,3 +175,30 @@ def check_trimmed(job: Job, positions: Positions, starts: Mapping[int, int]) -> 
                 "retention.bytes), so its position is unknown. Give the topic a longer retention, "
                 "empty it, and start over with --again"
             )
+
+
+def check_kept(
+    settings: FetchSettings, job: Job, ends: Mapping[int, int], epochs: Mapping[int, int]
+) -> None:
+    """Is everything that was sent still there? Raises PipelineError.
+
+    A store that fails may lose what it has acknowledged, and the log goes on in a new leader epoch.
+    Only then is the target read once more.
+    """
+    raised = [at for at in job.begins if epochs.get(at, 0) != job.epochs.get(at, 0)]
+    if not raised:
+        return
+    missing = dict.fromkeys(raised, 0)
+
+    def count(target: int, skipped: int) -> None:
+        missing[target] = missing.get(target, 0) + skipped
+
+    positions = find_positions(settings, job, ends, on_skip=count)
+    there = sum(sum(counts.values()) for counts in positions.values()) - sum(missing.values())
+    if there < job.rows:
+        names = ", ".join(str(TopicPartition(job.target, at)) for at in sorted(raised))
+        raise PipelineError(
+            f"{job.rows - there:,} of {job.rows:,} records were sent and are no longer there: the "
+            f"store of the target failed meanwhile and lost the end of {names} (`moldau topics "
+            "describe` shows the gaps). Empty the topic, and start over with --again"
+        )

@@ -35,6 +35,7 @@ from ops.pipeline.replay.job import (
     Job,
     Positions,
     SourcePartition,
+    check_kept,
     check_trimmed,
     find_positions,
     finish_job,
@@ -131,6 +132,7 @@ class Replayer:
                     positions = self._resume(cluster, job, target)
                 unreadable = self._count_unreadable(job)
                 sent = self._send(job, positions, target.batch_bytes)
+                self._check_kept(cluster, job)
                 finish_job(path, job)
                 return ReplayOutcome(job.rows, sent, unreadable=unreadable)
 
@@ -169,6 +171,7 @@ class Replayer:
             targets,
             target_offsets(cluster, request.target, range(targets), LATEST),
             sources,
+            epochs=target.epochs,
         )
 
     def _resume(self, cluster: Cluster, job: Job, target: TargetTopic) -> Positions:
@@ -266,6 +269,11 @@ class Replayer:
                 "will be deleted at the next retention check; to keep them: moldau topics "
                 f"alter {self._request.target} --config retention.ms=-1"
             )
+
+    def _check_kept(self, cluster: Cluster, job: Job) -> None:
+        epochs = find_target(cluster, job.target).epochs
+        ends = target_offsets(cluster, job.target, job.begins, LATEST)
+        check_kept(self._settings, job, ends, epochs)
 
     # --- sending ---
 

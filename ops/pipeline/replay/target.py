@@ -16,6 +16,8 @@ class TargetTopic(NamedTuple):
     retention_ms: int
     batch_bytes: int
     """The size of batches to send."""
+    epochs: dict[int, int]
+    """Leader epochs by partition."""
 
 
 def find_target(cluster: Cluster, name: str) -> TargetTopic:
@@ -44,4 +46,5 @@ def find_target(cluster: Cluster, name: str) -> TargetTopic:
         len(found.partitions),
         retention_ms if "delete" in (configs.get("cleanup.policy") or "delete") else -1,
         max(min(BATCH_BYTES, largest // 2), 1),
+        {one.partition_index: one.leader_epoch for one in found.partitions},
     )

@@ -10,6 +10,7 @@ import bisect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.log.topics import GROUP_EVENTS
+from broker.wire.batch import LEADER_EPOCH_AT
 from ops.pipeline.lake.query import table_frame, text_or_base64
 from ops.pipeline.lake.schemas import BATCHES, RECORDS
 from ops.pipeline.lake.tables import Lake
@@ -46,11 +47,16 @@ class Partition(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets that no batch of the lake covers."""
+    """Offsets that no batch of the lake covers.
+
+    `in_log`: the log has the same gap, as its leader epoch changed there. What the store lost of it
+    was no longer there to be archived.
+    """
 
     partition: int
     first: int
     last: int
+    in_log: bool = False
 
 
 class Volume(NamedTuple):
@@ -86,6 +92,14 @@ class Topic(NamedTuple):
     sizes: Sizes
     keys: Keys
     gaps: list[Gap]
+
+    def never_in_log(self, partition: int, first: int, end: int) -> int:
+        """How many of these offsets are in gaps that the log has too."""
+        return sum(
+            max(min(gap.last + 1, end) - max(gap.first, first), 0)
+            for gap in self.gaps
+            if gap.in_log and gap.partition == partition
+        )
 
     @property
     def rows(self) -> int:
@@ -182,10 +196,38 @@ def _gaps(batches: DataFrame) -> dict[str, list[Gap]]:
         .select("topic", "partition", "end", f.col("base_offset") - 1)
         .orderBy("topic", "partition", "end")
     )
+    gaps = [tuple(row) for row in rows.limit(MAX_TOPICS * MAX_GAPS).collect()]
+    in_log = _between_epochs(batches, gaps) if gaps else set()
     found: dict[str, list[Gap]] = {}
-    for topic, *gap in rows.limit(MAX_TOPICS * MAX_GAPS).collect():
-        found.setdefault(topic, []).append(Gap(*gap))
+    for topic, *gap in gaps:
+        is_in_log = (topic, *gap[:2]) in in_log
+        found.setdefault(topic, []).append(Gap(*gap)._replace(in_log=is_in_log))
     return found
+
+
+def _between_epochs(batches: DataFrame, gaps: list[tuple[Any, ...]]) -> set[tuple[str, int, int]]:
+    """Topic, partition and first offset of the gaps whose edges are of different leader epochs."""
+    from pyspark.sql import functions as f
+
+    edges = batches.sparkSession.createDataFrame(
+        [(topic, partition, first, first - 1, last + 1) for topic, partition, first, last in gaps],
+        "topic string, partition int, first bigint, before bigint, after bigint",
+    )
+    epoch = f.hex(f.substring("data", LEADER_EPOCH_AT + 1, 4))
+    named = batches.where(f.col("topic").isin({topic for topic, *_ in gaps}))
+    before = named.select(
+        "topic", "partition", f.col("last_offset").alias("before"), epoch.alias("old")
+    )
+    after = named.select(
+        "topic", "partition", f.col("base_offset").alias("after"), epoch.alias("new")
+    )
+    found = (
+        edges.join(before, ["topic", "partition", "before"])
+        .join(after, ["topic", "partition", "after"])
+        .where(f.col("old") != f.col("new"))
+        .select("topic", "partition", "first")
+    )
+    return {(topic, partition, first) for topic, partition, first in found.collect()}
 
 
 def bucket_width_ms(first_ms: int, last_ms: int) -> int:
@@ -302,5 +344,7 @@ def lag_at(at_ms: int, offsets: dict[str, list[list[int]]], topics: dict[str, To
             known = topic.ends.get(partition, []) if topic is not None else []
             at = bisect.bisect_right(known, (at_ms, 1 << 62)) - 1
             if at >= 0:
-                lag = (lag or 0) + max(known[at][1] - committed, 0)
+                end = known[at][1]
+                lost = 0 if topic is None else topic.never_in_log(partition, committed, end)
+                lag = (lag or 0) + max(end - committed - lost, 0)
     return lag

@@ -194,16 +194,27 @@ def _gaps(topic: Topic) -> str:
         (
             f"partition {gap.partition}",
             f"{gap.first:,} to {gap.last:,}",
-            f"<span class='bad'>{gap.last - gap.first + 1:,}</span>",
+            f"{gap.last - gap.first + 1:,}"
+            if gap.in_log
+            else f"<span class='bad'>{gap.last - gap.first + 1:,}</span>",
+            "in the log too" if gap.in_log else "not archived",
         )
         for gap in topic.gaps
     )
-    note = (
-        "<p class='note'>These offsets are in no batch of the lake: they were trimmed from the "
-        "broker before they were archived. A longer retention.ms, or remote.storage.enable=true, "
-        "prevents that.</p>"
-    )
-    return _panel("Gaps", _table(("where", "offsets", "missing"), rows) + note)
+    notes = []
+    if not all(gap.in_log for gap in topic.gaps):
+        notes.append(
+            "Offsets that were not archived were trimmed from the broker before. A longer "
+            "retention.ms, or remote.storage.enable=true, prevents that."
+        )
+    if any(gap.in_log for gap in topic.gaps):
+        notes.append(
+            "A gap that the log has too was left when the store lost the end of the log, or might "
+            "have, and a new leader epoch began: its offsets were lost there, or never used. "
+            "<code>moldau topics describe</code> shows the same gaps."
+        )
+    note = "".join(f"<p class='note'>{text}</p>" for text in notes)
+    return _panel("Gaps", _table(("where", "offsets", "missing", ""), rows) + note)
 
 
 def _duration(ms: float) -> str:

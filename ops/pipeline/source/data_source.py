@@ -34,8 +34,8 @@ from pyspark.sql.types import StructType
 from broker.process import prepare_process
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.decode import HEADERS_TYPE, Columns, decode
-from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
+from ops.pipeline.source.decode import Columns, decode
+from ops.pipeline.source.fetch import OffsetRange, RangeReader
 from ops.pipeline.source.offsets import (
     LATEST,
     Nested,
@@ -47,6 +47,8 @@ from ops.pipeline.source.offsets import (
 )
 from ops.pipeline.source.options import RANGES, Options, read_options
 from ops.pipeline.source.planning import Planner
+from ops.pipeline.source.record_headers import HEADERS_TYPE
+from ops.pipeline.source.unreadable import Unreadable
 
 FORMAT = "moldau"
 
@@ -236,7 +238,7 @@ def read_ranges(options: Options, partition: InputPartition) -> Iterator[Any]:
             yield _range_rows(partition.ranges)
         return
     prepare_process()
-    yield from _record_rows(options.fetch, partition.ranges, headers=options.headers)
+    yield from _record_rows(options, partition.ranges)
 
 
 def _range_rows(ranges: Sequence[OffsetRange]) -> Any:
@@ -251,17 +253,23 @@ def _range_rows(ranges: Sequence[OffsetRange]) -> Any:
     )
 
 
-def _record_rows(
-    settings: FetchSettings, ranges: Sequence[OffsetRange], *, headers: bool
-) -> Iterator[Any]:
+def _record_rows(options: Options, ranges: Sequence[OffsetRange]) -> Iterator[Any]:
+    settings, headers = options.fetch, options.headers
     schema = pa.schema([*_ARROW, ("headers", HEADERS_TYPE)] if headers else _ARROW)
     reader = RangeReader(settings)
     try:
         for one in ranges:
+            unreadable = Unreadable(one.topic_partition, options.on_unreadable)
             for batches in reader.read(one):
-                for columns in decode(batches, headers=headers, check_crcs=settings.check_crcs):
+                for columns in decode(
+                    batches,
+                    headers=headers,
+                    check_crcs=settings.check_crcs,
+                    on_unreadable=unreadable,
+                ):
                     if len(columns):
                         yield _record_batch(schema, one.topic_partition, columns)
+            unreadable.log_total()
     finally:
         reader.close()
 

@@ -2,10 +2,6 @@
 
 The only Python per record is the walk from length to length (about 0.1 us). All else is done by
 numpy for all records of all batches at once, field by field: one varint of every record at a time.
-Keys and values are not cut out one by one: an Arrow array whose elements alternate between a field
-and the gap to the next one is laid over the received bytes, and `take` copies every second element
-into a new array.
-
 The bytes come from any producer: whatever they are, the result is columns or CorruptBatch.
 """
 
@@ -30,9 +26,8 @@ from broker.wire.batch import (
     CorruptBatch,
     checksum,
 )
-
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+from ops.pipeline.source.fields import Ints, field, gather, varints
+from ops.pipeline.source.record_headers import header_spans, headers_column
 
 DECODED_LIMIT = 1 << 30  # an Arrow column has 2 GiB at most
 PORTION = 4 << 20
@@ -41,11 +36,7 @@ MAGIC = 2
 # millisecond before 1970, as in Spark's own Kafka source.)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
-_LONGEST_VARINT = 10
 _LONGEST_LENGTH_SHIFT = 28
-_FEW = 8  # so few records with more headers are cheaper to read one by one
-
-HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class FetchedBatch(NamedTuple):
@@ -206,20 +197,20 @@ def _columns(
     wanted: Sequence[FetchedBatch], joined: bytes, starts: Ints, ends: Ints, *, headers: bool
 ) -> Columns:
     data = np.frombuffer(joined, np.uint8)
-    length, at = _varints(data, starts, ends)
+    length, at = varints(data, starts, ends)
     if (length != ends - at).any():
         raise CorruptBatch("a record of negative length")
     at += 1  # after the attributes
-    timestamp_delta, at = _varints(data, at, ends)
-    offset_delta, at = _varints(data, at, ends)
-    key_at, key_end, key_valid = _field(data, at, ends)
-    value_at, value_end, value_valid = _field(data, key_end, ends)
-    header_count, at = _varints(data, value_end, ends)
+    timestamp_delta, at = varints(data, at, ends)
+    offset_delta, at = varints(data, at, ends)
+    key_at, key_end, key_valid = field(data, at, ends)
+    value_at, value_end, value_valid = field(data, key_end, ends)
+    header_count, at = varints(data, value_end, ends)
     if (header_count < 0).any():
         raise CorruptBatch("a record with a negative number of headers")
     spans = None
     if header_count.any():
-        spans = _header_spans(data, at, ends, header_count)
+        spans = header_spans(data, at, ends, header_count)
     elif (at != ends).any():
         raise CorruptBatch("a record does not end where its length says")
 
@@ -244,7 +235,7 @@ def _columns(
     buffer = pa.py_buffer(joined)
     found_headers = None
     if headers:
-        found_headers = _headers_column(buffer, len(offset), header_count, spans)
+        found_headers = headers_column(buffer, len(offset), header_count, spans)
         if chosen is not None:
             found_headers = found_headers.take(pa.array(chosen))
     if chosen is not None:
@@ -272,131 +263,3 @@ def _check_offsets(wanted: Sequence[FetchedBatch], counts: list[int], deltas: In
     np.greater(deltas[1:], deltas[:-1], out=rising[1:])
     if not ((rising | firsts) & (deltas >= 0) & (deltas <= last)).all():
         raise CorruptBatch("offset deltas that do not ascend within their batch")
-
-
-def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """A zigzag varint of each record, and the positions after it."""
-    _check_inside(at, ends)
-    byte = data[at]
-    value = (byte & 0x7F).astype(np.uint64)
-    at = at + 1
-    going = np.flatnonzero(byte > 0x7F)
-    shift = 7
-    while len(going):
-        if shift >= 7 * _LONGEST_VARINT:
-            raise CorruptBatch("a varint longer than ten bytes")
-        where = at[going]
-        _check_inside(where, ends[going])
-        byte = data[where]
-        value[going] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        at[going] += 1
-        going = going[byte > 0x7F]
-        shift += 7
-    number = (value >> np.uint64(1)).astype(np.int64)
-    sign = (value & np.uint64(1)).astype(np.int64)
-    return number ^ -sign, at
-
-
-def _check_inside(at: Ints, ends: Ints) -> None:
-    if (at >= ends).any():
-        raise CorruptBatch("a field overruns its record")
-
-
-def _field(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Bytes after their length: the positions where they begin and end; not valid if null."""
-    length, at = _varints(data, at, ends)
-    valid = length >= 0
-    length = np.where(valid, length, 0)
-    if (length > ends - at).any():
-        raise CorruptBatch("a field overruns its record")
-    return at, at + length, valid
-
-
-def gather(
-    buffer: Any, starts: Ints, ends: Ints, valid: npt.NDArray[np.bool_], chosen: Ints | None
-) -> Any:
-    """A binary array of the fields that follow each other in a buffer, with gaps."""
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.binary())
-    edges = np.empty(2 * count, np.int32)
-    edges[0::2] = starts
-    edges[1::2] = ends
-    validity = None
-    if not valid.all():
-        both = np.ones(2 * count - 1, np.bool_)
-        both[0::2] = valid
-        validity = pa.py_buffer(np.packbits(both, bitorder="little"))
-    fields_and_gaps = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [validity, pa.py_buffer(edges), buffer]
-    )
-    picked = np.arange(count, dtype=np.int64) if chosen is None else chosen
-    return fields_and_gaps.take(pa.array(picked * 2))
-
-
-class _Spans(NamedTuple):
-    """Positions of the keys and values of all headers, in the order of the bytes."""
-
-    key_at: Ints
-    key_end: Ints
-    value_at: Ints
-    value_end: Ints
-    value_valid: npt.NDArray[np.bool_]
-
-
-def _header_spans(data: Bytes, at: Ints, ends: Ints, counts: Ints) -> _Spans:
-    """All first headers at once, then all second ones, and so on."""
-    at = at.copy()
-    rounds: list[_Spans] = []
-    left = counts.copy()
-    active = np.flatnonzero(left > 0)
-    while len(active) > _FEW or (len(active) and not rounds):
-        until = ends[active]
-        key_at, key_end, key_valid = _field(data, at[active], until)
-        if not key_valid.all():
-            raise CorruptBatch("a record header without a key")
-        value_at, value_end, value_valid = _field(data, key_end, until)
-        rounds.append(_Spans(key_at, key_end, value_at, value_end, value_valid))
-        at[active] = value_end
-        left[active] -= 1
-        active = active[left[active] > 0]
-    for index in active:
-        one, stop = at[index : index + 1], ends[index : index + 1]
-        for _ in range(int(left[index])):
-            key_at, key_end, key_valid = _field(data, one, stop)
-            if not key_valid.all():
-                raise CorruptBatch("a record header without a key")
-            value_at, one, value_valid = _field(data, key_end, stop)
-            rounds.append(_Spans(key_at, key_end, value_at, one, value_valid))
-        at[index] = one[0]
-    if (at != ends).any():
-        raise CorruptBatch("a record does not end where its length says")
-    together = [np.concatenate(column) for column in zip(*rounds, strict=True)]
-    order = np.argsort(together[0], kind="stable")  # by position: the order of records and headers
-    return _Spans._make(column[order] for column in together)
-
-
-def _headers_column(buffer: Any, count: int, counts: Ints, spans: _Spans | None) -> Any:
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    if spans is None:
-        # As in Spark's own source: null for a record without headers.
-        return pa.nulls(count, HEADERS_TYPE)
-    present = np.ones(len(spans.key_at), np.bool_)
-    keys = gather(buffer, spans.key_at, spans.key_end, present, None)
-    values = gather(buffer, spans.value_at, spans.value_end, spans.value_valid, None)
-    pairs = pa.StructArray.from_arrays([_text(keys), values], fields=list(HEADERS_TYPE.value_type))
-    has_some = counts > 0
-    validity = None if has_some.all() else pa.py_buffer(np.packbits(has_some, bitorder="little"))
-    return pa.Array.from_buffers(
-        HEADERS_TYPE, count, [validity, pa.py_buffer(offsets)], children=[pairs]
-    )
-
-
-def _text(keys: Any) -> Any:
-    """As UTF-8; invalid bytes are replaced, as Java clients do."""
-    try:
-        return keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        patched = [key.decode("utf-8", "replace") for key in keys.to_pylist()]
-        return pa.array(patched, pa.string())

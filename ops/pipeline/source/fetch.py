@@ -32,6 +32,12 @@ from broker.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from broker.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from broker.wire.primitives import MalformedMessage
 from ops.client import (
     RETRIABLE,
@@ -156,6 +162,8 @@ class RangeReader:
                     raise error
                 logger.warning("%s", error)
                 return
+            elif self._is_lost(connection, partition, position):
+                return
             elif backoff.is_exhausted:
                 raise self._nothing_read(partition, "the broker replies, but without records")
             connection = self._send_next(connection, wanted, position)
@@ -204,6 +212,24 @@ class RangeReader:
             raise refusal("Fetch", answer.error_code)
         data: PartitionData = answer.responses[0].partitions[0]
         return data
+
+    def _is_lost(self, connection: Connection, partition: TopicPartition, position: int) -> bool:
+        """Did the store lose the records from here to the end, and the log go on above them?
+
+        Then the log's first leader epoch has ended before this offset. Otherwise the broker should
+        have replied with records.
+        """
+        wanted = OffsetForLeaderTopic(
+            partition.topic, [OffsetForLeaderPartition(partition.partition, leader_epoch=0)]
+        )
+        try:
+            answer = connection.call(OffsetForLeaderEpochRequest(topics=[wanted]))
+        except (OSError, MalformedMessage) as fault:
+            logger.info("partition %s: %s; retrying", partition, fault)
+            self.close()  # so the next request fails too, and is sent again
+            return False
+        ended: EpochEndOffset = answer.topics[0].partitions[0]
+        return ended.error_code == 0 and 0 <= ended.end_offset <= position
 
     def _wait(self, partition: TopicPartition, cause: str, backoff: Backoff) -> None:
         logger.info("partition %s: %s; retrying", partition, cause)

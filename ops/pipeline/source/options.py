@@ -16,6 +16,7 @@ from ops.pipeline.source.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchSet
 from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
 
 RECORDS, RANGES = "records", "ranges"
+FAIL, SKIP = "fail", "skip"
 _STRATEGIES = ("assign", "subscribe", "subscribepattern")
 _KNOWN = frozenset(
     {
@@ -23,7 +24,7 @@ _KNOWN = frozenset(
         "startingoffsetsbytimestamp", "endingoffsetsbytimestamp",
         "startingoffsetsbytimestampstrategy", "maxoffsetspertrigger", "minoffsetspertrigger",
         "maxtriggerdelay", "minpartitions", "maxrecordsperpartition", "failondataloss",
-        "includeheaders", "moldau.rows",
+        "includeheaders", "onunreadable", "moldau.rows",
     }
 )  # fmt: skip
 # Options of Spark's source that have no effect here: no consumer group, no pool of consumers.
@@ -68,6 +69,7 @@ class Options(NamedTuple):
     max_records: int | None
     headers: bool
     rows: str
+    on_unreadable: str
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -88,8 +90,9 @@ def read_options(given: Mapping[str, str]) -> Options:
     rows = options.get("moldau.rows", RECORDS)
     if rows not in (RECORDS, RANGES):
         raise PipelineError(f"moldau.rows: want {RECORDS} or {RANGES}, not {rows!r}")
+    fetch = _fetch_settings(options)
     return Options(
-        _fetch_settings(options),
+        fetch,
         None if assign is None else tuple(sorted(parse_partitions("assign", assign))),
         None if subscribe is None else names,
         _pattern(options),
@@ -104,6 +107,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         _limit(options, "maxRecordsPerPartition"),
         _flag(options, "includeHeaders", default=False),
         rows,
+        _on_unreadable(options, FAIL if fetch.fail_on_data_loss else SKIP),
     )
 
 
@@ -189,6 +193,13 @@ def _strategy(options: Mapping[str, str]) -> str:
         raise PipelineError(
             f"startingOffsetsByTimestampStrategy: want error or latest, not {chosen!r}"
         )
+    return chosen
+
+
+def _on_unreadable(options: Mapping[str, str], default: str) -> str:
+    chosen = options.get("onunreadable", default).lower()
+    if chosen not in (FAIL, SKIP):
+        raise PipelineError(f"onUnreadable: want {FAIL} or {SKIP}, not {chosen!r}")
     return chosen
 
 
