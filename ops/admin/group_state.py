@@ -11,6 +11,7 @@ from broker.group.record import GroupRecord, UnknownRecordFormat, decode
 from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ops.admin.log_gaps import epochs_of
 from ops.client import LATEST, Cluster, TopicPartition, refusal
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def describe(
         shown["native"] = place in ends and native.is_native(place.topic)
         if shown["native"] and shown["lag"]:  # 0 is 0: everything below the end is committed
             shown["lag"] = native.lag(group_id, place, shown["committed_offset"])
+    _leave_out_gaps(cluster, places, partitions)
     lags = [shown["lag"] for shown in partitions if shown["committed_offset"] is not None]
     record = None if store is None else _stored_record(store, group_id)
     coordinator = cluster.coordinator(group_id)
@@ -100,6 +102,28 @@ def describe(
         "members": members,
         "partitions": partitions,
     }
+
+
+def _leave_out_gaps(
+    cluster: Cluster, places: list[TopicPartition], partitions: list[dict[str, Any]]
+) -> None:
+    """Offsets that do not exist are no lag: what was lost cannot be read, nor committed."""
+    behind = {
+        place: shown
+        for place, shown in zip(places, partitions, strict=True)
+        if shown["lag"] and not shown["native"]
+    }
+    found = cluster.topics(sorted({place.topic for place in behind}))
+    current = {
+        place: one.leader_epoch
+        for topic in found.values()
+        for one in topic.partitions
+        if (place := TopicPartition(topic.name or "", one.partition_index)) in behind
+    }
+    for place, epochs in epochs_of(cluster, current).items():
+        shown = behind[place]
+        if epochs is not None:
+            shown["lag"] = epochs.count(shown["committed_offset"], shown["end_offset"])
 
 
 def _stored_record(store: BlockingStore, group_id: str) -> GroupRecord | None:

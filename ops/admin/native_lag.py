@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from broker.errors import StoreFault
 from broker.log.native.ids import Numbering, Run, parse, parse_mark
-from broker.log.topics import native_key
 from broker.store import keys
 from ops.admin.topic_state import native_facts, topic_configs
 from ops.client import Cluster, TopicPartition
@@ -52,10 +51,11 @@ class NativeLags:
         if record is None or facts is None:
             return None
         pattern = record.configs.get("moldau.native.key", "")
-        stream = native_key(pattern, place.topic, place.partition)
+        stream = keys.native_key(pattern, place.topic, place.partition)
         log = keys.stream(place.topic, record.incarnation, place.partition)
+        beside = keys.beside(stream, log)
         numbering = Numbering(facts["bits"])
-        numbering.note([parse_mark(raw) for raw in store.marks(log)])
+        numbering.note([parse_mark(raw) for raw in store.marks(beside)])
         run = numbering.start_at(committed)
         length, first = store.stream_length(stream)
         if first is None or committed <= numbering.offset_from(parse(first)):

@@ -6,11 +6,14 @@ import base64
 from typing import Any
 
 from broker.errors import StoreFault
+from broker.log.epochs import EPOCH_ZERO
 from broker.settings.kafka.config_key import ConfigSource
+from broker.store import keys
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.metadata import MetadataResponseTopic
 from ops.admin.local_store import open_store
+from ops.admin.log_gaps import epochs_of, shown
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, nodes_of, refusal
 
 TOPIC_RESOURCE = 2  # of DescribeConfigs and AlterConfigs
@@ -55,12 +58,16 @@ def describe_topic(
     places = [TopicPartition(name, one.partition_index) for one in topic.partitions]
     starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
+    epochs = epochs_of(
+        cluster,
+        {TopicPartition(name, one.partition_index): one.leader_epoch for one in topic.partitions},
+    )
     partitions = []
     for one in sorted(topic.partitions, key=lambda one: one.partition_index):
         place = TopicPartition(name, one.partition_index)
         if place not in starts or place not in ends:
             raise ClientError(f"topic {name}: it was deleted meanwhile")
-        leader = nodes.get(one.leader_id)
+        leader, known = nodes.get(one.leader_id), epochs[place] or EPOCH_ZERO
         partitions.append(
             {
                 "partition": one.partition_index,
@@ -69,8 +76,10 @@ def describe_topic(
                 "start_offset": starts[place],
                 "end_offset": ends[place],
                 # Offsets of a native topic are times: records cannot be counted by them.
-                "records": None if native else ends[place] - starts[place],
+                "records": None if native else known.count(starts[place], ends[place]),
                 "size_bytes": sizes.get(place, 0),
+                "leader_epoch": one.leader_epoch,
+                **shown(epochs[place]),
             }
         )
     return {
@@ -128,12 +137,10 @@ def _redis_groups(
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
         if store is None:
             return None
-        from broker.log.topics import native_key  # with redis-py: slow to import
-
         groups: list[dict[str, Any]] = []
         for partition in range(partitions):
             try:
-                found = store.stream_groups(native_key(native["stream"], topic, partition))
+                found = store.stream_groups(keys.native_key(native["stream"], topic, partition))
             except StoreFault:
                 return None  # the stream may be gone; everything else is worth showing
             groups += [

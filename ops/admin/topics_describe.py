@@ -23,7 +23,9 @@ examples:
   moldau topics describe orders
   moldau topics describe orders --json
 
-records is the end offset minus the start offset: a compacted log holds fewer
+records is the end offset minus the start offset and minus gaps: a compacted log holds fewer
+epoch is raised when the store lost the end of the log, or might have; the log goes on above it, and
+the offsets in between are a gap (shown where the broker runs on this machine)
 """
 
 
@@ -68,7 +70,7 @@ def _print_topic(topic: dict[str, Any]) -> None:
     print_facts(facts)
     print()
     print_table(
-        ("partition", "leader", "address", "start", "end", "records", "size"),
+        ("partition", "leader", "address", "start", "end", "records", "size", "epoch"),
         [
             (
                 one["partition"],
@@ -78,10 +80,12 @@ def _print_topic(topic: dict[str, Any]) -> None:
                 one["end_offset"],
                 one["records"],
                 size_text(one["size_bytes"]),
+                one["leader_epoch"],
             )
             for one in topic["partitions"]
         ],
     )
+    _print_gaps(topic["partitions"])
     if native and native["groups"]:
         print()
         columns = ("partition", "group", "consumers", "pending", "last_delivered", "lag")
@@ -93,3 +97,18 @@ def _print_topic(topic: dict[str, Any]) -> None:
         print()
         rows = [(one["name"], one["value"], one["source"]) for one in topic["configs"]]
         print_table(("config", "value", "set by"), rows)
+
+
+def _print_gaps(partitions: list[dict[str, Any]]) -> None:
+    rows = [
+        (one["partition"], gap["first_offset"], gap["last_offset"])
+        for one in partitions
+        for gap in one["gaps"] or ()
+    ]
+    if rows:
+        print()
+        print_table(("partition", "lost or unused from", "to"), rows)
+    unknown = [str(one["partition"]) for one in partitions if one["gaps"] is None]
+    if unknown:
+        print()
+        print(f"gaps of partition {', '.join(unknown)}: unknown, the store is not reachable here")

@@ -21,6 +21,8 @@ class ChildSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     # Written to the child's standard input, which then stays open as its life-line.
     stdin_line: bytes | None = None
+    # Called before each start. May raise OSError.
+    before_start: Callable[[], None] | None = None
     # None: ready when it writes the line `ready` to its standard output.
     ready_probe: Callable[[], Awaitable[bool]] | None = None
     # Where it speaks Kafka, a unix path or host and port: if it stops answering it is killed.

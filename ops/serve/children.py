@@ -92,9 +92,13 @@ class Child:
         self._ready_at = None
         self._output = b""
         try:
+            if spec.before_start is not None:
+                spec.before_start()
             process = spare or launch(spec)
-        except ChildError:
+        except (ChildError, OSError) as fault:
             self.state = State.STOPPED
+            if isinstance(fault, OSError):
+                raise ChildError(f"{spec.name} cannot be started: {fault}") from fault
             raise
         self._process = process
         self.started_at = time.monotonic()

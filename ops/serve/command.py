@@ -26,8 +26,10 @@ from broker.settings.options import OPTIONS
 from broker.settings.processes import ConfigError, ServeSettings
 from ops.serve import embedded_store
 from ops.serve.child_spec import ChildSpec
+from ops.serve.embedded_store import EmbeddedStore
 from ops.serve.listeners import Listeners
 from ops.serve.ports import check_ports
+from ops.serve.preparation import bring_up_to_date
 from ops.serve.process_specs import router_specs, spare_spec, worker_specs
 from ops.serve.runtime import (
     LockedError,
@@ -74,6 +76,7 @@ examples:
   moldau serve --port 19092 --workers 4 --data-dir ./data
   moldau serve --host 0.0.0.0 --advertised-host broker.example.com
   moldau serve --redis redis://:secret@10.0.0.5:6379/0
+  moldau serve --redis redis+sentinel://:secret@10.0.0.5:26379,10.0.0.6:26379/mymaster/0
   moldau serve --config moldau.toml
 
 Every option is also an environment variable (MOLDAU_PORT=19092) and a key of the TOML file:
@@ -143,9 +146,11 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     stages: list[list[ChildSpec]] = []
     background: Sequence[Any] = ()
     claim: Claim | None = None
+    socket: str | None = None
+    store: EmbeddedStore | None = None
     if settings.redis is None:
         store = embedded_store.prepare(settings, runtime_dir)
-        url, background = store.url, store.background
+        url, background, socket = store.url, store.background, store.socket
         stages.append([store.spec])
         facts = {
             "url": url,
@@ -166,7 +171,8 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         def serving() -> list[ChildSpec]:
             # One stage: a router is ready when the workers are, and all stop at the same time, so
             # that requests parked in a worker are answered through the router.
-            workers = worker_specs(settings, url, listeners)
+            files = None if store is None else store.files
+            workers = worker_specs(settings, url, listeners, files)
             return workers + router_specs(settings, sockets, pinged, listeners)
 
         stages.append(serving())
@@ -186,11 +192,14 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
                 on_ready=lambda: print(ready_line(settings, facts), flush=True),
                 reload=reload,
                 background=background,
+                before_serving=lambda: bring_up_to_date(url, socket, claim),
                 spare=spare_spec(listeners) if settings.spare_process else None,
                 stop_listening=listeners.close,
             ).run()
 
         asyncio.run(supervise())
+        if store is not None:
+            store.history.stopped()
     finally:
         if claim is not None:
             claim.release()
@@ -243,7 +252,8 @@ def _claim(url: str, port: int) -> Claim:
 
 def _external_store(url: str) -> dict[str, Any]:
     # Imported here: redis-py takes a while, and an embedded store starts without it.
-    from broker.store.check import UnsuitableStore, check_store, mask
+    from broker.store.check import UnsuitableStore, check_store
+    from broker.store.store_url import mask
 
     try:
         info = check_store(url)

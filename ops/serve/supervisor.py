@@ -60,6 +60,7 @@ class Supervisor:
         on_ready: Callable[[], None],
         reload: Callable[[], StartStages] | None = None,
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        before_serving: Callable[[], Coroutine[Any, Any, None]] | None = None,
         spare: ChildSpec | None = None,
         stop_listening: Callable[[], None] = lambda: None,
     ) -> None:
@@ -70,6 +71,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._reload = reload
         self._background = background
+        self._before_serving = before_serving
         self.spare = Spare(spare) if spare is not None else None
         self._stop_listening = stop_listening
         self._started_at = time.monotonic()
@@ -99,8 +101,11 @@ class Supervisor:
             remove_socket(self._control_path)
 
     async def startup(self) -> None:
-        """Start the stages one after another. Raises BootFailure."""
+        """Start the stages one after another, the last one when the store has been prepared.
+        Raises BootFailure."""
         for stage in self._stages:
+            if stage is self._stages[-1] and self._before_serving is not None:
+                await self._before_serving()
             try:
                 for child in stage:
                     child.start()
