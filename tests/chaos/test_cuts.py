@@ -70,7 +70,7 @@ class Faults:
         link.requests.stop_after(after, then)
 
     def cut_before_reply(self, link: Link, after: int) -> None:
-        """The command is carried out, and nobody hears of it."""
+        """The command is carried out; its reply is lost."""
 
         def then() -> None:
             link.replies.hold()
@@ -129,7 +129,7 @@ class Faults:
 
 
 class Writer:
-    """Appends through a log of its own until told to stop; idempotent ones send again."""
+    """Appends through a log of its own until stopped; idempotent ones send again."""
 
     def __init__(self, name: str, number: int, *, idempotent: bool, identical: bool) -> None:
         self.report = Report(name, idempotent, identical, [])

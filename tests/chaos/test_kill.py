@@ -80,7 +80,7 @@ class RealProducer:
                     self._topic,
                     f"real:{number}|{'x' * (number % 700)}",
                     partition=number % PARTITIONS,
-                    on_delivery=self._told,
+                    on_delivery=self._delivered,
                 )
             except BufferError:
                 self._producer.poll(0.05)
@@ -88,7 +88,7 @@ class RealProducer:
             if number % 20 == 0:
                 time.sleep(0.01)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         value = message.value()
         assert isinstance(value, bytes)
         number = int(value.partition(b"|")[0].partition(b":")[2])
@@ -108,7 +108,7 @@ class RealProducer:
         assert not self.failed, self.failed[:5]
 
     def prove(self, port: int) -> int:
-        """Every message it was told of is there, once, in order, where it was told."""
+        """Every acknowledged message is there, once, in order, at its acknowledged offset."""
         total = 0
         for partition in range(PARTITIONS):
             blob = read_whole(port, self._topic, partition)

@@ -251,7 +251,7 @@ def native_topic(name: str, configs: dict[str, str] | None = None) -> NewTopic:
     return NewTopic(name, 1, {**NATIVE, **(configs or {})})
 
 
-def test_a_stream_of_somebody_else(kafka: Session, store: Any) -> None:
+def test_a_stream_of_another_application(kafka: Session, store: Any) -> None:
     stream = f"app:{kafka.new_name()}"
     store.xadd(stream, {"json": '{"a":1}', "source": "x"})
     topic = kafka.topic(
@@ -264,7 +264,7 @@ def test_a_stream_of_somebody_else(kafka: Session, store: Any) -> None:
     kafka.admin.delete_topics([topic])
 
     assert store.xlen(stream) == 2
-    assert not store.exists(f"moldau:{topic}:0:state")
+    assert not store.keys(f"*moldau:{topic}:0*")
 
 
 def test_entries_that_do_not_fit_are_delivered_once_and_in_order(

@@ -23,8 +23,8 @@ PATIENCE_S = 30.0
 @pytest.fixture(scope="module", params=["worker", "router"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     settings = {"group.initial.rebalance.delay.ms": 0}
-    told = {"advertise": "router"} if request.param == "router" else {}
-    with running_broker(workers=2, broker=settings, **told) as started:
+    options = {"advertise": "router"} if request.param == "router" else {}
+    with running_broker(workers=2, broker=settings, **options) as started:
         yield started
 
 

@@ -67,7 +67,7 @@ def test_4_2_acks_0_is_not_answered(client: RawClient, topic: str) -> None:
 
 def test_4_2_acks_0_with_an_error_closes_the_connection(moldau: Broker, topic: str) -> None:
     with RawClient(worker_ports(moldau)[0]) as own:
-        own.send(request("nobody-made-this-one", 0, b"x"), NAMED_PRODUCE)
+        own.send(request("no-such-topic", 0, b"x"), NAMED_PRODUCE)
         own.must_be_closed()
 
 
@@ -102,12 +102,14 @@ def test_4_2_one_bad_partition_does_not_spoil_the_others(client: RawClient) -> N
 # --- 6 ---
 
 
-def test_6_1_the_ready_line_says_what_clients_will_be_told(
+def test_6_1_the_ready_line_names_the_advertised_addresses(
     moldau: Broker, client: RawClient
 ) -> None:
-    told = [f"{node.host}:{node.port}" for node in client.call(MetadataRequest(topics=[])).brokers]
-    assert f"brokers={','.join(told)}" in moldau.ready_line
-    assert told == [f"127.0.0.1:{port}" for port in worker_ports(moldau)]
+    advertised = [
+        f"{node.host}:{node.port}" for node in client.call(MetadataRequest(topics=[])).brokers
+    ]
+    assert f"brokers={','.join(advertised)}" in moldau.ready_line
+    assert advertised == [f"127.0.0.1:{port}" for port in worker_ports(moldau)]
 
 
 def test_6_2_a_producer_id_for_everybody_who_asks(moldau: Broker) -> None:

@@ -258,7 +258,7 @@ def test_deleting_a_compacted_topic_leaves_nothing(
         .responses
     )
     assert answer.error_code == 0
-    wait_until(lambda: not store.keys(f"moldau:{name}*"), 5, "nothing is left of it")
+    wait_until(lambda: not store.keys(f"*moldau:{name}*"), 5, "nothing is left of it")
 
 
 def test_settings_of_the_cleaner(start_moldau: Start) -> None:

@@ -15,6 +15,7 @@ import redis
 from confluent_kafka import Producer
 
 from broker.errors import ErrorCode
+from broker.store import keys
 from tests.support.compacting import (
     COMPACT,
     PATIENCE_S,
@@ -189,7 +190,7 @@ def test_readers_and_writers_while_it_is_compacted(
 
 
 def test_workers_die_in_the_middle_of_passes(start_moldau: Start) -> None:
-    """Whoever compacts is killed, again and again: nothing promised is lost, no garbage stays."""
+    """The compacting worker is killed, again and again: nothing is lost, no garbage stays."""
     broker = start_moldau(workers=2, broker=QUICK)
     name, rng = next(_names), random.Random(2)
     with worker_clients(broker) as clients, redis.from_url(broker.store_url) as store:
@@ -201,7 +202,7 @@ def test_workers_die_in_the_middle_of_passes(start_moldau: Start) -> None:
             for index in rng.sample((0, 1), rng.choice((1, 2))):
                 pid = broker.kill("worker", index)
                 broker.wait_restarted("worker", index, pid)
-            store.delete(stored.key + b":cleaner")  # a dead worker's lease: do not wait for it
+            store.delete(keys.cleaner(stored.key))  # a dead worker's lease: do not wait for it
             with worker_clients(broker) as new:
                 check_promises(rng.choice(new), name, writers, rng)
         final = writers.stop()

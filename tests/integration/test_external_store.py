@@ -7,13 +7,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.support.redis_server import SEARCH_PATH
-from tests.support.running import Broker, free_ports
+from tests.support.running import Broker, free_ports, wait_until
 
 Start = Callable[..., Broker]
 
@@ -95,7 +97,51 @@ def test_tls_password_and_database(start_moldau: Start, tls_store: str) -> None:
     assert "s3cret" not in broker.ready_line
 
 
-def test_a_certificate_nobody_vouches_for_is_refused(start_moldau: Start, tls_store: str) -> None:
+@pytest.fixture
+def tls_sentinel(tmp_path: Path, certificate: tuple[Path, Path], tls_store: str) -> Iterator[str]:
+    """The same store behind a sentinel, which has no password."""
+    program = shutil.which("redis-server", path=SEARCH_PATH)
+    assert program is not None
+    key, made = certificate
+    port = free_ports(1)
+    conf = tmp_path / "sentinel.conf"
+    conf.write_text(
+        f"port 0\ntls-port {port}\nbind 127.0.0.1\n"
+        f"dir {tmp_path}\nlogfile {tmp_path}/sentinel.log\n"
+        f"tls-cert-file {made}\ntls-key-file {key}\ntls-ca-cert-file {made}\n"
+        "tls-auth-clients no\ntls-replication yes\n"
+        f"sentinel monitor main 127.0.0.1 {urlsplit(tls_store).port} 1\n"
+        "sentinel auth-pass main s3cret\n"
+    )
+    process = subprocess.Popen([program, str(conf), "--sentinel"], stdout=subprocess.DEVNULL)
+    with redis.Redis("localhost", port, ssl=True, ssl_ca_certs=str(made)) as client:
+        wait_until(lambda: _is_watching(client), 20, "the sentinel watches the store")
+    yield f"rediss+sentinel://:s3cret@localhost:{port}/main/2?ssl_ca_certs={made}"
+    process.kill()
+    process.wait()
+
+
+def _is_watching(sentinel: redis.Redis) -> bool:
+    try:
+        masters: Any = sentinel.sentinel_masters()
+    except redis.exceptions.ConnectionError:
+        return False
+    return bool(masters["main"]["flags"] == "master")
+
+
+def test_tls_through_a_sentinel(start_moldau: Start, tls_store: str, tls_sentinel: str) -> None:
+    broker = start_moldau(redis=tls_sentinel)
+    _round_trip(broker)
+    with redis.from_url(tls_store) as client:
+        assert client.xlen("moldau:trip:0") > 0
+    assert "s3cret" not in broker.log()
+    assert "s3cret" not in broker.ready_line
+    assert "has no replicas: nothing can take over" in broker.log()
+
+
+def test_a_certificate_of_an_unknown_authority_is_refused(
+    start_moldau: Start, tls_store: str
+) -> None:
     with pytest.raises(AssertionError) as caught:
         start_moldau(redis=tls_store.partition("?")[0])
     assert "certificate" in str(caught.value).lower()

@@ -51,7 +51,7 @@ def consume(broker: Broker, group: str, topic: str, client: str) -> Consumer:
     return consumer
 
 
-def test_a_groups_life_is_told(start_moldau: Callable[..., Broker]) -> None:
+def test_events_of_a_groups_life(start_moldau: Callable[..., Broker]) -> None:
     moldau = start_moldau(workers=2, broker={"group.initial.rebalance.delay.ms": 10})
     create_topic(moldau.bootstrap, "watched", 2)
     produce(moldau.bootstrap, "watched", [(p, i) for p in range(2) for i in range(5)])
@@ -82,7 +82,7 @@ def test_a_groups_life_is_told(start_moldau: Callable[..., Broker]) -> None:
     wait_until(lambda: names()[-1] == "group_deleted", 20, "its deletion")
 
 
-def test_commits_are_told_when_a_worker_stops(start_moldau: Callable[..., Broker]) -> None:
+def test_commits_are_written_when_a_worker_stops(start_moldau: Callable[..., Broker]) -> None:
     moldau = start_moldau(workers=1, broker={"group.initial.rebalance.delay.ms": 10})
     create_topic(moldau.bootstrap, "counted", 2)
     produce(moldau.bootstrap, "counted", [(p, i) for p in range(2) for i in range(5)])

@@ -1,4 +1,4 @@
-"""One broker per Redis database; a broker that was killed keeps nobody out."""
+"""One broker per Redis database; a broker that was killed does not keep the next one out."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +31,9 @@ def test_a_second_broker_on_a_database_is_refused(store: RedisServer, start_mold
     start_moldau(workers=1, redis=store.url)
 
 
-def test_a_broker_that_was_killed_keeps_nobody_out(store: RedisServer, start_moldau: Start) -> None:
+def test_a_broker_that_was_killed_does_not_keep_the_next_one_out(
+    store: RedisServer, start_moldau: Start
+) -> None:
     first = start_moldau(workers=1, redis=store.url)
     first.kill("supervisor")
     first.process.wait()  # or it would be a zombie, which is a process

@@ -78,7 +78,7 @@ def test_a_bad_batch_among_good_ones_is_refused_alone(
     assert client.produce(topic, good, version=version).base_offset == 3
 
 
-def test_a_topic_deleted_and_created_anew_begins_anew(client: RawClient, topic: str) -> None:
+def test_a_topic_deleted_and_created_again_begins_at_0(client: RawClient, topic: str) -> None:
     for _ in range(3):
         assert client.produce(topic, batch_of(b"old")).error_code == 0
     request = DeleteTopicsRequest(topics=[DeleteTopicState(topic)], timeout_ms=10_000)

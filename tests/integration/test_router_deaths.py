@@ -53,6 +53,8 @@ def test_while_a_worker_is_down_its_groups_are_unavailable_and_the_rest_is_serve
         with pytest.raises(ConnectionError):  # not left to wait for its timeout
             waiting.receive()
         assert time.monotonic() - begun < 20
+        # In the moment before that, a request waits for the worker to come back.
+        wait_until(lambda: "worker 0 is down" in broker.log(), 20, "the router knows")
         # A connection with no request to that worker goes on, though it has used it before.
         while other.call(HeartbeatRequest(mine, 1, "x")).error_code != NOT_AVAILABLE:
             assert time.monotonic() - begun < 20

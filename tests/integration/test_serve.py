@@ -26,7 +26,7 @@ Start = Callable[..., Broker]
 # --- being ready, and saying so --------------------------------------------------------------
 
 
-def test_ready_line_says_what_clients_are_told(start_moldau: Start) -> None:
+def test_ready_line_names_the_advertised_addresses(start_moldau: Start) -> None:
     broker = start_moldau(workers=2)
     port = broker.port
     assert broker.ready_line == (
@@ -38,26 +38,26 @@ def test_ready_line_says_what_clients_are_told(start_moldau: Start) -> None:
         socket.create_connection(("127.0.0.1", each), timeout=5).close()
 
 
-def told_brokers(broker: Broker) -> dict[int, tuple[str, int]]:
-    """The brokers a client is told of, by node id."""
+def advertised_brokers(broker: Broker) -> dict[int, tuple[str, int]]:
+    """The brokers in the answer to Metadata, by node id."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     metadata = client.list_topics("no-matter-which", timeout=20)
     return {node.id: (str(node.host), node.port) for node in metadata.brokers.values()}
 
 
-def test_clients_are_told_of_every_worker(moldau: Broker) -> None:
-    assert told_brokers(moldau) == {
+def test_every_worker_is_advertised(moldau: Broker) -> None:
+    assert advertised_brokers(moldau) == {
         0: ("127.0.0.1", moldau.port + 1),
         1: ("127.0.0.1", moldau.port + 2),
     }
 
 
-def test_clients_are_told_of_one_port_on_request(start_moldau: Start) -> None:
+def test_one_port_is_advertised_on_request(start_moldau: Start) -> None:
     broker = start_moldau(workers=2, advertise="router", advertised_host="localhost")
     assert f"bootstrap=localhost:{broker.port} brokers=localhost:{broker.port} " in (
         broker.ready_line
     )
-    assert told_brokers(broker) == {0: ("localhost", broker.port)}
+    assert advertised_brokers(broker) == {0: ("localhost", broker.port)}
 
 
 def test_status_tells_every_process_and_the_store(moldau: Broker) -> None:
@@ -241,7 +241,7 @@ def test_not_even_hanging_processes_outlive_a_killed_supervisor(start_moldau: St
 # --- the command -----------------------------------------------------------------------------
 
 
-def test_help_teaches_and_version_is_told() -> None:
+def test_help_and_version() -> None:
     overview = run_moldau("--help")
     assert overview.returncode == 0
     assert "moldau serve" in overview.stdout

@@ -194,9 +194,9 @@ def test_passwords_are_never_shown(start_moldau: Start, redis_server: RedisServe
         client.config_set("requirepass", "hunter2")
     host = redis_server.url.removeprefix("redis://")
     broker = start_moldau(workers=1, redis=f"redis://:hunter2@{host}")
-    told = [broker.ready_line, json.dumps(broker.status()), broker.log()]
+    shown = [broker.ready_line, json.dumps(broker.status()), broker.log()]
     command_lines = [" ".join(psutil.Process(pid).cmdline()) for pid in broker.pids("worker")]
-    assert not [text for text in told + command_lines if "hunter2" in text]
+    assert not [text for text in shown + command_lines if "hunter2" in text]
     assert f"redis://:***@{host}" in broker.ready_line
 
     message = refused(start_moldau, redis=f"redis://:hunter3@{host}")
@@ -216,10 +216,10 @@ def test_an_evicting_store_is_refused(start_moldau: Start, redis_server: RedisSe
 def test_a_replica_is_refused(start_moldau: Start, redis_server: RedisServer) -> None:
     with redis.from_url(redis_server.url) as client:
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
-    assert "read-only replica of 127.0.0.1:1" in refused(start_moldau, redis=redis_server.url)
+    assert "is a replica of 127.0.0.1:1" in refused(start_moldau, redis=redis_server.url)
 
 
-def test_a_store_nobody_listens_at_is_named(start_moldau: Start) -> None:
+def test_a_store_that_does_not_listen_is_named(start_moldau: Start) -> None:
     port = free_ports(1)
     message = refused(start_moldau, redis=f"redis://127.0.0.1:{port}")
     assert f"no store at redis://127.0.0.1:{port}: " in message

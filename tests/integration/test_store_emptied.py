@@ -1,4 +1,4 @@
-"""FLUSHALL under a running broker: what is gone is not served from memory, and nobody hangs."""
+"""FLUSHALL under a running broker: what is gone is not served from memory, and no client hangs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import redis
 from confluent_kafka import Consumer, Producer
 
 from broker.errors import ErrorCode
+from broker.placement import slot_of
+from broker.store import keys
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.metadata import MetadataRequest
 from tests.support.raw_calls import create_topic, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
+from tests.support.raw_group import RawMember, coordinator_port
 from tests.support.redis_server import RedisServer, start_redis
-from tests.support.running import Broker
+from tests.support.running import Broker, wait_until
 
 Start = Callable[..., Broker]
 PATIENCE_S = 40
@@ -95,7 +98,7 @@ def test_topics_that_were_flushed_are_gone_on_every_worker(
 
 
 def test_a_topic_made_again_at_once_begins_at_0(start_moldau: Start, server: RedisServer) -> None:
-    """Nobody appends to it at the end it had before, though nobody may have noticed yet."""
+    """No worker appends at the end it had before, even if none has noticed yet."""
     broker = start_moldau(redis=server.url, workers=2)
     with worker_clients(broker) as clients:
         for turn in range(3):
@@ -144,3 +147,24 @@ def test_clients_go_on_after_a_flush(start_moldau: Start, server: RedisServer) -
                     _until_unknown(client, "flushed")
     finally:
         consumer.close()
+
+
+def test_groups_are_stored_again(start_moldau: Start, server: RedisServer) -> None:
+    """Not only with their next rebalance: a worker that dies then would have forgotten them."""
+    broker = start_moldau(
+        redis=server.url, workers=1, broker={"group.initial.rebalance.delay.ms": 0}
+    )
+    with (
+        redis.Redis.from_url(server.url) as client,
+        RawMember(coordinator_port(broker, "readers"), "readers") as member,
+    ):
+        member.enter()
+        _empty(server)
+        key = keys.group(slot_of("readers"), "readers")
+        wait_until(lambda: bool(client.exists(key)), PATIENCE_S, "the group is stored again")
+        assert member.heartbeat() == 0
+        generation, member_id = member.generation, member.member_id
+        broker.wait_restarted("worker", 0, broker.kill("worker"))
+    with RawMember(coordinator_port(broker, "readers"), "readers", member_id=member_id) as again:
+        again.generation = generation
+        assert again.heartbeat() == 0

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
 MIB = 1 << 20
 
 
-async def test_a_store_whose_file_is_of_no_use_any_more_writes_it_anew(
+async def test_a_store_whose_file_is_of_no_use_any_more_rewrites_it(
     moldau: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = moldau.status()["store"]["url"]

@@ -46,8 +46,8 @@ def test_everything_comes_from_the_wheel(scripts: Path, tmp_path: Path) -> None:
     for found in json.loads(run(scripts / "python", "-c", WHERE, directory=tmp_path)):
         assert Path(found).is_relative_to(scripts.parent)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    told = run(scripts / "moldau", "--version", directory=tmp_path)
-    assert told == f"moldau {project['version']}\n"
+    printed = run(scripts / "moldau", "--version", directory=tmp_path)
+    assert printed == f"moldau {project['version']}\n"
 
 
 def test_programs_import_the_public_module(scripts: Path, tmp_path: Path) -> None:

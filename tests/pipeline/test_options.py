@@ -45,6 +45,13 @@ def test_defaults_are_those_of_sparks_own_source() -> None:
     assert not made.headers
 
 
+def test_unreadable_batches_are_skipped_where_data_loss_is_allowed() -> None:
+    assert options(subscribe="a").on_unreadable == "fail"
+    assert options(subscribe="a", failOnDataLoss="false").on_unreadable == "skip"
+    given = options(subscribe="a", failOnDataLoss="false", onUnreadable="FAIL")
+    assert given.on_unreadable == "fail"
+
+
 def test_exactly_one_way_to_name_topics() -> None:
     assert "exactly one of" in refused()
     assert "2 are given" in refused(subscribe="a", assign='{"a": [0]}')
@@ -75,6 +82,7 @@ def test_values_that_make_no_sense() -> None:
     assert "number" in refused(subscribe="a", minPartitions="-3")
     assert "true or false" in refused(subscribe="a", failOnDataLoss="perhaps")
     assert "error or latest" in refused(subscribe="a", startingOffsetsByTimestampStrategy="x")
+    assert "fail or skip" in refused(subscribe="a", onUnreadable="ignore")
     assert "HOST:PORT" in refused(subscribe="a", kafka__bootstrap__servers="nowhere")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.log.topics import GROUP_EVENTS
 from ops.pipeline.lake.tables import Lake
-from ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute
+from ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute, lag_at
 from ops.pipeline.report.page import render
 from tests.support.lake_rows import Row, add_rows, make_lake
 
@@ -57,6 +57,10 @@ def report(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> R
     # The second partition lacks the offsets 50 to 79: two batches around them.
     add_rows(lake, "orders", rows[200:250])
     add_rows(lake, "orders", rows[280:])
+    # As after a loss: the log went on at 100, in another leader epoch.
+    lost = [row._replace(partition=0) for row in rows[:130]]
+    add_rows(lake, "lost", lost[:70])
+    add_rows(lake, "lost", lost[100:], leader_epoch=1)
     add_rows(lake, GROUP_EVENTS, events())
     return compute(spark, lake)
 
@@ -78,6 +82,25 @@ def test_gaps_and_keys(report: Report) -> None:
     assert topic.keys.top[0] == ("hot", 185)
     assert topic.keys.without == 0
     assert abs(topic.keys.distinct - 101) < 10
+
+
+def test_a_gap_that_the_log_has_too_is_told_apart(report: Report) -> None:
+    (topic,) = [one for one in report.topics if one.name == "lost"]
+    assert topic.gaps == [Gap(0, 70, 99, in_log=True)]
+    page = render(report, 0.0)
+    assert page.count("in the log too") == 1
+    assert page.count("not archived</td>") == 1
+    assert page.count("<span class='bad'>30</span>") == 1
+
+
+def test_offsets_that_the_log_does_not_have_are_no_lag(report: Report) -> None:
+    topics = {topic.name: topic for topic in report.topics}
+    late = START + 10**9
+    assert lag_at(late, {"lost": [[0, 0]]}, topics) == 100
+    assert lag_at(late, {"lost": [[0, 70]]}, topics) == 30
+    assert lag_at(late, {"lost": [[0, 90]]}, topics) == 30
+    assert lag_at(late, {"lost": [[0, 125]]}, topics) == 5
+    assert lag_at(late, {"orders": [[1, 40]]}, topics) == 160, "they were there"
 
 
 def test_group_activity(report: Report) -> None:

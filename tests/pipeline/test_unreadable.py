@@ -11,18 +11,22 @@ import pyarrow as pa
 import pytest
 import redis
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
 
 from broker.wire.batch import CorruptBatch, read_header
-from ops.client import parse_address
+from ops.client import TopicPartition, parse_address
 from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from ops.pipeline.errors import DataLoss
 from ops.pipeline.lake.compact import Compactor
 from ops.pipeline.lake.query import table_frame
 from ops.pipeline.lake.schemas import BATCHES, PARTITIONED_BY, RECORDS, SCHEMAS
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.progress import Meter
 from ops.pipeline.replay.replayer import Replayer, ReplayRequest
+from ops.pipeline.source.data_source import TaskRanges, read_ranges
 from ops.pipeline.source.decode import FetchedBatch, decode
-from ops.pipeline.source.fetch import FetchSettings
+from ops.pipeline.source.fetch import FetchSettings, OffsetRange
+from ops.pipeline.source.options import read_options
 from tests.support.lakes import rows_of
 from tests.support.raw_client import make_batch
 from tests.support.running import Broker
@@ -127,6 +131,72 @@ def test_ranges_may_end_inside_of_them(
     archive(spark, moldau, lake, topic, max_records=4)
     check(lake)
     assert len(messages(caplog)) == len(KINDS)
+
+
+def source_rows(broker: Broker, topic: str, *ranges: tuple[int, int], **given: str) -> list[bytes]:
+    """The values a task of the source reads, here and not on an executor."""
+    options = read_options(
+        {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **given}
+    )
+    wanted = [OffsetRange(TopicPartition(topic, 0), *one) for one in ranges]
+    rows = read_ranges(options, TaskRanges(wanted))
+    return [value for portion in rows for value in portion["value"].to_pylist()]
+
+
+def test_the_source_skips_them_on_request(
+    spark: SparkSession, moldau: Broker, topic: str, tmp_path: Path
+) -> None:
+    reader = spark.read.format("moldau").option("kafka.bootstrap.servers", moldau.bootstrap)
+    frame = reader.option("subscribe", topic).option("onUnreadable", "skip").load()
+    assert [row.value for row in frame.orderBy("offset").collect()] == VALUES
+
+    read: list[bytes] = []
+    stream = spark.readStream.format("moldau").option("kafka.bootstrap.servers", moldau.bootstrap)
+    stream = stream.option("subscribe", topic).option("startingOffsets", "earliest")
+
+    def run(on_unreadable: str) -> None:
+        query = (
+            stream.option("onUnreadable", on_unreadable)
+            .load()
+            .writeStream.foreachBatch(
+                lambda frame, _: read.extend(r.value for r in frame.orderBy("offset").collect())
+            )
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    with pytest.raises(PySparkException, match=f"the batch at offset {BAD[0]} cannot be read"):
+        run("fail")
+    run("skip")  # with the same checkpoint
+    assert read == VALUES
+
+
+def test_the_source_fails_by_default_and_names_the_remedy(moldau: Broker, topic: str) -> None:
+    with pytest.raises(DataLoss, match=r"onUnreadable=skip") as caught:
+        source_rows(moldau, topic, (0, END))
+    assert f"{topic}-0: the batch at offset {BAD[0]} cannot be read" in str(caught.value)
+    assert source_rows(moldau, topic, (0, BAD[0])) == VALUES[:2]
+    assert source_rows(moldau, topic, (0, END), failOnDataLoss="false") == VALUES
+    with pytest.raises(DataLoss):
+        source_rows(moldau, topic, (0, END), failOnDataLoss="false", onUnreadable="fail")
+
+
+def test_the_source_counts_and_logs_what_it_skips(
+    moldau: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    inside = BAD[0] + 1  # two tasks share the first of them
+    assert source_rows(moldau, topic, (0, inside), (inside, END), onUnreadable="skip") == VALUES
+    found = messages(caplog)
+    assert len(found) == len(KINDS) + 1
+    assert f"offsets {BAD[0]} to {BAD[0]} left out" in found[0]
+    assert f"offsets {inside} to {inside + 1} left out" in found[1]
+    assert f"partition {topic}-0: 1 unreadable batches with 1 offsets left out" in caplog.text
+    assert f"{len(KINDS)} unreadable batches with {len(KINDS) * CLAIMED - 1} offsets" in caplog.text
 
 
 def test_a_replay_leaves_them_out_and_counts_them(

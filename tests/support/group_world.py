@@ -112,7 +112,7 @@ class GroupWorld:
         if record is None:
             self.stored_offsets.clear()
 
-    def restart(self) -> None:
+    def restart(self, generation_floor: int = 0) -> None:
         """The worker is killed and comes back: nothing is left but the store."""
         self.timers.clear()
         self.write = None
@@ -122,7 +122,7 @@ class GroupWorld:
         found = []
         if self.stored is not None:
             found = [LoadedGroup(self.group_id, decode(self.stored), self.stored_offsets)]
-        self._run(self.groups.finish_loading(0, found, self.now))
+        self._run(self.groups.finish_loading(0, found, self.now, generation_floor))
 
     def give_up(self) -> None:
         self._run(self.groups.give_up(0, self.now))

@@ -55,7 +55,7 @@ class Orders(msgspec.Struct):
     seed: int = 0
     most_records: int = 20
     most_bytes: int = 2_000  # of a record
-    identical: bool = False  # every batch the same bytes: told apart by nothing
+    identical: bool = False  # every batch the same bytes: nothing distinguishes them
     switch_every: int = 0  # go to the next worker after so many requests, answered or not
     pause_s: float = 0.0  # between requests
 
@@ -109,7 +109,7 @@ class Hammer:
         give_up_at = stop_at + orders.patience_s
         while not self.report.fatal:
             now = time.monotonic()
-            if now < stop_at and _was_told_to_stop():
+            if now < stop_at and _is_stopped():
                 stop_at, give_up_at = now, now + orders.patience_s
             going_on = now < stop_at
             if not going_on and not any(lane.unanswered for lane in self._lanes.values()):
@@ -159,7 +159,7 @@ class Hammer:
         if self._client is not None:
             self._client.close()
         else:
-            time.sleep(0.05)  # nobody there
+            time.sleep(0.05)  # no worker there
         self._client = None
         self._waiting.clear()
         for lane in self._lanes.values():
@@ -255,11 +255,11 @@ class Hammer:
 
 
 def worker_ports(broker: Broker) -> list[int]:
-    """Each worker's own port: what it serves can be told from what the others do."""
+    """Each worker's own port: it serves its own state, not that of the others."""
     return [entry["port"] for entry in broker.processes("worker")]
 
 
-def _was_told_to_stop() -> bool:
+def _is_stopped() -> bool:
     readable, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 

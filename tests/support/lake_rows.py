@@ -38,7 +38,7 @@ def _bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def add_rows(lake: Lake, topic: str, rows: Iterable[Row]) -> None:
+def add_rows(lake: Lake, topic: str, rows: Iterable[Row], leader_epoch: int = 0) -> None:
     """One commit of each table; in `batches` a batch per partition, if offsets follow each other.
 
     The topic's id is its name, padded.
@@ -52,7 +52,7 @@ def add_rows(lake: Lake, topic: str, rows: Iterable[Row]) -> None:
         records.write(topic, day, _record_columns(mine))
         for partition in sorted({row.partition for row in mine}):
             here = [row for row in mine if row.partition == partition]
-            batches.write(topic, day, _batch_columns(here))
+            batches.write(topic, day, _batch_columns(here, leader_epoch))
             ends[partition] = max(ends.get(partition, 0), here[-1].offset + 1)
     topic_id = topic.encode().ljust(16, b"\0")[:16]
     versions = {application_of(topic_id, partition): end for partition, end in ends.items()}
@@ -79,13 +79,14 @@ def _record_columns(rows: list[Row]) -> list[object]:
     ]
 
 
-def _batch_columns(rows: list[Row]) -> list[object]:
+def _batch_columns(rows: list[Row], leader_epoch: int) -> list[object]:
     """One batch of all of them."""
     first, last = rows[0], rows[-1]
     data = build_batch(
         [Record(r.offset, r.timestamp_ms, r.key, r.value, encode_headers(r.headers)) for r in rows],
         base_offset=first.offset,
         last_offset=last.offset,
+        leader_epoch=leader_epoch,
     )
     newest = max(row.timestamp_ms for row in rows)
     return [

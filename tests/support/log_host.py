@@ -13,12 +13,19 @@ from typing import Any, Self
 from broker.errors import StoreFull
 from broker.log.archived import Archived
 from broker.log.flight import Append
+from broker.log.history import LogHistory
+from broker.log.leader_epochs import LeaderEpochs
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.store import keys
+from broker.store.confirmation import Confirmation
+from broker.store.epochs import EpochStore
 from broker.store.groups import GroupStore
+from broker.store.history import StoreHistory
+from broker.store.log_history import LogHistoryStore
 from broker.store.pipe import Pipe
+from broker.store.replication import Replication
 from broker.store.streams import Entry, Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
@@ -39,15 +46,31 @@ class Host:
         stall_after: float = 20.0,
         snapshot_entries: int = 1000,
         cache_bytes: int = CACHE_BYTES,
+        worker: int = 0,
+        workers: int = 1,
     ) -> None:
         target = Target(url)
+        server = StoreHistory()
         self.bulk, self.replicated, self.reads, self.control = self._pipes = tuple(
-            Pipe(target, f"{name}-{what}", stall_after=stall_after)
+            Pipe(
+                target,
+                f"{name}-{what}",
+                stall_after=max(stall_after, 3.0) if what == "replicated" else stall_after,
+                history=server,
+            )
             for what in ("bulk", "replicated", "reads", "control")
         )
-        self.streams = Streams(self.bulk, self.replicated, self.reads, self.control)
+        self.streams = Streams(self.bulk, self.reads, self.control)
+        self.history = LogHistory(
+            server, LogHistoryStore(self.control, worker), Confirmation(server, self.replicated),
+            worker=worker, workers=workers,
+        )  # fmt: skip
+        self.replication = Replication(server, self.replicated)
+        self._server = server
+        self._logs: list[PartitionLog] = []
         archived = Archived(GroupStore(self.control), lambda topic: None)
         self.retention = Retention(self.streams, TopicStore(self.control), archived)
+        self.leader_epochs = LeaderEpochs(EpochStore(self.control), TopicStore(self.control))
         self.watcher: Watcher | None = None
         self.snapshot_entries = snapshot_entries
         self.cache = TailCache(cache_bytes)
@@ -56,10 +79,22 @@ class Host:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        await asyncio.gather(*(pipe.connect() for pipe in self._pipes))
+        waiting = [pipe.connect() for pipe in self._pipes if not pipe.is_up]
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome  # once none of them is still connecting
+        self.history.begin()
+        self._server.on_changed = self._history_changed
         return self
 
+    def _history_changed(self) -> None:
+        self.replication.history_changed()
+        self.history.begin([(log.key, log.replica.floor) for log in self._logs])
+        for log in self._logs:
+            log.history_changed()
+
     async def __aexit__(self, *_: object) -> None:
+        self.history.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,12 +105,14 @@ class Host:
     async def create(self, topic: str, partition: int = 0) -> PartitionLog:
         """A new, empty log."""
         log = self.log(topic, partition)
-        await self.streams.create(log.key)
+        await self.streams.create(log.key, *self.history.of_new_log(topic, partition))
         return log
 
     def log(self, topic: str, partition: int = 0, wake: bytes | None = None) -> PartitionLog:
         key = keys.stream(topic, 0, partition)
-        return PartitionLog(self, topic, partition, key, self.cache.tail(), wake)
+        log = PartitionLog(self, topic, partition, key, self.cache.tail(), wake)
+        self._logs.append(log)
+        return log
 
     # --- LogHost ---
 

@@ -53,7 +53,7 @@ class Printed(list[Got]):
 
 class LateCommits:
     """Commits at intervals, as applications do. One that is refused is no reason to end: the
-    records come again, to whoever owns them now."""
+    records come again, to their new owner."""
 
     def __init__(self, member: Member) -> None:
         self._poll, self._commit = member.poll, member.commit

@@ -34,8 +34,8 @@ class Monitor:
     def _listen(self) -> None:
         with redis.Redis.from_url(self._url) as client, client.monitor() as monitor:
             self._ready.set()
-            for told in monitor.listen():
-                command: Any = told
+            for received in monitor.listen():
+                command: Any = received
                 if self._end in command["command"]:
                     return
                 if command["client_type"] != "lua":

@@ -96,7 +96,7 @@ class Native:
 
 
 class Member:
-    """A consumer that commits when it is told to."""
+    """A consumer that commits on request."""
 
     def __init__(self, topic: Native, group: str, **settings: object) -> None:
         self.topic = topic

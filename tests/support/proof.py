@@ -1,7 +1,7 @@
-"""The proof that a log kept its promises, from the log itself and what producers were told.
+"""The proof that a log kept its promises, from the log itself and what producers were answered.
 
 - Offsets are dense from 0 to the end.
-- Every acknowledged record is there exactly once, where its producer was told.
+- Every acknowledged record is there exactly once, at the offset its producer was answered.
 - No other record is there twice; an idempotent producer's records are all there.
 - Each producer's records are in the order in which it sent them.
 - Every worker serves the same bytes, to those who read now and to those who read all along.
@@ -91,7 +91,7 @@ class Follower:
                 client, self._topic, self._partition, self.offset, max_wait_ms=200, min_bytes=1
             )
         except AssertionError as fault:
-            if not str(fault).endswith(": 56"):  # the store is away: what clients retry
+            if not str(fault).endswith(": 56"):  # the store is down: what clients retry
                 raise
             time.sleep(0.05)
         else:
@@ -171,7 +171,7 @@ def prove_partition(partition: int, values: list[bytes], reports: Sequence[Repor
     assert identical.acknowledged <= found <= identical.sent, (
         f"partition {partition}: {found} identical records, {identical.acknowledged} acknowledged"
     )
-    assert not where, f"nobody sent {sorted(where)[:5]}"
+    assert not where, f"sent by no producer: {sorted(where)[:5]}"
 
 
 class Counted:

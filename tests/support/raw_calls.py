@@ -142,7 +142,9 @@ class StoredLog:
     def generations(self) -> list[bytes]:
         """The streams there are beside the live one."""
         return sorted(
-            key for key in self._store.keys(self.key + b":clean:*") if not key.endswith(b":times")
+            key
+            for key in self._store.keys(b"{%b}:clean:*" % self.key)
+            if not key.endswith(b":times")
         )
 
     @property

@@ -1,7 +1,7 @@
 """Group members that speak the protocol with Moldau's own codecs, in any version.
 
     with RawMember(coordinator_port(broker, group), group) as member:
-        member.enter()                        # joins, is told its id, joins again, syncs
+        member.enter()                        # joins, gets its id, joins again, syncs
         assert member.heartbeat() == 0
 
 For what real clients hide: exact codes, generations, versions, hundreds of members in one process.
@@ -36,7 +36,7 @@ LOAD_PATIENCE_S = 30.0
 
 
 def coordinator_port(broker: Broker, group: str) -> int:
-    """Where the worker that owns a group listens; asked again while that is away."""
+    """Where the worker that owns a group listens; asked again while that is down."""
     request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group])
     deadline = time.monotonic() + LOAD_PATIENCE_S
     with RawClient(broker.port) as client:
@@ -117,7 +117,7 @@ class RawMember(RawClient):
     # --- whole calls ---
 
     def join(self, version: int | None = None) -> Any:
-        """Until the rebalance completes; a member that is told its id joins again with it."""
+        """Until the rebalance completes; a member that gets its id joins again with it."""
         deadline = time.monotonic() + LOAD_PATIENCE_S
         while True:
             self.send_join(version)
@@ -180,7 +180,7 @@ def form_group(members: list[RawMember]) -> None:
     for member in members:
         member.send_join()
     for member in members:
-        # A static member is not told its id first: its answer comes with the generation.
+        # A static member does not get its id first: its answer comes with the generation.
         if member.instance is None and member.receive_join().error_code == MEMBER_ID_REQUIRED:
             member.send_join()
     for member in members:

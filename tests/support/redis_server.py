@@ -35,16 +35,21 @@ class RedisServer:
         self.process.wait()
 
 
-def start_redis(directory: Path, *options: str, program: str | None = None) -> RedisServer:
-    """Start one and wait until it answers; `options` go on its command line."""
+def start_redis(
+    directory: Path, *options: str, program: str | None = None, port: int | None = None
+) -> RedisServer:
+    """Start one and wait until it answers; `options` go on its command line.
+
+    With `port`, again on that one: `directory` may hold what it is to begin with (`dump.rdb`).
+    """
     directory.mkdir(parents=True, exist_ok=True)
     program = program or shutil.which("redis-server", path=SEARCH_PATH) or str(server_binary())
     for _ in range(5):
-        port = free_ports(1)
-        words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        chosen = port or free_ports(1)
+        words = [program, "--port", str(chosen), "--bind", "127.0.0.1", "--save", ""]
         words += ["--dir", str(directory), "--logfile", str(directory / "log"), *options]
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        server = RedisServer(f"redis://127.0.0.1:{port}", port, process)
+        server = RedisServer(f"redis://127.0.0.1:{chosen}", chosen, process)
         if _answers(server):
             return server
     raise AssertionError((directory / "log").read_text())
@@ -75,4 +80,4 @@ def _answers(server: RedisServer) -> bool:
             time.sleep(0.02)
         else:
             return True
-    return False  # somebody took the port
+    return False  # another process took the port

@@ -88,7 +88,7 @@ class Broker:
                     dict(broker or {}),
                 )
             except NotStartedError as error:
-                # Somebody else took a port between our look and its use.
+                # Another process took a port between our look and its use.
                 if port is not None or "is taken" not in error.log:
                     raise
         raise AssertionError("found no free ports in five attempts")

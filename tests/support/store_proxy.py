@@ -6,8 +6,9 @@
         link.cut_client()                          # the client sees a lost connection ...
         link.requests.release()                    # ... and its bytes arrive all the same, late
 
-`ProxyThread` runs one beside a test that blocks. Every byte comes from a real client and goes to a
-real server; nothing here knows the protocol but for the name in CLIENT SETNAME.
+`ProxyThread` runs one beside a test that blocks, and can lead to another store. Every byte comes
+from a real client and goes to a real server; nothing here knows the protocol but for the name in
+CLIENT SETNAME.
 """
 
 import asyncio
@@ -162,7 +163,7 @@ class StoreProxy:
         self._opening: set[asyncio.Task[None]] = set()
         self.port = 0
         self.links: list[Link] = []
-        self.on_link: Callable[[Link], None] = lambda link: None  # told once its name is known
+        self.on_link: Callable[[Link], None] = lambda link: None  # called once its name is known
         self.refusing = False  # new connections are closed at once
 
     @property
@@ -205,6 +206,18 @@ class StoreProxy:
         except OSError:
             link.cut_client()  # the store is down: so is what the client sees
 
+    def point_at(self, upstream_port: int, *, cut: bool) -> None:
+        """Lead new connections to another store; those there are stay or are cut."""
+        self._upstream_port = upstream_port
+        self.refusing = False
+        if cut:
+            self.cut_all()
+
+    def cut_all(self) -> None:
+        for link in self.links:
+            link.cut()
+        self.links.clear()
+
     def named(self, link: Link) -> None:
         self.on_link(link)
 
@@ -239,6 +252,18 @@ class ProxyThread:
         """Do something in the proxy's thread: links are its alone."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(work)
+
+    def point_at(self, upstream_port: int, *, cut: bool = True) -> None:
+        self.call(lambda: self._proxy.point_at(upstream_port, cut=cut))
+
+    def refuse(self) -> None:
+        """Cut every connection and take no new one, until it points somewhere again."""
+
+        def refuse() -> None:
+            self._proxy.refusing = True
+            self._proxy.cut_all()
+
+        self.call(refuse)
 
     def links(self) -> list[Link]:
         return [link for link in self._proxy.links if not link.is_lost.is_set()]

@@ -86,7 +86,7 @@ def test_1_frames_of_random_bytes_and_mutated_requests(victim: Victim) -> None:
                 frame[at:at] = chance.randbytes(chance.randint(1, 9))
             if len(frame) <= 8:
                 frame += bytes(8)
-        # Nobody waits for the answer of a fetch that may park for weeks.
+        # Its answer is not awaited: a fetch may park for weeks.
         with victim.connect() as client, contextlib.suppress(ConnectionError):
             client.sendall(framed(bytes(frame)) + framed(header(18, 0)))
             client.settimeout(0.005)

@@ -72,7 +72,7 @@ def test_a_thousand_connections_come_and_go(victim: Victim) -> None:
 
 
 def test_a_client_that_never_reads_while_it_fetches(victim: Victim) -> None:
-    """60 MB to be read from the store by each of 3,000 fetches: nobody is there to take them."""
+    """60 MB to be read from the store by each of 3,000 fetches, and never taken."""
     with RawClient(victim.port) as client:
         large = next(topic_names)
         create_topic(client, large)

@@ -100,7 +100,7 @@ def test_one_partition_of_many_wakes_it(workers: list[RawClient]) -> None:
             wanted[number].fetch_offset = 1
 
 
-def test_an_error_of_one_partition_is_told_at_once(where: Where) -> None:
+def test_an_error_of_one_partition_is_answered_at_once(where: Where) -> None:
     parts = [FetchPartition(0, partition_max_bytes=100), FetchPartition(9)]
     request = FetchRequest(
         max_wait_ms=LONG_MS, min_bytes=1, topics=[FetchTopic(where.topic, partitions=parts)]

@@ -138,7 +138,7 @@ def test_5_beyond_the_end_and_below_the_start_is_out_of_range(where: Where) -> N
 
 
 def test_5_what_another_worker_appended_a_moment_ago_is_not_out_of_range(where: Where) -> None:
-    """The leader is told of it a moment later; until then it looks for itself."""
+    """The leader hears of it a moment later; until then it looks for itself."""
     for number in range(150):
         writer = (where.other, where.third)[number % 2]
         written = writer.produce(where.topic, make_batch([(None, b"x", 1)])).base_offset
@@ -152,7 +152,7 @@ def test_unknown_partitions_topics_and_leader_epochs(where: Where) -> None:
     client = where.leader
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.fetch(where.topic, 0, partition=7).error_code == unknown
-    assert client.fetch("nobody-made-this", 0).error_code == unknown
+    assert client.fetch("no-such-topic", 0).error_code == unknown
     by_id = FetchTopic(topic_id=bytes(range(16)), partitions=[FetchPartition(0)])
     answer = client.call(FetchRequest(topics=[by_id])).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID

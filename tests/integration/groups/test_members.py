@@ -62,7 +62,7 @@ def test_2_05_v0_waits_for_others_as_long_as_a_session(moldau: Broker, member: R
 
 
 @pytest.mark.parametrize("version", versions(JOIN))
-def test_2_06_who_is_told_its_id_first(member: RawMember, version: int) -> None:
+def test_2_06_who_gets_its_id_first(member: RawMember, version: int) -> None:
     member.send_join(version)
     answer = member.receive_join()
 
@@ -88,10 +88,10 @@ def test_2_07_the_default_delay(start_moldau: Callable[..., Broker], group: str)
         began = time.monotonic()
         member.enter()
         first = time.monotonic() - began
-        assert first >= 3.0  # whoever is there
+        assert first >= 3.0  # group.initial.rebalance.delay.ms
         began = time.monotonic()
         member.enter()
-        assert time.monotonic() - began < first  # nobody waits once there is a group
+        assert time.monotonic() - began < first  # no delay once the group has members
 
 
 def test_2_01_no_group_id(member: RawMember) -> None:
@@ -133,9 +133,9 @@ def test_2_20_errors_at_the_top_or_at_the_member(member: RawMember, version: int
         return answer.error_code, [item.error_code for item in answer.members]
 
     unknown = (UNKNOWN_MEMBER, []) if version < 3 else (0, [UNKNOWN_MEMBER])
-    assert leave("nobody") == unknown  # an unknown group
+    assert leave("unknown") == unknown  # an unknown group
     member.enter()
-    assert leave("nobody") == unknown  # an unknown member
+    assert leave("unknown") == unknown  # an unknown member
     assert leave(member.member_id) == (0, [] if version < 3 else [0])
     assert member.heartbeat() == UNKNOWN_MEMBER
 
@@ -167,13 +167,13 @@ def test_2_04_other_protocol_types_pass_untouched(moldau: Broker, group: str) ->
 
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
-def test_2_18_heartbeats_that_look_alike_are_told_apart(
+def test_2_18_heartbeats_that_look_alike_are_distinguished(
     moldau: Broker, member: RawMember, group: str, version: int
 ) -> None:
     """Over one connection, again and again: what was said before must not stand for what is."""
     member.enter()
     stranger = f"{member.member_id[:-1]}?"
-    neighbour = f"{group[:-1]}?"  # of the same length, and nobody's group here or elsewhere
+    neighbour = f"{group[:-1]}?"  # of the same length, and not in use here or elsewhere
 
     def beat(generation: int, *, name: str = member.member_id, of: str = group) -> int:
         request = HeartbeatRequest(of, generation, name)

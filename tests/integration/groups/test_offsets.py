@@ -102,8 +102,8 @@ def test_2_22_every_version_gives_back_what_was_committed(
     )
     answer = member.call(request, version)
 
-    (told,) = answer.groups[0].topics if version >= 8 else answer.topics
-    first, second = told.partitions
+    (answered,) = answer.groups[0].topics if version >= 8 else answer.topics
+    first, second = answered.partitions
     assert (first.committed_offset, first.metadata, first.error_code) == (42, "ž note", 0)
     assert first.committed_leader_epoch == (7 if version >= 5 else -1)
     assert (second.committed_offset, second.metadata, second.error_code) == (-1, "", 0)
@@ -121,8 +121,8 @@ def test_2_22_all_topics(member: RawMember, topic: str, version: int) -> None:
 
     answer = member.call(request, version)
 
-    (told,) = answer.groups[0].topics if version >= 8 else answer.topics
-    assert sorted(item.partition_index for item in told.partitions) == [0, 1]
+    (answered,) = answer.groups[0].topics if version >= 8 else answer.topics
+    assert sorted(item.partition_index for item in answered.partitions) == [0, 1]
 
 
 def test_2_22_several_groups_each_with_its_own_error(

@@ -36,7 +36,7 @@ def topic(moldau: Broker) -> Iterator[Native]:
 
 
 def fetched(port: int, topic: Native, offset: int, size: int = 1 << 20) -> list[Record]:
-    """What one worker answers, whoever leads the partition."""
+    """What one worker answers, leader of the partition or not."""
     part = FetchPartition(0, fetch_offset=offset, partition_max_bytes=size)
     request = FetchRequest(
         max_wait_ms=0,
@@ -129,7 +129,7 @@ class TestWorkers:
                     if len(seen) % 200 == 0:
                         member.commit()
                 except KafkaException:
-                    continue  # the worker is away; the client tries again
+                    continue  # the worker is down; the client tries again
                 if killed < 4 and len(set(seen)) > (killed + 1) * 500:
                     pid = broker.kill("worker", killed % 2)
                     broker.wait_restarted("worker", killed % 2, pid)
@@ -198,7 +198,7 @@ def test_two_topics_of_one_stream(moldau: Broker) -> None:
     two.close()
 
 
-def test_functions_that_somebody_removed(start_moldau: Start) -> None:
+def test_functions_that_were_removed(start_moldau: Start) -> None:
     topic = Native(start_moldau(workers=1, broker=QUICK))
     topic.produce(b"1")
     topic.store.function_flush()
@@ -229,7 +229,7 @@ def test_a_store_that_goes_away_for_a_moment(start_moldau: Start) -> None:
     topic.close()
 
 
-def test_a_key_that_somebody_made_something_else_of(start_moldau: Start) -> None:
+def test_a_key_that_became_something_else(start_moldau: Start) -> None:
     """That topic is in trouble, and only that one."""
     broker = start_moldau(workers=1, broker=QUICK)
     broken, topic = Native(broker), Native(broker)

@@ -59,11 +59,11 @@ class TestCommands:
             assert topic.pending(group) == {member.member_id: 1}
 
         key = topic.key()
-        told = group_commands(monitor, topic, group)
-        assert told[0].startswith(f"XGROUP CREATE {key} {group} ")  # BUSYGROUP
-        assert told[1] == f"FCALL moldau_take_over 1 {key} {group} <member>"
-        assert told[2].startswith(f"FCALL moldau_move 1 {key} {group} ")  # it stands there already
-        assert told[3] == f"XREADGROUP GROUP {group} <member> STREAMS {key} >"
+        sent = group_commands(monitor, topic, group)
+        assert sent[0].startswith(f"XGROUP CREATE {key} {group} ")  # BUSYGROUP
+        assert sent[1] == f"FCALL moldau_take_over 1 {key} {group} <member>"
+        assert sent[2].startswith(f"FCALL moldau_move 1 {key} {group} ")  # it stands there already
+        assert sent[3] == f"XREADGROUP GROUP {group} <member> STREAMS {key} >"
 
     def test_joining_creates_nothing(self, topic: Native, group: str) -> None:
         topic.add(1)

@@ -33,10 +33,10 @@ class TestDelivery:
             with Monitor(again.store_url) as monitor:
                 topic.add(4)
                 assert member.read(1) == [b"4"]
-            told = group_commands(monitor, topic, group)
+            sent = group_commands(monitor, topic, group)
             # BUSYGROUP: the client may have fetched before the monitor was there.
             assert topic.store.info("commandstats")["cmdstat_xgroup|create"]["failed_calls"] >= 1
-            assert f"XREADGROUP GROUP {group} <member> STREAMS {topic.key()} >" in told
+            assert f"XREADGROUP GROUP {group} <member> STREAMS {topic.key()} >" in sent
             member.commit()
             topic.wait_for_pending(group, 0)
         topic.close()
@@ -125,7 +125,7 @@ class TestDelivery:
                 two.commit()
                 topic.wait_for_pending(group, 0)
 
-    def test_somebody_with_the_members_client_id_who_is_in_no_group(
+    def test_a_client_with_the_members_client_id_that_is_in_no_group(
         self, topic: Native, group: str
     ) -> None:
         wanted = [b"%d" % number for number in range(200)]
@@ -278,9 +278,7 @@ class TestDelivery:
             assert facts["lag"] == 0
 
 
-def test_who_reads_is_told_again_by_a_worker_that_loads_the_group(
-    topic: Native, group: str
-) -> None:
+def test_a_worker_that_loads_the_group_saves_its_members_again(topic: Native, group: str) -> None:
     """Its predecessor may have died between storing the group and telling who reads."""
     topic.add(1)
     with topic.member(group) as member:
@@ -290,4 +288,6 @@ def test_who_reads_is_told_again_by_a_worker_that_loads_the_group(
         topic.store.hdel("moldau:members", group)
         old = topic.broker.kill("worker", owner)
         topic.broker.wait_restarted("worker", owner, old)
-        wait_until(lambda: topic.store.hexists("moldau:members", group), 20, "who reads is told")
+        wait_until(
+            lambda: topic.store.hexists("moldau:members", group), 20, "the members are saved"
+        )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis as redis_py
+from redis.crc import key_slot
 
 from broker.errors import ErrorCode
 from broker.store.native_steps import AT_ONCE
@@ -53,11 +54,32 @@ def test_keys_of_our_own_are_no_topics_streams(client: RawClient) -> None:
     victim = next(_names)
     create_topic(client, victim)
     assert client.produce(victim, make_batch([(None, b"safe", 1)])).error_code == 0
-    for key in (f"moldau:{victim}:0", "moldau:changes", "moldau:{topic}:x"):
+    beside = f"{{app}}:moldau:{victim}:0:state"
+    for key in (f"moldau:{victim}:0", "moldau:changes", "moldau:{topic}:x", "{moldau:x}", beside):
         code, message = refusal(client, key)
         assert code == ErrorCode.INVALID_CONFIG
         assert "Moldau's own" in message
     assert [record.value for record in records_in(client.fetch(victim, 0))] == [b"safe"]
+
+
+@pytest.mark.parametrize("key", ["a}b", "{}x", "}{", "x}{topic}", "{}"])
+def test_a_key_that_cannot_be_a_hash_tag_is_refused(client: RawClient, key: str) -> None:
+    code, message = refusal(client, key)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "closing brace outside of a hash tag" in message
+
+
+@pytest.mark.parametrize("key", ["{app}:one", "a}{app}", "open{"])
+def test_a_key_with_braces_of_its_own(client: RawClient, store: redis_py.Redis, key: str) -> None:
+    name = next(_names)
+    create_topic(client, name, {"moldau.storage": "native", "moldau.native.key": key})
+    assert client.produce(name, make_batch([(None, b"v", 1)])).error_code == 0
+    assert store.xlen(key) == 1
+    found: list[Any] = store.keys(f"*moldau:{name}:0:state")
+    (beside,) = found
+    assert key_slot(beside) == key_slot(key.encode())
+    assert [record.value for record in records_in(client.fetch(name, 0))] == [b"v"]
+    store.delete(key)
 
 
 def test_a_stream_whose_ids_are_no_milliseconds_is_refused(
@@ -72,7 +94,7 @@ def test_a_stream_whose_ids_are_no_milliseconds_is_refused(
     store.delete(key)
 
 
-def test_an_id_too_large_for_an_offset_is_said_and_hurts_nobody_else(
+def test_an_id_too_large_for_an_offset_is_logged_and_hurts_no_other_topic(
     client: RawClient, moldau: Broker, store: redis_py.Redis
 ) -> None:
     topic, other = next(_names), next(_names)

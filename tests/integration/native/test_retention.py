@@ -32,7 +32,7 @@ class TestRetention:
         with topic.member("g") as member:
             assert member.read(2) == [b"a", b"b"]
             member.commit()
-        # All of it goes. Whoever had read it all goes on where it was, also from the end on.
+        # All of it goes. A group that had read it all goes on where it was, also from the end on.
         topic.store.xtrim(topic.key(), maxlen=0, approximate=False)
         topic.add("c")
         with topic.member("g", auto_offset_reset="latest") as member:

@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placed(NamedTuple):
-    """What a producer was told; offset -1 where it did not ask (acks=0)."""
+    """What a producer was answered; offset -1 without an answer (acks=0)."""
 
     partition: int
     offset: int

@@ -71,7 +71,7 @@ class ConfluentProducer:
             if error is not None:
                 self._outcomes[at] = _refused(error)
             else:
-                offset = message.offset()  # None where nobody was asked
+                offset = message.offset()  # None without an answer (acks=0)
                 self._outcomes[at] = Placed(message.partition(), -1 if offset is None else offset)
 
         given: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """Group members of the real clients, each in a thread of its own, behind one face.
 
-A member polls, notes what it got, commits, polls again, until it is told to stop: what an ordinary
-application does. It commits before the next poll, so nothing is read twice unless somebody dies.
+A member polls, notes what it got, commits, polls again, until it is stopped: what an ordinary
+application does. It commits before the next poll, so nothing is read twice unless a member dies.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Member(threading.Thread, ABC):
         self.assigned: set[Place] = set()
         self.revocations: list[set[Place]] = []
         self.assignments = 0
-        self._told = threading.Event()
+        self._stopped = threading.Event()
         self._fault: BaseException | None = None
         self._next_topics: list[str] | None = None
 
@@ -78,7 +78,7 @@ class Member(threading.Thread, ABC):
         try:
             self.open()
             try:
-                while not self._told.is_set():
+                while not self._stopped.is_set():
                     topics, self._next_topics = self._next_topics, None
                     if topics is not None:
                         self.subscribe(topics)
@@ -93,7 +93,7 @@ class Member(threading.Thread, ABC):
 
     def tell(self) -> None:
         """Let it stop; `stop` waits for it."""
-        self._told.set()
+        self._stopped.set()
 
     def follow(self, topics: list[str]) -> None:
         """Let it subscribe to these, and no others, before it polls again."""

@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from broker.group.record import GroupRecord, decode
+from broker.placement import slot_of
 from broker.store import keys
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from tests.support.clients.base import NewTopic, Place, Record
@@ -81,7 +82,8 @@ class Crew:
 
     def stored(self) -> GroupRecord:
         with redis.Redis.from_url(self.kafka.broker.store_url) as store:
-            data = store.hget(keys.group(self.group).decode(), "record")
+            key = keys.group(slot_of(self.group), self.group)
+            data = store.hget(key.decode(), "record")
         assert isinstance(data, bytes)
         return decode(data)
 
@@ -99,12 +101,12 @@ class Crew:
 
 
 class Flow:
-    """Records into all partitions of a topic, from a thread, until told to stop."""
+    """Records into all partitions of a topic, from a thread, until stopped."""
 
     def __init__(self, kafka: Session, topic: str, partitions: int) -> None:
         self.sent = 0
         self._kafka, self._topic, self._partitions = kafka, topic, partitions
-        self._told = threading.Event()
+        self._stopped = threading.Event()
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -112,7 +114,7 @@ class Flow:
     def _run(self) -> None:
         try:
             producer = self._kafka.producer()
-            while not self._told.is_set():
+            while not self._stopped.is_set():
                 records = [
                     Record(value=b"%d" % (self.sent + n), partition=n % self._partitions)
                     for n in range(10 * self._partitions)
@@ -125,7 +127,7 @@ class Flow:
 
     def stop(self) -> int:
         """How many records there are."""
-        self._told.set()
+        self._stopped.set()
         self._thread.join(PATIENCE_S)
         if self._fault is not None:
             raise self._fault
@@ -141,14 +143,14 @@ class OffsetWatch:
         self._wanted = {topic: list(range(partitions))}
         self._group = group
         self._port = coordinator_port(broker, group)
-        self._told = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         last: dict[int, int] = {}
         with RawMember(self._port, self._group) as raw:
-            while not self._told.is_set():
+            while not self._stopped.is_set():
                 for (_, index), offset in fetch_offsets(raw, self._group, self._wanted).items():
                     if offset < last.get(index, -1):
                         self.backwards.append((index, last[index], offset))
@@ -157,7 +159,7 @@ class OffsetWatch:
                 time.sleep(0.02)
 
     def stop(self) -> None:
-        self._told.set()
+        self._stopped.set()
         self._thread.join(PATIENCE_S)
         assert self.looks > 1
         assert self.backwards == []
@@ -194,7 +196,7 @@ class GroupTests:
 
         times = Counter((got.place, got.offset) for member in crew.members for got in member.got)
         assert len(times) == sent
-        assert set(times.values()) == {1}  # nobody crashed: exactly once
+        assert set(times.values()) == {1}  # no crash: exactly once
         assert sum(crew.committed(topic, partitions).values()) == sent
 
     def test_a_new_member_goes_on_where_the_last_one_stopped(self, crew: Crew) -> None:
@@ -261,10 +263,10 @@ class GroupTests:
         generation = crew.stored().generation_id
 
         two.follow([old, new])
-        crew.wait(lambda: of_new <= two.assigned, "whoever asks for the new topic gets it")
+        crew.wait(lambda: of_new <= two.assigned, "the member that asks for the new topic gets it")
         crew.wait_shared(old, 2, one, ByTopic(two, old))
         one.follow([new])
-        crew.wait(lambda: of_old <= two.assigned, "whoever is left has the old one alone")
+        crew.wait(lambda: of_old <= two.assigned, "the member that is left has the old one alone")
         crew.wait_shared(new, 2, one, ByTopic(two, new))
 
         assert crew.stored().generation_id >= generation + 2
@@ -322,7 +324,7 @@ class CooperativeReadingTests(CooperativeTests):
         stays = crew.join([topic], strategy="cooperative-sticky")
         crew.wait_shared(topic, partitions, stays)
         with RawMember(coordinator_port(crew.kafka.broker, crew.group), crew.group) as pending:
-            # A member that was told its id and does not come back with it: nobody's join completes.
+            # A member that got its id and does not come back with it: no join completes.
             pending.protocols = {"cooperative-sticky": b""}
             pending.send_join()
             assert pending.receive_join().error_code == MEMBER_ID_REQUIRED

@@ -1,5 +1,6 @@
 """Loading, restoring and giving up groups: behaviours 2.26 and 2.27."""
 
+import msgspec
 import pytest
 
 from broker.errors import ErrorCode
@@ -94,7 +95,7 @@ def test_2_26_in_mid_rebalance_the_last_stable_generation_comes_back() -> None:
     assert g.group.generation_id >= 2
 
 
-def test_2_26_an_assignment_that_was_stored_but_not_told() -> None:
+def test_2_26_an_assignment_that_was_stored_but_not_sent() -> None:
     g = GroupDriver()
     g.join("a")
     g.join("b")
@@ -170,7 +171,7 @@ def test_2_27_parked_syncs_are_sent_away_and_the_write_means_nothing(outcome: Er
     assert not g.groups.by_id
 
 
-def test_2_27_whoever_waits_for_the_store_is_sent_away() -> None:
+def test_2_27_requests_that_wait_for_the_store_are_sent_away() -> None:
     g = GroupDriver()
     g.form("s", options={"s": {"instance": "i"}})
     g.hold_writes = True
@@ -232,3 +233,39 @@ def test_a_restored_group_watches_every_member() -> None:
 
 def a_join() -> Join:
     return Join(object(), "", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),))
+
+
+def test_2_26_a_record_that_may_be_older_than_what_members_have_seen() -> None:
+    """Restored as it is; the next generation is one that no member can have seen."""
+    g = GroupDriver()
+    g.form("a", "b")
+    floor = 217_000_000
+    g.restart(generation_floor=floor)
+    g.assert_state("Stable", generation=1)
+    assert g.heartbeat("a") is ErrorCode.NONE
+    g.rejoin_all(["a", "b"])
+    g.assert_state("CompletingRebalance", generation=floor)
+
+
+def test_2_26_a_group_is_stored_again() -> None:
+    """The store lost it: at once, with the next write, or at the end of the rebalance."""
+    g = GroupDriver()
+    g.form("a", "b")
+    before = g.record
+    g.stored = None
+    g._run(g.group.store_again(g.now))
+    assert msgspec.structs.replace(g.record, revision=before.revision) == before
+    assert g.record.revision == before.revision + 1
+
+    g.hold_writes = True
+    g._run(g.group.store_again(g.now))
+    g._run(g.group.store_again(g.now))
+    g.write_done()
+    g.write_done()
+    assert g.write is None
+    assert g.record.revision == before.revision + 3
+
+    g.leave("b")
+    g._run(g.group.store_again(g.now))
+    g.assert_state("PreparingRebalance")
+    assert g.write is None

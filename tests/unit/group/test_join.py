@@ -174,7 +174,7 @@ def test_2_05_a_refusal_names_no_protocol() -> None:
 # 6. Member ids
 
 
-def test_2_06_from_v4_on_a_dynamic_member_is_told_its_id_first() -> None:
+def test_2_06_from_v4_on_a_dynamic_member_gets_its_id_first() -> None:
     g = GroupDriver()
     required = g.join_once("a").answer
     assert required.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -277,7 +277,7 @@ def test_2_13_a_pending_member_that_comes_too_late_is_not_waited_for() -> None:
     assert errors(a, b) == [ErrorCode.NONE] * 2
 
 
-def test_2_13_a_smaller_limit_removes_nobody() -> None:
+def test_2_13_a_smaller_limit_removes_no_member() -> None:
     g = GroupDriver()
     g.form("a", "b", "c")
     g.config = type(g.config)(max_size=2)

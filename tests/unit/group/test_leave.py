@@ -150,7 +150,7 @@ def test_2_23_deleted_once_the_store_has_forgotten_it() -> None:
     assert not g.groups.offsets
 
 
-def test_2_23_while_it_is_being_deleted_clients_are_told_to_come_again() -> None:
+def test_2_23_while_it_is_being_deleted_clients_are_asked_to_retry() -> None:
     g = GroupDriver()
     g.form("a")
     g.leave("a")

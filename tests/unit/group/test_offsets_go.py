@@ -19,7 +19,7 @@ WEEK = 7 * DAY
 # 23. OffsetDelete (DeleteGroups: test_leave.py)
 
 
-def test_2_23_only_topics_nobody_subscribes_to_can_be_deleted() -> None:
+def test_2_23_only_topics_without_subscribers_can_be_deleted() -> None:
     g = GroupDriver()
     a, b = {"protocols": consumer("t", "u")}, {"protocols": consumer("v")}
     g.form("a", "b", options={"a": a, "b": b})
@@ -44,7 +44,7 @@ def test_2_23_members_that_are_not_consumers() -> None:
     assert check_offset_delete(g.group) is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_2_23_a_subscription_nobody_can_read_may_be_to_anything() -> None:
+def test_2_23_an_unreadable_subscription_may_be_to_anything() -> None:
     g = GroupDriver()
     g.form("a", "b", options={"a": {"protocols": consumer("t")}})  # b's is no subscription
     assert subscribed_topics(g.group) is None

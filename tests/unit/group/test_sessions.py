@@ -188,7 +188,7 @@ def test_a_timer_that_fires_too_early_is_armed_again() -> None:
     g.assert_state("PreparingRebalance")
 
 
-def test_a_timer_nobody_armed_does_nothing() -> None:
+def test_a_timer_that_was_not_armed_does_nothing() -> None:
     g = GroupDriver()
     g.form("a")
     for kind in TimerKind:

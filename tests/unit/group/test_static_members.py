@@ -66,7 +66,7 @@ def test_2_12_below_v9_the_answer_names_the_old_leader() -> None:
     assert g.group.roster.leader == answer.member_id  # leadership moved along
 
 
-def test_2_12_the_new_id_is_stored_before_it_is_told() -> None:
+def test_2_12_the_new_id_is_stored_before_it_is_sent() -> None:
     g = static_group()
     g.hold_writes = True
     call = g.join("s", member_id="", instance="i")

@@ -229,7 +229,7 @@ def test_2_17_static_members_too() -> None:
     assert list(g.group.roster.by_id) == [g.id_of("a")]
 
 
-def test_2_17_nobody_syncs_and_the_group_is_empty() -> None:
+def test_2_17_no_member_syncs_and_the_group_is_empty() -> None:
     g = joined("a", "b", session_ms=100_000, rebalance_ms=30_000)
     g.sleep(30_000)
     g.assert_state("Empty", generation=2)

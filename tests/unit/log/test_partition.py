@@ -24,7 +24,7 @@ _names = (f"log-{number}" for number in count())
 # --- appending ---
 
 
-async def test_appends_are_dense_whoever_makes_them(server: RedisServer) -> None:
+async def test_appends_are_dense_across_writers(server: RedisServer) -> None:
     async with Host(server.url, "a") as one, Host(server.url, "b") as two:
         first = await one.create(next(_names))
         second = two.log(first.topic)

@@ -82,7 +82,7 @@ async def until_stored(host: Host, log: Any, entries: int) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_late_arrival_behind_somebody_elses_append(server: RedisServer) -> None:
+async def test_late_arrival_behind_another_writers_append(server: RedisServer) -> None:
     async with (
         StoreProxy(server.port) as proxy,
         Host(proxy.url, "a") as host,
@@ -103,7 +103,7 @@ async def test_late_arrival_behind_somebody_elses_append(server: RedisServer) ->
         assert await values(host, log) == [b"x", b"theirs", b"mine", b"end"]
 
 
-async def test_identical_batches_of_two_writers_are_told_apart(server: RedisServer) -> None:
+async def test_identical_batches_of_two_writers_are_distinguished(server: RedisServer) -> None:
     """The other's entry at our place holds the very bytes we sent: the nonce differs."""
 
     async with (

@@ -8,7 +8,8 @@ import pytest
 import redis as redis_py
 
 from broker.errors import KafkaError, StoreFault
-from broker.log.replica import MAX_BYTES_PER_READ, Phase
+from broker.log.loading import MAX_BYTES_PER_READ
+from broker.log.replica import Phase
 from broker.log.state import LogState
 from broker.wire.batch import read_header
 from tests.support.log_batches import plain, sequenced

@@ -227,7 +227,7 @@ def test_a_wildcard_address_is_never_advertised(monkeypatch: pytest.MonkeyPatch)
     assert load(host="0.0.0.0", advertised_host="x.org").host_for_clients() == "x.org"
 
 
-def test_a_worker_is_told_all_it_needs() -> None:
+def test_a_worker_gets_all_it_needs() -> None:
     settings = load(port="2000", workers="3", tail_cache_bytes="1mb", log_level="debug")
     worker = settings.worker(1, redis_url="unix:///s", listeners=[7, 8])
     assert worker == WorkerSettings(

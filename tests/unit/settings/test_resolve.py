@@ -129,7 +129,7 @@ def test_a_topic_key_without_a_broker_key() -> None:
     assert entry.synonyms == (ConfigSynonym("remote.storage.enable", "true", TOPIC),)
 
 
-def test_values_are_told_as_kafka_prints_them() -> None:
+def test_values_are_printed_as_kafka_does() -> None:
     overrides = {"cleanup.policy": " compact , delete ", "min.cleanable.dirty.ratio": "1"}
     assert topic_entry("cleanup.policy", overrides, BrokerConfig()).value == "compact,delete"
     assert topic_entry("min.cleanable.dirty.ratio", overrides, BrokerConfig()).value == "1.0"
@@ -179,7 +179,7 @@ def test_the_cluster_resource_shows_only_what_was_changed_for_the_cluster() -> N
     assert describe_broker(changed, ["num.partitions"], cluster_default=True) == []
 
 
-def test_a_sensitive_value_is_never_told() -> None:
+def test_a_sensitive_value_is_never_shown() -> None:
     key = ConfigKey("some.password", ConfigType.PASSWORD, None, "A key.", sensitive=True)
     entry = _entry(key, "hunter2", STATIC, (ConfigSynonym("some.password", "hunter2", STATIC),))
     assert entry.sensitive

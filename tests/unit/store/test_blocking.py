@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from broker.errors import StoreRefused, StoreUnavailable
+from broker.placement import slot_of
 from broker.store import keys
 from broker.store.blocking import BlockingStore
 from broker.store.topics import TopicRecord
@@ -31,7 +32,7 @@ def test_records(store: BlockingStore, raw: redis.Redis) -> None:
     assert store.group_record("g") is None
     assert store.topic_record("t") is None
     raw.set(keys.CLUSTER, "an-id")
-    raw.hset(keys.group("g").decode(), "record", b"bytes")
+    raw.hset(keys.group(slot_of("g"), "g").decode(), "record", b"bytes")
     record = TopicRecord("t", b"0" * 16, 3, 0, 1)
     raw.hset(keys.TOPICS.decode(), "t", msgspec.msgpack.encode(record))
     raw.hset(keys.TOPICS.decode(), "broken", b"\xc1")

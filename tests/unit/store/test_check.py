@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.check import UnsuitableStore, judge, mask
+from broker.store.check import UnsuitableStore, judge
+from broker.store.store_url import mask
 
 WHERE = "redis://db:6379"
 GOOD: dict[str, Any] = {
@@ -46,8 +47,8 @@ def test_a_good_server_is_taken_without_a_word(version: dict[str, str], server: 
             r"evicts keys when it is full \(maxmemory-policy allkeys-lru\).*set it to noeviction",
         ),
         (
-            {"role": "slave", "slave_read_only": 1, "master_host": "db0", "master_port": 6379},
-            r"read-only replica of db0:6379: give the address of the primary",
+            {"role": "slave", "slave_read_only": 0, "master_host": "db0", "master_port": 6379},
+            r"is a replica of db0:6379: give the address of the primary",
         ),
         ({"redis_mode": "cluster"}, "runs in cluster mode"),
         ({"redis_mode": "sentinel"}, "runs in sentinel mode"),
@@ -63,6 +64,14 @@ def test_a_server_that_cannot_be_the_store_is_refused(facts: dict[str, Any], rea
 def test_an_evicting_policy_that_cannot_evict_is_warned_of() -> None:
     info = judge(WHERE, {**GOOD, "maxmemory_policy": "allkeys-lru"})
     assert "would lose logs if maxmemory were ever set" in info.warnings[0]
+
+
+def test_a_master_under_sentinel_that_cannot_fail_over_well_is_warned_of() -> None:
+    assert judge(WHERE, {**GOOD, "min_slaves_good_slaves": 2}, has_sentinel=True).warnings == ()
+    (warning,) = judge(WHERE, GOOD, has_sentinel=True).warnings
+    assert "does not set min-replicas-to-write" in warning
+    (warning,) = judge(WHERE, {**GOOD, "connected_slaves": 0}, has_sentinel=True).warnings
+    assert "has no replicas: nothing can take over" in warning
 
 
 def test_a_server_that_forgets_is_warned_of() -> None:

@@ -48,7 +48,7 @@ async def test_large_and_small_parts_arrive_as_one_command(server: RedisServer) 
         assert await pipe.call("GET", "large") == value
 
 
-async def test_error_replies_are_faults_and_disturb_nobody(server: RedisServer) -> None:
+async def test_error_replies_are_faults_and_disturb_no_other_command(server: RedisServer) -> None:
     async with connected(server.url) as pipe:
         first, wrong, last = pipe.call("ECHO", "a"), pipe.call("NOSUCH"), pipe.call("ECHO", "b")
         assert (await first, await last) == (b"a", b"b")
@@ -190,7 +190,7 @@ async def test_a_store_that_is_slow_but_answers_is_not_left(server: RedisServer)
         assert len(proxy.links) == 1
 
 
-async def test_a_callback_that_fails_takes_nobody_along(
+async def test_a_callback_that_fails_takes_no_other_along(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with StoreProxy(server.port) as proxy, connected(proxy.url) as pipe:
@@ -225,7 +225,7 @@ async def test_what_is_not_the_protocol_closes_the_connection(
         nonlocal accepted
         accepted += 1
         await reader.readuntil(b"$2\r\nID\r\n")
-        writer.write(b"+OK\r\n:7\r\n")
+        writer.write(b"+OK\r\n+PONG\r\n*1\r\n$6\r\nmaster\r\n:7\r\n")
         await garbage.wait()
         writer.write(b":1\r\n" if accepted == 1 else b"?\r\n")
         await reader.read()

@@ -22,8 +22,10 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expected(changes: Unapplied) -> int:
+    """A change that is announced, and whose announcement this worker has read."""
     number = changes.expect()
     assert number is not None
+    changes.announced(number)
     return number
 
 
@@ -86,9 +88,34 @@ async def test_a_worker_that_started_again_is_waited_for() -> None:
     await changes.wait()
     expected(changes)
     assert not await is_waiting(changes)
-    changes.returned(1)
+    changes.started(1)
     expected(changes)
     assert await is_waiting(changes)
+
+
+@pytest.mark.usefixtures("short_patience")
+async def test_a_worker_that_starts_while_a_change_is_announced_is_waited_for() -> None:
+    """It is not known to be running when the change is made, but before it in the stream."""
+    changes = Unapplied(0, 2)
+    expected(changes)
+    await changes.wait()
+    number = changes.expect()
+    assert number is not None
+    assert await is_waiting(changes)
+    changes.started(1)
+    changes.announced(number)
+    assert await is_waiting(changes)
+    changes.acknowledged(Acknowledgement(number, 1))
+    assert not await is_waiting(changes)
+
+
+async def test_a_worker_that_starts_behind_a_change_loads_it() -> None:
+    changes = Unapplied(0, 3)
+    number = expected(changes)
+    changes.acknowledged(Acknowledgement(number, 2))
+    assert await is_waiting(changes)
+    changes.started(1)
+    assert not await is_waiting(changes)
 
 
 # --- announcing through the store ---
@@ -112,6 +139,7 @@ async def test_announced_and_acknowledged_in_a_full_store(server: RedisServer) -
             (entry,) = await pipe.call("XREVRANGE", keys.CHANGES, "+", "-", "COUNT", 1)
             change = read_change(entry[1][1])
             assert (change.name, change.worker) == ("some", 0)
+            announcer.read_in_order(change)
             await announcer.acknowledge(change)  # its own: nothing to send
             await other.acknowledge(change)
         finally:

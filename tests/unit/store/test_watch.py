@@ -89,7 +89,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_changes_wake_ups_and_entries_are_told(server: RedisServer) -> None:
+async def test_changes_wake_ups_and_entries_are_reported(server: RedisServer) -> None:
     async with watching(server.url) as heard:
         key = next(_names)
         await TopicStore(heard.control).announce(Change("topic", "some"))
@@ -171,7 +171,7 @@ async def test_a_cut_control_connection_delays_a_new_log_only_a_little(server: R
         await until(lambda: heard.entries.get(key) == [0])
 
 
-async def test_who_is_told_may_fail(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_may_fail(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     async with watching(server.url) as heard:
         for name in ("broken", "fine"):
             await TopicStore(heard.control).announce(Change("topic", name))
@@ -180,7 +180,7 @@ async def test_who_is_told_may_fail(server: RedisServer, caplog: pytest.LogCaptu
     assert "on purpose" in caplog.text
 
 
-async def test_entries_of_native_streams_are_told(server: RedisServer) -> None:
+async def test_entries_of_native_streams_are_reported(server: RedisServer) -> None:
     async with watching(server.url) as heard:
         key = next(_names)
         ids = [await heard.control.call("XADD", key, "*", "a", "b") for _ in range(3)]

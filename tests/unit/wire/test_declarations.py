@@ -27,7 +27,6 @@ NEEDS_DEFINITIONS = pytest.mark.skipif(
 # API key -> the highest version we serve, and why it is not the newest one defined.
 BELOW_NEWEST = {
     22: (5, "InitProducerId v6 is marked unstable: two-phase commit is not released"),
-    35: (4, "DescribeLogDirs v5 is newer than Kafka 4.3"),
 }
 
 

@@ -34,7 +34,7 @@ def test_the_only_one_it_can_be() -> None:
     assert members.owner(("orders", 1), "app", "h") == Owner("g", "m2")
 
 
-def test_nobody_it_can_be() -> None:
+def test_no_member_it_can_be() -> None:
     members = Members()
     members.update("g", (one("m1"),))
 
@@ -65,7 +65,7 @@ def test_a_rebalance_moves_a_partition() -> None:
 
 
 @given(readers)
-def test_what_is_told_is_understood(some: tuple[Reader, ...]) -> None:
+def test_what_is_encoded_is_decoded(some: tuple[Reader, ...]) -> None:
     assert decode_readers(encode_readers(some)) == some
 
 

@@ -38,7 +38,7 @@ def test_any_name_made_of_a_key_is_legal(stream: str) -> None:
         check_name(name)
     else:
         with pytest.raises(KafkaError):
-            check_name(stream.replace("{partition}", ""))
+            check_name(stream.replace("{partition}", "").strip("-"))
 
 
 @pytest.mark.parametrize("bits", ["0", "21", "x", "-1"])

@@ -42,7 +42,7 @@ class TestGroups:
             (group,) = client.xinfo_groups(STREAM)
             assert (group["pending"], group["lag"]) == (3, 2)
 
-    async def test_a_group_goes_on_from_where_it_is_told_to(
+    async def test_a_group_goes_on_from_where_it_is_set_to(
         self, server: RedisServer, client: Any
     ) -> None:
         async with opened(server) as store:

@@ -112,7 +112,7 @@ async def test_large_entries_end_a_read(server: RedisServer, client: Any, small:
         assert [raw for raw, _ in await plain] == read
 
 
-async def test_somebody_else_who_reads_for_the_group_between_two_steps(
+async def test_another_reader_of_the_group_between_two_steps(
     server: RedisServer, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No gap: what was read before is delivered, and the group stands behind it."""

@@ -1,0 +1,111 @@
+"""Groups on a store that comes back without its tail: no commit is lost while the owner lives, and
+no generation comes twice even if it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from tests.support.lossy_store import programs
+from tests.support.member_crew import PATIENCE_S, QUICK
+from tests.support.raw_calls import create_topic
+from tests.support.raw_client import RawClient
+from tests.support.raw_group import LOADING, NOT_AVAILABLE, RawMember, coordinator_port
+from tests.support.running import Broker, wait_until
+from tests.support.store_stages import LOSSY, STAGES, Stage
+
+Start = Callable[..., Broker]
+TOPIC, GROUP, OTHER = "orders", "readers", "began-later"
+RETRIABLE = {0, LOADING, NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+
+
+@pytest.fixture(params=LOSSY)
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    with STAGES[request.param](tmp_path, sorted(programs().values())[0]) as made:
+        yield made
+
+
+@pytest.fixture
+def broker(start_moldau: Start, stage: Stage) -> Broker:
+    started = start_moldau(redis=stage.url, workers=1, broker=QUICK)
+    with RawClient(started.port) as client:
+        create_topic(client, TOPIC)
+    return started
+
+
+def commit(member: RawMember, offset: int) -> None:
+    """As clients do: tried again on errors that say so, and no other comes."""
+
+    def done() -> bool:
+        code = member.commit(TOPIC, offset)
+        assert code in RETRIABLE, code
+        return code == 0
+
+    wait_until(done, PATIENCE_S, f"{offset} is committed")
+
+
+def again(broker: Broker, member: RawMember) -> RawMember:
+    """The same member on a connection to the worker that owns its group now."""
+    other = RawMember(
+        coordinator_port(broker, member.group), member.group, member_id=member.member_id
+    )
+    other.generation = member.generation
+    return other
+
+
+def test_the_owner_lives(broker: Broker, stage: Stage) -> None:
+    with (
+        RawMember(coordinator_port(broker, GROUP), GROUP) as member,
+        RawMember(coordinator_port(broker, OTHER), OTHER) as simple,
+    ):
+        member.enter()
+        assert member.commit(TOPIC, 5) == 0
+        stage.prepare()
+        for offset in (6, 7):
+            member.enter()
+            assert member.commit(TOPIC, offset) == 0
+        assert simple.commit(TOPIC, 3) == 0
+
+        stage.strike()
+
+        assert member.heartbeat() == 0, "no member notices"
+        assert member.committed(TOPIC) == 7
+        commit(simple, 4)
+        wait_until(lambda: "written again" in broker.log(), PATIENCE_S, "the store has it again")
+        broker.wait_restarted("worker", 0, broker.kill("worker"))
+        with again(broker, member) as same, again(broker, simple) as other:
+            assert same.committed(TOPIC) == 7
+            assert same.heartbeat() == 0, "the same generation, without a rebalance"
+            assert other.committed(TOPIC) == 4
+            commit(same, 8)
+
+
+def test_the_owner_dies_too(broker: Broker, stage: Stage) -> None:
+    with RawMember(coordinator_port(broker, GROUP), GROUP) as member:
+        member.enter()
+        assert member.commit(TOPIC, 5) == 0
+        stage.prepare()
+        for _ in range(3):
+            member.enter()
+        seen = member.generation
+        killed: list[int] = []
+
+        stage.strike(while_down=lambda: killed.append(broker.kill("worker")))
+
+        broker.wait_restarted("worker", 0, killed[0], PATIENCE_S)
+        with again(broker, member) as same:
+            assert same.committed(TOPIC) == 5
+            assert same.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+            same.enter()
+            assert same.generation > seen
+            commit(same, 6)
+            latest = same.generation
+            broker.wait_restarted("worker", 0, broker.kill("worker"), PATIENCE_S)
+            with again(broker, same) as last:
+                assert last.committed(TOPIC) == 6
+                assert last.heartbeat() == 0
+                last.enter()
+                assert last.generation == latest + 1

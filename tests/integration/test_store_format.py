@@ -1,0 +1,97 @@
+"""`moldau serve` on a store of another format: an older one is renamed, a newer one refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from broker.store import keys
+from broker.store.format import CURRENT_VALUE, GUARD
+from tests.support.raw_calls import create_topic, read_all, worker_clients
+from tests.support.raw_client import make_batch
+from tests.support.raw_group import RawMember, coordinator_port
+from tests.support.redis_server import RedisServer, running_redis
+from tests.support.running import Broker, NotStartedError
+
+Start = Callable[..., Broker]
+QUICK = {"group.initial.rebalance.delay.ms": 0}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with running_redis(tmp_path / "redis") as started:
+        yield started
+
+
+def to_format_1(client: redis.Redis) -> None:
+    """As 0.2 would have written it."""
+    found: list[Any] = client.keys("{moldau:*")
+    for key in found:
+        tag, _, what = key[1:].partition(b"}")
+        if what.startswith(b":group:"):
+            client.rename(key, b"moldau" + what)
+        elif what == b":groups":
+            client.rename(key, tag)
+        elif what:
+            client.rename(key, tag + what)
+        else:
+            client.delete(key)
+    client.delete(keys.FORMAT)
+    client.hdel(keys.TOPICS.decode(), GUARD)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "external"])
+def test_topics_groups_and_offsets_are_there_after_the_upgrade(
+    start_moldau: Start, server: RedisServer, kind: str
+) -> None:
+    where: dict[str, object] = {} if kind == "embedded" else {"redis": server.url}
+    broker = start_moldau(workers=2, broker=QUICK, **where)
+    with worker_clients(broker) as clients:
+        create_topic(clients[0], "kept")
+        now_ms = time.time_ns() // 1_000_000
+        batch = make_batch([(None, b"one", now_ms), (None, b"two", now_ms)])
+        assert clients[0].produce("kept", batch).error_code == 0
+    with RawMember(coordinator_port(broker, "readers"), "readers") as member:
+        member.enter()
+        assert member.commit("kept", 1) == 0
+        generation, member_id = member.generation, member.member_id
+    data_dir, url = broker.data_dir, broker.store_url
+    if kind == "external":
+        assert broker.stop() == 0
+        with redis.from_url(server.url) as client:
+            to_format_1(client)
+    else:
+        with redis.from_url(url) as client:
+            to_format_1(client)
+        broker.kill_everything()
+
+    broker = start_moldau(workers=2, broker=QUICK, data_dir=data_dir, **where)
+    assert "the store has format 2 now" in broker.log()
+    with redis.from_url(broker.store_url) as client:
+        assert client.get(keys.FORMAT) == CURRENT_VALUE
+        assert not client.keys("moldau:*:state")
+        assert not client.keys("moldau:group:*")
+    with worker_clients(broker) as clients:
+        for one in clients:
+            assert [record.value for record in read_all(one, "kept")] == [b"one", b"two"]
+    with RawMember(coordinator_port(broker, "readers"), "readers", member_id=member_id) as member:
+        member.generation = generation
+        assert member.heartbeat() == 0
+        assert member.committed("kept") == 1
+
+
+def test_a_store_of_a_newer_version_is_refused(start_moldau: Start, server: RedisServer) -> None:
+    with redis.from_url(server.url) as client:
+        client.set(keys.FORMAT, "3 0.9.0")
+        client.set(keys.CLUSTER, "cluster")
+    with pytest.raises(NotStartedError) as refused:
+        start_moldau(workers=1, redis=server.url)
+    assert refused.value.exit_code == 3
+    assert "the store has format 3" in refused.value.log
+    assert "needs Moldau 0.9.0 or newer" in refused.value.log
+    assert "Traceback" not in refused.value.log

@@ -1,0 +1,124 @@
+"""The coordinator of groups on a real store, without a broker around it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.group.effects import Answer, JoinAnswer, SyncAnswer
+from broker.group.events import Event, Join, Leave, LeavingMember, Sync
+from broker.group.offsets import TopicPartition, new_commit
+from broker.settings.kafka import BrokerConfig
+from broker.store.store import Store
+from tests.support.redis_server import RedisServer
+
+QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "60"}
+
+
+class Shell:
+    """A worker's groups, and a way to ask them."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self.coordinator = coordinator
+
+    async def ask(self, group: str, make: Any) -> Any:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        event: Event = make(_Token(future))
+        self.coordinator.submit(group, event)
+        return await asyncio.wait_for(future, 30)
+
+    async def join(self, group: str, member_id: str = "") -> JoinAnswer:
+        answer: JoinAnswer = await self.ask(
+            group,
+            lambda token: Join(
+                token,
+                member_id,
+                None,
+                "client",
+                "host",
+                10_000,
+                10_000,
+                "consumer",
+                (("range", b""),),
+                False,
+                False,
+                None,
+            ),
+        )
+        return answer
+
+    async def sync(self, group: str, joined: JoinAnswer) -> SyncAnswer:
+        answer: SyncAnswer = await self.ask(
+            group,
+            lambda token: Sync(token, joined.member_id, None, joined.generation_id, None, None, ()),
+        )
+        return answer
+
+    async def stable(self, group: str) -> JoinAnswer:
+        """A group with one member."""
+        joined = await self.join(group)
+        assert (await self.sync(group, joined)).error == 0
+        return joined
+
+    async def commit(self, group: str, offset: int, *places: tuple[str, int]) -> None:
+        committed = new_commit(offset, self.coordinator.now_ms())
+        wanted = {TopicPartition(*place): committed for place in places or (("t", 0),)}
+        await self.coordinator.commit(group, wanted)
+
+    async def quiet(self) -> None:
+        """Until every group is stored."""
+        async with asyncio.timeout(20):
+            while any(  # noqa: ASYNC110
+                group.is_writing for group in self.coordinator.groups.by_id.values()
+            ):
+                await asyncio.sleep(0.002)
+
+    def offset(self, group: str, topic: str = "t", partition: int = 0) -> int | None:
+        offsets = self.coordinator.groups.offsets.get(group)
+        committed = None if offsets is None else offsets.get(topic, partition)
+        return None if committed is None else committed.offset
+
+    async def leave(self, group: str, joined: JoinAnswer) -> None:
+        members = (LeavingMember(joined.member_id),)
+        await self.ask(group, lambda token: Leave(token, members))
+
+
+class _Token:
+    def __init__(self, future: asyncio.Future[Answer]) -> None:
+        self._future = future
+
+    def answered(self, answer: Answer) -> None:
+        self._future.set_result(answer)
+
+
+@contextlib.asynccontextmanager
+async def shell(
+    server: RedisServer, url: str | None = None, token: bytes = b""
+) -> AsyncIterator[Shell]:
+    """`token`: of the store's history, as its connection finds it."""
+    store = Store(url or server.url, 0)
+    await store.connect()
+    if token:
+        store.groups_pipe.history_token = token
+    tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    coordinator = GroupCoordinator(store.groups, BrokerConfig(QUICK), spawn, worker=0, workers=1)
+    try:
+        await coordinator.load()
+        yield Shell(coordinator)
+    finally:
+        coordinator.give_up()
+        if tasks:
+            await asyncio.wait(tasks, timeout=2)
+        for task in tasks:  # as at the end of a worker
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        store.close()
