@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
+from broker.errors import SlotNotTaken, StoreDown, StoreRefused
 from broker.store import keys
+from broker.store.fence import EVEN_IF_FULL as _EVEN_IF_FULL
+from broker.store.fence import FENCE as _FENCE
+from broker.store.fence import fenced as _fenced
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command, pairs
 
-_EVEN_IF_FULL = "#!lua flags=allow-oom\n"
-_FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -1 end "
 # Unless another owner has taken the slot since `held`. What was taken under another history of the
 # store may have been lost: generations then go on at a number above all that any member has seen,
 # the seconds since 2020, which an int32 holds until 2088.
@@ -138,6 +139,10 @@ class GroupStore:
     def held(self, slot: int) -> int:
         """The epoch under which this worker took it; 0: it did not."""
         return self._held.get(slot, 0)
+
+    def taken(self, slot: int) -> bytes | None:
+        """The epoch that writes compare; None: the slot is not taken on this connection."""
+        return self._taken.get(slot)
 
     def floor(self, slot: int) -> int:
         """Below it no group of the slot begins a new generation."""
@@ -309,7 +314,3 @@ def _commit_head(
     """The command of a commit from its name to the group id, without the number of words."""
     words = (keys.slot(slot), keys.groups(slot), keys.offsets(slot, group_id), epoch, group_id)
     return command(how, script, 3, *words).partition(b"\r\n")[2]
-
-
-def _fenced(slot: int) -> StoreFenced:
-    return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")
