@@ -21,7 +21,6 @@ from broker.errors import (
     ErrorCode,
     KafkaError,
     SlotNotTaken,
-    StoreFault,
     StoreFenced,
     StoreRefused,
 )
@@ -149,8 +148,6 @@ class TransactionalOffsets:
     ) -> None:
         self._check(slot)  # again, for each group that is waited for
         concerned = self._groups.pending.to_end(group_id, producer_id, number)
-        if not concerned:
-            return
         rows = [
             (
                 offset_field(partition),
@@ -161,9 +158,8 @@ class TransactionalOffsets:
         ]
         try:
             replies = await self._store.end_offsets(slot, group_id, number, rows, commit=commit)
-        except StoreFault as fault:
-            if isinstance(fault, StoreFenced):
-                self._slots.fenced(slot)
+        except StoreFenced:
+            self._slots.fenced(slot)
             raise
         outcome = {
             partition: Ended(order, None if value is None else decode_offset(value))

@@ -312,6 +312,8 @@ class GroupStore:
         For each partition: its field, the pending one, and those of other producers. Nothing is
         awaited before the write.
         """
+        if not partitions:
+            return []
         words: list[bytes | int] = []
         for field, own, others in partitions:
             words += (field, own, len(others), *others)

@@ -1,12 +1,12 @@
 """The scripts that write a group's offsets. Each compares the epoch of the slot first (`fence.py`).
 
 Fields of the hash: `<topic>:<partition>` has what is committed, and
-`~<producer id>:<topic>:<partition>` what an open transaction commits, as `<number>:<order>:<offset>`.
+`~<producer id>:<topic>:<partition>` what an open transaction commits: `<number>:<order>:<offset>`.
 No topic's name begins with a tilde. An empty offset was overtaken by a later commit: it still makes
 the partition unstable, until the transaction's marker comes and leaves what is committed alone.
 
-What a marker commits is decided here, not in the worker: only the store knows in which order commits
-and markers arrived, and which of them it refused.
+What a marker commits is decided here, not in the worker: only the store knows in which order
+commits and markers arrived, and which of them it refused.
 """
 
 from __future__ import annotations
