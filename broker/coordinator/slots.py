@@ -7,8 +7,9 @@
                 └── loaded ◀── given up ◀── another took it ─────┘
 
 A living owner's memory is newer than a store that lost its tail, so the owner writes again what
-differs: records of groups, committed offsets, deletions. Until that is done commits are refused
-(COORDINATOR_LOAD_IN_PROGRESS); heartbeats, joins and reads are answered from memory.
+differs: records of groups, committed and pending offsets, deletions. Until that is done commits and
+markers are refused (COORDINATOR_LOAD_IN_PROGRESS); heartbeats, joins and reads are answered from
+memory.
 
 A slot that another worker took is given up (NOT_COORDINATOR). By placement it is still ours: after
 a moment it is taken back and loaded.
@@ -24,7 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from broker.coordinator.stored import encode_offset, loaded_group, offset_field
+from broker.coordinator.stored import loaded_group, offset_fields
 from broker.errors import StoreFault, StoreFenced, StoreTimeout
 from broker.group.effects import Effect
 from broker.group.group import Group
@@ -226,10 +227,7 @@ class Slots:
         group_id = group.group_id
         if self._groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
             return False
-        known = {
-            offset_field(partition): encode_offset(committed)
-            for partition, committed in self._groups.offsets[group_id]
-        }
+        known = offset_fields(self._groups.offsets[group_id])
         lost = dict(known.items() - stored.offsets.items())
         removed = stored.offsets.keys() - known.keys()
         if lost:

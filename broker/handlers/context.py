@@ -45,6 +45,7 @@ class Broker:
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored
+        group_coordinator.transactional.on_committed = logs.offsets_committed
         self.parked: set[Parked] = set()
         self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
         self.use_config(topics.broker)
