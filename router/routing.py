@@ -6,14 +6,14 @@
     SPREAD   a Produce to partitions of several leaders; see below
     ANY      any worker: topics, configurations, Metadata (topics live in the store, which the
              router does not read)
-    SPLIT    groups of several workers: `parts` is what each worker is asked
-    EVERY    all workers: ListGroups
+    SPLIT    groups or transactional ids of several workers: `parts` is what each worker is asked
+    EVERY    all workers: ListGroups, ListTransactions
     MORE     the head is too short to decide
     REFUSED  not served: the connection is closed, since the protocol has no error reply for it
 
 The table of APIs (broker/wire/apis.py) defines how an API is routed. Only the header and the
-routing key are read, and the body is forwarded untouched. Requests that name several groups are
-decoded; they are rare and short.
+routing key are read, and the body is forwarded untouched. Requests that name several groups or
+transactional ids are decoded; they are rare and short.
 
 A route mostly depends on the first bytes of a request only, and a client sends the same ones again
 and again: `find_route` returns how many bytes these are, so that the next request that begins with
@@ -40,6 +40,7 @@ from broker.wire.frame import read_request_header, request_frame
 from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
 from router.routing_fields import (
     PRODUCE,
+    TXN_OFFSET_COMMIT,
     names_topics_by_id,
     read_count,
     read_first_partition,
@@ -50,7 +51,7 @@ from router.routing_fields import (
 
 # A routing key is within the first bytes: behind a client id, a transactional id and a topic.
 MAX_HEAD_BYTES = 128 * 1024
-# Requests that name several groups are collected whole, up to this size.
+# Requests that name several ids are collected whole, up to this size.
 MAX_SPLIT_BYTES = 4 << 20
 MAX_CACHED_ID_BYTES = 256
 
@@ -87,22 +88,33 @@ class Route(NamedTuple):
     is_produce: bool = False
     has_reply: bool = True  # False: Produce with acks=0
     parts: tuple[RequestPart, ...] = ()
-    keys: tuple[str, ...] = ()  # the groups of a split request, in its order
+    keys: tuple[str, ...] = ()  # the ids in a split request, in its order
 
 
 class SplitFields(NamedTuple):
-    """How to find the groups in a request that may be split, and in its response."""
+    """How to find the ids in a request that may be split, and in its response."""
 
-    in_request: str  # a list of group ids, or of structures that contain one
-    key: str  # the field of such a structure; "": the element is the group id
-    in_response: str  # a list of structures with a `group_id`
+    in_request: str  # a list of ids, or of structures that contain one
+    key: str  # the first field of such a structure; "": the element is the id
+    in_response: str  # a list of structures
+    response_key: str  # the field of such a structure
     since_version: int = 0
 
 
 SPLIT_FIELDS: dict[ApiKey, SplitFields] = {
-    ApiKey.OFFSET_FETCH: SplitFields("groups", "group_id", "groups", since_version=8),
-    ApiKey.DESCRIBE_GROUPS: SplitFields("groups", "", "groups"),
-    ApiKey.DELETE_GROUPS: SplitFields("groups_names", "", "results"),
+    ApiKey.OFFSET_FETCH: SplitFields("groups", "group_id", "groups", "group_id", since_version=8),
+    ApiKey.DESCRIBE_GROUPS: SplitFields("groups", "", "groups", "group_id"),
+    ApiKey.DELETE_GROUPS: SplitFields("groups_names", "", "results", "group_id"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: SplitFields(
+        "transactions",
+        "transactional_id",
+        "results_by_transaction",
+        "transactional_id",
+        since_version=4,
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: SplitFields(
+        "transactional_ids", "", "transaction_states", "transactional_id"
+    ),
 }
 
 LOCAL = Route(RouteKind.LOCAL)
@@ -141,7 +153,7 @@ def find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int]
             return MORE, 0
         raise MalformedMessage(f"request ends before its routing key: {fault}") from None
     except UnicodeDecodeError as fault:
-        raise MalformedMessage(f"group id: {fault}") from None
+        raise MalformedMessage(f"group or transactional id: {fault}") from None
 
 
 def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int]:
@@ -170,14 +182,16 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
             return ANY, end
         return table.leader[leader_of(first.topic, first.partition, table.workers)], end
     if routing is _COORDINATORS and version >= SPLIT_FIELDS[api.key].since_version:
-        groups, first_group = read_count(head, at, flexible)
-        if groups != 1 and table.workers > 1:
+        ids, first_id = read_count(head, at, flexible)
+        if ids != 1 and table.workers > 1:
             return _split(head, at, size, api, version, table), 0
-        if groups < 1:
-            return ANY, first_group
-        at = first_group  # one group, or a single worker: the first group decides
+        if ids < 1:
+            return ANY, first_id
+        at = first_id  # one id, or a single worker: the first one decides
     if routing is _COORDINATOR or routing is _COORDINATORS:
-        # The key is the first field of all of them; a transactional id may be null.
+        if key == TXN_OFFSET_COMMIT:  # the group's owner, not the one of the transactional id
+            _, at = read_string(head, at, flexible)
+        # The key is the first field of all others; a transactional id may be null.
         name, end = read_string(head, at, flexible)
         return ANY if name is None else table.owner[_owner(name, table.workers)], end
     if routing is _LOCAL:

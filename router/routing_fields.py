@@ -19,6 +19,7 @@ TOPIC_ID_SIZE = 16
 # Compared with for every request: module names are cheaper than members of the enum.
 PRODUCE, FETCH = ApiKey.PRODUCE, ApiKey.FETCH
 LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH
+TXN_OFFSET_COMMIT = ApiKey.TXN_OFFSET_COMMIT
 # A Produce to more partitions than this is not walked to its end.
 MAX_PARTITIONS_WALKED = 64
 
@@ -83,7 +84,7 @@ def size_before_topics(key: int, version: int) -> int:
         return 4 + (1 if version >= 2 else 0)  # replica id, isolation level
     if key == OFFSET_FOR_LEADER_EPOCH:
         return 4 if version >= 3 else 0  # replica id
-    return 0  # DeleteRecords
+    return 0  # DeleteRecords, DescribeProducers
 
 
 def names_topics_by_id(key: int, version: int) -> bool:

@@ -1,7 +1,8 @@
-"""The responses of the router while the worker that coordinates a group is down. Pure.
+"""The responses of the router while the worker that coordinates a group or a transactional id is
+down. Pure.
 
 Every client retries COORDINATOR_NOT_AVAILABLE. The worker is back within about two seconds and
-restores its groups as they were.
+restores its groups and transactions as they were.
 """
 
 from __future__ import annotations
@@ -12,13 +13,26 @@ from typing import Any
 from broker.errors import ErrorCode
 from broker.wire.apis import Api, ApiKey
 from broker.wire.frame import read_request_header, response_frame
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from broker.wire.messages.describe_transactions import (
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from broker.wire.messages.end_txn import EndTxnResponse
 from broker.wire.messages.heartbeat import HeartbeatResponse
 from broker.wire.messages.init_producer_id import InitProducerIdResponse
 from broker.wire.messages.join_group import JoinGroupResponse
 from broker.wire.messages.leave_group import LeaveGroupResponse
 from broker.wire.messages.list_groups import ListGroupsResponse
+from broker.wire.messages.list_transactions import ListTransactionsResponse
 from broker.wire.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -32,10 +46,16 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from broker.wire.messages.sync_group import SyncGroupResponse
+from broker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from broker.wire.schema import Message
 
 NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _NO_OFFSET = -1
+_NO_EPOCH = -1
 
 
 def unavailable_response(api: Api, version: int, request: Any) -> Message | None:
@@ -112,6 +132,51 @@ def _delete_groups(request: Any, version: int) -> Message:
     )
 
 
+def _add_partitions_to_txn(request: Any, version: int) -> Message:
+    # From v4 on it is split: an error code of the whole would also be that of the other parts.
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(each.transactional_id, _partitions_not_added(each.topics))
+            for each in request.transactions
+        ],
+        results_by_topic_v3_and_below=_partitions_not_added(request.v3_and_below_topics),
+    )
+
+
+def _partitions_not_added(topics: list[Any]) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [AddPartitionsToTxnPartitionResult(index, NOT_AVAILABLE) for index in topic.partitions],
+        )
+        for topic in topics
+    ]
+
+
+def _txn_offset_commit(request: Any, version: int) -> Message:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    TxnOffsetCommitResponsePartition(each.partition_index, NOT_AVAILABLE)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_transactions(request: Any, version: int) -> Message:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(NOT_AVAILABLE, transactional_id=each)
+            for each in request.transactional_ids
+        ]
+    )
+
+
 _BUILDERS: dict[ApiKey, Callable[[Any, int], Message]] = {
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
@@ -122,8 +187,14 @@ _BUILDERS: dict[ApiKey, Callable[[Any, int], Message]] = {
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: lambda _, __: ListGroupsResponse(error_code=NOT_AVAILABLE),
     ApiKey.INIT_PRODUCER_ID: lambda _, __: InitProducerIdResponse(
-        error_code=NOT_AVAILABLE, producer_epoch=-1
+        error_code=NOT_AVAILABLE, producer_epoch=_NO_EPOCH
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: lambda _, __: AddOffsetsToTxnResponse(error_code=NOT_AVAILABLE),
+    ApiKey.END_TXN: lambda _, __: EndTxnResponse(error_code=NOT_AVAILABLE),
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_DELETE: lambda _, __: OffsetDeleteResponse(error_code=NOT_AVAILABLE),
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: lambda _, __: ListTransactionsResponse(error_code=NOT_AVAILABLE),
 }

@@ -1,7 +1,5 @@
-"""FindCoordinator (key 10): the coordinator of a group. KIP-699: several keys from v4 on.
-
-Transactional ids have owners by the same rule, though transactions are not served yet: their
-clients get a clear error from InitProducerId instead of searching for a coordinator for ever.
+"""FindCoordinator (key 10): the coordinator of a group or a transactional id (KIP-98), both by the
+same rule. KIP-699: several keys from v4 on.
 
 A worker does not know which other workers are running and always names the owner. The router does
 know, and answers COORDINATOR_NOT_AVAILABLE while the owner is down.

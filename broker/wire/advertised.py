@@ -26,7 +26,9 @@ class Feature(NamedTuple):
 
 
 # metadata.version 25 is 4.0-IV3: user interfaces read the broker's version from it.
-FEATURES = {"metadata.version": Feature(7, 25)}
+# transaction.version 2 (KIP-890): Java 4 and franz-go let Produce and TxnOffsetCommit add to a
+# transaction, and take the next epoch from EndTxn. Without it they use the APIs of version 1.
+FEATURES = {"metadata.version": Feature(7, 25), "transaction.version": Feature(0, 2)}
 
 # The cheapest request: every process answers ApiVersions v0 without the store.
 PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest())
@@ -34,6 +36,8 @@ PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest()
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
+# Older Java clients cannot read a feature whose lowest level is 0 (KIP-1022).
+FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
 def api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
@@ -46,6 +50,7 @@ def api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsRespon
         supported_features=[
             SupportedFeatureKey(name, feature.lowest, feature.level)
             for name, feature in FEATURES.items()
+            if feature.lowest > 0 or version >= FIRST_VERSION_WITH_LEVEL_0
         ],
         finalized_features_epoch=0,
         finalized_features=[

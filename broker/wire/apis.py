@@ -40,6 +40,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -57,6 +62,9 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -68,7 +76,7 @@ class Routing(Enum):
     LEADER = "leader"  # any worker, by preference the partition's leader
     ANY = "any"  # any worker
     COORDINATOR = "coordinator"  # the worker that owns the group or transactional id
-    COORDINATORS = "coordinators"  # the owners of the groups it names: split and merged
+    COORDINATORS = "coordinators"  # the owners of the ids it names: split and merged
     EVERY = "every"  # all workers, their answers merged
 
 
@@ -147,6 +155,11 @@ _ROWS = (
     _api(ApiKey.DELETE_RECORDS, 0, 2, 2, Routing.LEADER),
     _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, Routing.COORDINATOR),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, Routing.LEADER),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3, Routing.COORDINATORS),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, Routing.COORDINATOR),
+    _api(ApiKey.END_TXN, 0, 5, 3, Routing.COORDINATOR),
+    _api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1, Routing.ANY),
+    _api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3, Routing.COORDINATOR),
     _api(ApiKey.DESCRIBE_ACLS, 1, 3, 2, Routing.ANY),
     _api(ApiKey.CREATE_ACLS, 1, 3, 2, Routing.ANY),
     _api(ApiKey.DELETE_ACLS, 1, 3, 2, Routing.ANY),
@@ -164,6 +177,9 @@ _ROWS = (
     _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, Routing.ANY),
     _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, Routing.ANY),
+    _api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, Routing.LEADER),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, Routing.COORDINATORS),
+    _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0, Routing.EVERY),
     _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, Routing.ANY),
 )

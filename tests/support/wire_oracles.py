@@ -6,6 +6,35 @@ version we serve is known to at least one of them.
 
 from __future__ import annotations
 
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnPartitionResult
+from broker.wire.schema import Field, Message, fields_of
+
 NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {}
 _DROPPED = "Kafka 4 dropped it; we understand it only to refuse it"
 NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0, 2): _DROPPED}
+
+# Tagged fields of our own, which workers exchange: other codecs skip them.
+OURS: dict[tuple[type[Message], str], str] = {
+    (AddPartitionsToTxnPartitionResult, "transaction_number"): "joins a batch to its transaction",
+}
+
+
+def kafkas_fields(message: type[Message], version: int) -> list[Field]:
+    """The fields of a version that Kafka has too."""
+    return [
+        field
+        for field in fields_of(message)
+        if field.present(version) and (message, field.name) not in OURS
+    ]
+
+
+def without_ours(message: Message) -> Message:
+    """The same message, in which the fields of our own are unset."""
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if (type(message), field.name) in OURS:
+            setattr(message, field.name, field.default)
+        elif field.kind == "struct" and value is not None:
+            for item in value if field.is_array else [value]:
+                without_ours(item)
+    return message

@@ -13,8 +13,11 @@ _NO_QUORUM = "metadata is kept in the store, there is no quorum of controllers"
 _NO_REPLICATION = "brokers do not replicate, Redis does"
 _NO_TIERS = "the archive is written by `moldau pipeline archive`"
 _CLASSIC_ONLY = "only the classic group protocol is served"
-_IN_STORE = "offsets and groups are kept in the store"
-_NO_TRANSACTIONS = "transactions are not served"
+_IN_STORE = "offsets, groups and transactions are kept in the store"
+_TIMERS = "every transaction and transactional id has a timer of its own"
+_ALWAYS_VERIFIED = "no batch is appended to a transaction that its partition is not in"
+_FIXED_WAIT = "how long a batch waits for its transaction is fixed"
+_NO_TWO_PHASE_COMMIT = "two-phase commit (KIP-939) is not released"
 _NO_QUOTAS = "there are no quotas"
 _NO_METRICS = "there are no metrics reporters"
 _NO_FILES = "logs are kept in the store, not in files"
@@ -262,18 +265,24 @@ _ROWS: Final = (
         ("offsets.topic.compression.codec", "INT", "0"),
         ("offsets.topic.replication.factor", "SHORT", "3"),
         ("offsets.topic.segment.bytes", "INT", "104857600"),
-    )),
-    (_NO_TRANSACTIONS, (
-        ("add.partitions.to.txn.retry.backoff.max.ms", "INT", "100"),
-        ("add.partitions.to.txn.retry.backoff.ms", "INT", "20"),
-        ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "INT", "10000"),
-        ("transaction.partition.verification.enable", "BOOLEAN", "true"),
-        ("transaction.remove.expired.transaction.cleanup.interval.ms", "INT", "3600000"),
         ("transaction.state.log.load.buffer.size", "INT", "5242880"),
         ("transaction.state.log.min.isr", "INT", "2"),
         ("transaction.state.log.num.partitions", "INT", "50"),
         ("transaction.state.log.replication.factor", "SHORT", "3"),
         ("transaction.state.log.segment.bytes", "INT", "104857600"),
+    )),
+    (_TIMERS, (
+        ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "INT", "10000"),
+        ("transaction.remove.expired.transaction.cleanup.interval.ms", "INT", "3600000"),
+    )),
+    (_ALWAYS_VERIFIED, (
+        ("transaction.partition.verification.enable", "BOOLEAN", "true"),
+    )),
+    (_FIXED_WAIT, (
+        ("add.partitions.to.txn.retry.backoff.max.ms", "INT", "100"),
+        ("add.partitions.to.txn.retry.backoff.ms", "INT", "20"),
+    )),
+    (_NO_TWO_PHASE_COMMIT, (
         ("transaction.two.phase.commit.enable", "BOOLEAN", "false"),
     )),
     (_NO_QUOTAS, (

@@ -43,6 +43,19 @@ def test_api_versions_names_every_api(version: int) -> None:
     }
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_7_29_a_lowest_level_of_0_is_left_out_for_clients_that_cannot_read_it(version: int) -> None:
+    response = ask(ApiVersionsRequest("client", "1.0"), ApiKey.API_VERSIONS, version)
+    supported = {each.name: each for each in response.supported_features}
+    assert ("transaction.version" in supported) == (version == 4)
+    if version == 4:
+        levels = supported["transaction.version"]
+        assert (levels.min_version, levels.max_version) == (0, 2)
+    assert "metadata.version" in supported
+    (finalized,) = [each for each in response.finalized_features if "transaction" in each.name]
+    assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+
+
 def test_an_unknown_version_of_api_versions_gets_the_known_ones() -> None:
     frame = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 9, -1)
     reply = LocalAnswers(WORKERS, [True] * 3).reply(frame)

@@ -12,14 +12,30 @@ from broker.errors import ErrorCode
 from broker.placement import owner_of
 from broker.wire.apis import APIS, ApiKey, Routing
 from broker.wire.frame import LENGTH, read_response, response_frame
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from broker.wire.messages.describe_transactions import (
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from broker.wire.messages.list_transactions import ListTransactionsResponse
+from broker.wire.messages.list_transactions import TransactionState as ListedTransaction
 from broker.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from broker.wire.schema import Message
 from router.gathered_reply import GatheredReply
 from router.merge import merge
 from router.routing import SPLIT_FIELDS, RequestPart
@@ -32,6 +48,8 @@ OFFSET_FETCH, DESCRIBE, LIST, DELETE = (
     APIS[ApiKey.LIST_GROUPS],
     APIS[ApiKey.DELETE_GROUPS],
 )
+ADD_PARTITIONS = APIS[ApiKey.ADD_PARTITIONS_TO_TXN]
+LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS]
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 groups = st.lists(st.text(max_size=6), max_size=12)
 
@@ -86,6 +104,72 @@ def test_list_groups_is_all_of_them_and_the_error_of_one_worker() -> None:
     assert merge(LIST, (), answers[:1]) == answers[0]
 
 
+def test_list_transactions_is_all_of_them_and_the_unknown_filters_once() -> None:
+    ongoing, empty = ListedTransaction("a", 1, "Ongoing"), ListedTransaction("b", 2, "Empty")
+    answers = [
+        ListTransactionsResponse(unknown_state_filters=["Odd", "Even"], transaction_states=[empty]),
+        ListTransactionsResponse(error_code=UNAVAILABLE),
+        ListTransactionsResponse(
+            unknown_state_filters=["Odd", "Even"], transaction_states=[ongoing, empty]
+        ),
+    ]
+    merged = merge(LIST_TRANSACTIONS, (), answers)
+    assert merged == ListTransactionsResponse(
+        error_code=UNAVAILABLE,
+        unknown_state_filters=["Odd", "Even"],
+        transaction_states=[empty, ongoing],
+    )
+
+
+def test_described_transactions_are_in_the_order_of_the_request() -> None:
+    answers = [
+        DescribeTransactionsResponse(2, [TransactionState(0, "b"), TransactionState(105, "a")]),
+        DescribeTransactionsResponse(0, [TransactionState(UNAVAILABLE, "c")]),
+    ]
+    merged: Any = merge(APIS[ApiKey.DESCRIBE_TRANSACTIONS], ["a", "c", "b"], answers)
+    assert merged.throttle_time_ms == 2
+    assert [(each.transactional_id, each.error_code) for each in merged.transaction_states] == [
+        ("a", 105),
+        ("c", UNAVAILABLE),
+        ("b", 0),
+    ]
+
+
+def test_partitions_are_added_to_the_transactions_whose_owner_is_up() -> None:
+    first, second = (
+        AddPartitionsToTxnTransaction(name, topics=[AddPartitionsToTxnTopic("orders", [3, 1])])
+        for name in ("first", "second")
+    )
+    parts = [
+        RequestPart(1, b"", AddPartitionsToTxnRequest(transactions=[second])),
+        RequestPart(0, b"", AddPartitionsToTxnRequest(transactions=[first])),
+    ]
+    gathered = GatheredReply(ADD_PARTITIONS, 5, 42, ["first", "second"], parts)
+    gathered.fail(0)
+    added = AddPartitionsToTxnResult(
+        "second",
+        [
+            AddPartitionsToTxnTopicResult(
+                "orders",
+                [AddPartitionsToTxnPartitionResult(3, 0, 9), AddPartitionsToTxnPartitionResult(1)],
+            )
+        ],
+    )
+    response = AddPartitionsToTxnResponse(results_by_transaction=[added])
+    gathered.deliver(1, b"".join(response_frame(ADD_PARTITIONS, 5, 42, response))[4:])
+    assert gathered.frame is not None
+    _, message = read_response(ADD_PARTITIONS, 5, gathered.frame[4:])
+    assert isinstance(message, AddPartitionsToTxnResponse)
+    assert message.error_code == 0
+    down, up = message.results_by_transaction
+    assert up == added
+    assert down.transactional_id == "first"
+    assert [
+        (each.partition_index, each.partition_error_code)
+        for each in down.topic_results[0].results_by_partition
+    ] == [(3, UNAVAILABLE), (1, UNAVAILABLE)]
+
+
 def test_a_gathered_reply_is_complete_when_all_replied_or_are_down() -> None:
     parts = [
         RequestPart(1, b"", DescribeGroupsRequest(["one"])),
@@ -121,11 +205,10 @@ def codes(message: Any) -> list[int]:
     found = []
     for field in message.__struct_fields__:
         value = getattr(message, field)
-        if field == "error_code":
+        if field in ("error_code", "partition_error_code"):
             found.append(value)
         elif isinstance(value, list):
-            found += [code for each in value if hasattr(each, "error_code") for code in codes(each)]
-            found += [code for each in value if hasattr(each, "partitions") for code in codes(each)]
+            found += [code for each in value if isinstance(each, Message) for code in codes(each)]
     return found
 
 
@@ -141,13 +224,18 @@ def test_every_api_that_has_an_owner_has_an_unavailable_response(case: Case) -> 
         if case.api is OFFSET_FETCH and not 2 <= case.version < 8:
             assert isinstance(response, OffsetFetchResponse)
             response.error_code = UNAVAILABLE  # not on the wire
+        if case.api is ADD_PARTITIONS:
+            assert isinstance(response, AddPartitionsToTxnResponse)
+            assert response.error_code == 0  # it would be that of the other parts too
+            response.error_code = UNAVAILABLE
         assert all(code == UNAVAILABLE for code in codes(response)), message
         if split is not None and case.version >= split.since_version:
             asked = [
                 getattr(each, split.key) if split.key else each
                 for each in getattr(request, split.in_request)
             ]
-            assert [each.group_id for each in getattr(response, split.in_response)] == asked
+            answered = getattr(response, split.in_response)
+            assert [getattr(each, split.response_key) for each in answered] == asked
 
 
 def test_other_apis_have_no_unavailable_response() -> None:

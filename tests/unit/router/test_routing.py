@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 from broker.placement import leader_of, owner_of
 from broker.wire.apis import APIS, Api, ApiKey, Routing
 from broker.wire.frame import read_request_header, request_frame
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.offset_fetch import (
@@ -24,6 +31,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from router import routing
@@ -49,6 +57,13 @@ OF_ONE_GROUP = (
     ApiKey.LEAVE_GROUP,
     ApiKey.SYNC_GROUP,
     ApiKey.OFFSET_DELETE,
+    ApiKey.TXN_OFFSET_COMMIT,
+)
+OF_ONE_TRANSACTION = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
 )
 TABLE = RoutingTable(WORKERS)
 REQUESTS = [case for case in CASES if case.is_request]
@@ -123,6 +138,67 @@ def test_a_transactional_id_has_an_owner_and_null_goes_to_any_worker() -> None:
     assert routed(with_id, 4) == Route(RouteKind.OWNER, owner_of("payments", WORKERS))
     for version in (0, 4):
         assert routed(InitProducerIdRequest(None), version) == ANY
+
+
+def test_requests_of_a_transaction_go_to_the_owner_of_its_id() -> None:
+    owner = Route(RouteKind.OWNER, owner_of("payments", WORKERS))
+    for key in OF_ONE_TRANSACTION:
+        api = APIS[key]
+        for version in range(api.lowest, api.highest + 1):
+            request: Any = api.request()
+            if key == ApiKey.ADD_PARTITIONS_TO_TXN and version >= 4:
+                request.transactions = [AddPartitionsToTxnTransaction("payments", verify_only=True)]
+            else:
+                setattr(request, key_field(api), "payments")
+            assert routed(request, version) == owner, (api.name, version)
+
+
+def test_offsets_of_a_transaction_go_to_the_owner_of_the_group() -> None:
+    names = names_of_owners()
+    for worker, group in names.items():
+        for version in range(6):
+            for transactional_id in names.values():
+                request = TxnOffsetCommitRequest(transactional_id, group, producer_id=worker)
+                assert routed(request, version) == Route(RouteKind.OWNER, worker)
+    # The group id may arrive later than the transactional id.
+    frame = framed(TxnOffsetCommitRequest("t" * 300, names[1]))
+    assert route_of(frame[:320], len(frame)) == MORE
+
+
+def test_add_partitions_of_several_transactions_is_split_by_owner() -> None:
+    names = names_of_owners()
+    asked = [
+        AddPartitionsToTxnTransaction(
+            names[worker], 7, 1, topics=[AddPartitionsToTxnTopic("a", [2])]
+        )
+        for worker in (2, 0, 2)
+    ]
+    for version in (4, 5):
+        found = routed(AddPartitionsToTxnRequest(transactions=asked), version)
+        assert found.kind is RouteKind.SPLIT
+        assert found.keys == (names[2], names[0], names[2])
+        assert {part.worker: part.request.transactions for part in found.parts} == {
+            2: [asked[0], asked[2]],
+            0: [asked[1]],
+        }
+
+
+def test_describe_transactions_is_split_by_owner() -> None:
+    names = names_of_owners()
+    found = routed(DescribeTransactionsRequest([names[3], names[1]]))
+    assert [(part.worker, part.request.transactional_ids) for part in found.parts] == [
+        (3, [names[3]]),
+        (1, [names[1]]),
+    ]
+    assert routed(DescribeTransactionsRequest([names[1]])) == Route(RouteKind.OWNER, 1)
+    assert routed(DescribeTransactionsRequest([])) == ANY
+
+
+def test_producers_are_described_by_the_leader_of_the_first_partition() -> None:
+    for partition in range(6):
+        request = DescribeProducersRequest([TopicRequest("orders", [partition, 0])])
+        leader = leader_of("orders", partition, WORKERS)
+        assert routed(request) == Route(RouteKind.LEADER, leader)
 
 
 def test_produce_goes_to_the_leader() -> None:
@@ -218,8 +294,9 @@ def test_every_api_that_is_split_declares_its_fields() -> None:
     )
 
 
-def test_list_groups_asks_every_worker_where_there_are_several() -> None:
-    request = APIS[ApiKey.LIST_GROUPS].request()
+@pytest.mark.parametrize("key", [ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS])
+def test_lists_ask_every_worker_where_there_are_several(key: ApiKey) -> None:
+    request = APIS[key].request()
     assert routed(request) == EVERY
     assert routed(request, workers=1) == ANY
 
@@ -284,18 +361,34 @@ def expected_place(request: Any) -> tuple[str | bytes, int] | None:
         return None
     topic = topics[0]
     name = getattr(topic, "name", None) or getattr(topic, "topic", None) or ""
-    partitions = getattr(topic, "partitions", None)
-    if partitions is None:
-        partitions = topic.partition_data
+    partitions = next(
+        getattr(topic, field)
+        for field in ("partitions", "partition_data", "partition_indexes")
+        if hasattr(topic, field)
+    )
     number = 0
     if partitions:
         first = partitions[0]
+        if isinstance(first, int):
+            return name, first
         number = next(
             getattr(first, field)
             for field in ("partition", "partition_index", "index")
             if hasattr(first, field)
         )
     return name, number
+
+
+def is_split(case: Case) -> bool:
+    fields = SPLIT_FIELDS.get(case.api.key)
+    return fields is not None and case.version >= fields.since_version
+
+
+def key_field(api: Api) -> str:
+    """The field of a request that names its one group or transactional id."""
+    if api.key == ApiKey.ADD_PARTITIONS_TO_TXN:
+        return "v3_and_below_transactional_id"
+    return "transactional_id" if api.key in OF_ONE_TRANSACTION else "group_id"
 
 
 def check(case: Case, request: Any, whole: Route) -> None:
@@ -317,10 +410,8 @@ def check(case: Case, request: Any, whole: Route) -> None:
             assert (whole.kind is RouteKind.SPREAD) == (len(leaders) > 1)
             if len(leaders) == 1:
                 assert whole.worker in leaders
-    elif whole.kind is RouteKind.OWNER and case.api.key not in SPLIT_FIELDS:
-        name = getattr(request, "group_id", None)
-        name = request.transactional_id if name is None else name
-        assert whole.worker == owner_of(name, WORKERS)
+    elif whole.kind is RouteKind.OWNER and not is_split(case):
+        assert whole.worker == owner_of(getattr(request, key_field(case.api)), WORKERS)
     elif whole.kind is RouteKind.SPLIT:
         assert len({part.worker for part in whole.parts}) == len(whole.parts) > 1
         for part in whole.parts:

@@ -17,7 +17,7 @@ import pytest
 from broker.wire.apis import APIS, Api
 from broker.wire.schema import NO_UUID, Message, fields_of
 from tests.support.wire_messages import CASES, Case
-from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO
+from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO, OURS, kafkas_fields
 
 DEFINITIONS = Path(__file__).parents[4] / "shared" / "kafka-messages"
 NEEDS_DEFINITIONS = pytest.mark.skipif(
@@ -60,9 +60,7 @@ def snake_case(name: str) -> str:
 
 def ours(message: type[Message], version: int) -> list[Declared]:
     result = []
-    for field in fields_of(message):
-        if not field.present(version):
-            continue
+    for field in kafkas_fields(message, version):
         tagged = field.tagged(version)
         # A tagged structure that is unset is None for us; on the wire it has no null.
         unset = tagged and field.kind == "struct" and not field.is_array
@@ -154,6 +152,14 @@ def test_every_exception_is_still_one() -> None:
 
 def test_every_case_is_known_to_an_oracle() -> None:
     assert not NOT_IN_KAFKA_PYTHON.keys() & NOT_IN_KIO.keys()
+
+
+def test_fields_of_our_own_are_tagged_out_of_kafkas_way() -> None:
+    """Kafka numbers its tags from 0 on: other clients skip ours, now and later."""
+    for message, name in OURS:
+        (field,) = [field for field in fields_of(message) if field.name == name]
+        assert field.tagged(field.rule.since)
+        assert field.rule.tag >= 100
 
 
 def test_messages_are_named_after_their_api() -> None:
