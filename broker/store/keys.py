@@ -77,6 +77,11 @@ def times(log: bytes) -> bytes:
     return _beside(log, b":times")
 
 
+def aborted(log: bytes) -> bytes:
+    """The aborted transactions of a log."""
+    return _beside(log, b":aborted")
+
+
 def marks(log: bytes) -> bytes:
     return _beside(log, b":marks")
 
