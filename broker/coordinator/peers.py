@@ -55,7 +55,6 @@ class Link:
         self._is_down = False
         self._is_closed = False
         self._log_at = 0.0
-        self.on_up: Callable[[], None] | None = None  # it is back
 
     @property
     def is_busy(self) -> bool:
@@ -117,8 +116,6 @@ class Link:
         if self._is_down and connection is self._connection:
             self._is_down = False
             logger.info("worker %d answers %s again", self.worker, self._api.name)
-            if self.on_up is not None:
-                self.on_up()
 
     def received(self, connection: _Connection, frame: bytearray) -> None:
         if connection is not self._connection or self._answered is None:

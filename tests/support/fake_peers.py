@@ -65,7 +65,9 @@ class FakePeer:
         self._writers.add(writer)
         self.connections += 1
         try:
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            with contextlib.suppress(
+                asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError
+            ):
                 await self._answer(reader, writer)
         finally:
             writer.close()
