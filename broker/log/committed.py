@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from broker.errors import StoreFault
 from broker.log.log import AbortedFound, ReadDone
-from broker.log.transactions import AbortedTransaction, overlapping
+from broker.log.transactions import overlapping
+from broker.store.aborted import AbortedTransaction
 from broker.store.streams import Streams
 from broker.wire.batch import Buffer
 

@@ -42,9 +42,7 @@ class JoiningLog(Protocol):
 class Joining:
     """Of one log."""
 
-    def __init__(
-        self, joins: Joins, topic: str, partition: int, log: JoiningLog
-    ) -> None:
+    def __init__(self, joins: Joins, topic: str, partition: int, log: JoiningLog) -> None:
         self._joins = joins
         self._topic = topic
         self._partition = partition

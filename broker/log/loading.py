@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.log.history import LogHistory
 from broker.log.entries import end_of
+from broker.log.history import LogHistory
 from broker.log.reader import LogReader
 from broker.log.state import LogState
 from broker.store.log_history import Floor, Outcome, Proof

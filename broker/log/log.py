@@ -7,7 +7,7 @@ that Redis applications write and read as well. No caller asks which of them it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault
@@ -15,9 +15,10 @@ from broker.log.callbacks import Completion, await_callback
 from broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from broker.log.flight import Append
 from broker.log.markers import Marker
-from broker.log.transactions import AbortedTransaction
+from broker.log.state import Producer
 from broker.log.waiters import Waiters
 from broker.settings.kafka import TopicConfig
+from broker.store.aborted import AbortedTransaction
 from broker.store.watch import Watcher
 from broker.wire.batch import Buffer
 
@@ -234,6 +235,10 @@ class Log(ABC):
         done([])
 
     # --- looking up ---
+
+    def producers(self) -> Mapping[int, Producer]:
+        """The idempotent and transactional producers that are known, by id."""
+        return {}
 
     @abstractmethod
     async def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:

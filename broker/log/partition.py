@@ -6,6 +6,7 @@ Put together from a reader (reader.py), an appender (appender.py) and its replic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from broker.log import timestamps
@@ -27,6 +28,7 @@ from broker.log.markers import Marker, MarkerAppend
 from broker.log.reader import LogReader
 from broker.log.replica import NOT_LOADED, LogReplica
 from broker.log.retention import Retention
+from broker.log.state import Producer
 from broker.log.tail import Tail
 from broker.settings.kafka import TopicConfig
 from broker.store.watch import Watcher
@@ -163,6 +165,9 @@ class PartitionLog(Log):
 
     async def offset_of_largest_timestamp(self) -> OffsetAndTimestamp | None:
         return await timestamps.offset_of_largest_timestamp(self.reader)
+
+    def producers(self) -> Mapping[int, Producer]:
+        return self.reader.state.producers
 
     async def size_in_store(self) -> int:
         return self.reader.size

@@ -14,29 +14,28 @@ the log lies, and starts over.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 
 from broker.errors import MoldauError, StoreFault, StoreRefused
 from broker.log.callbacks import await_callback
+from broker.log.entries import cut_parts, end_of
 from broker.log.epochs import EPOCH_ZERO, Epochs
 from broker.log.log import ReadDone, topic_gone
 from broker.log.state import LogState
+from broker.log.store_read import MAX_ENTRIES_PER_READ, NO_END, StoreRead, fitting
 from broker.log.tail import Tail
 from broker.store import keys
 from broker.store.cleaned import NOTHING_CLEANED
 from broker.store.streams import Entry, SavedStart, Streams
-from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch, headers
+from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 
 logger = logging.getLogger("moldau.log")
 
-FIRST_COUNT = 8
-MAX_ENTRIES_PER_READ = 2048
 MAX_UNREADABLE_NOTED = 1000  # per log
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
 View = tuple[int, int, int]
-NO_END = 1 << 63
 
 
 class LogMoved(MoldauError):

@@ -70,6 +70,10 @@ class Producer(msgspec.Struct, array_like=True, frozen=True):
         """The base offset of its last batch, or of its marker."""
         return max(self.batches[-1].base_offset, self.marker_at) if self.batches else self.marker_at
 
+    @property
+    def last_timestamp(self) -> int:
+        return self.batches[-1].timestamp if self.batches else -1
+
     def may_begin(self, number: int) -> bool:
         """May a batch open the transaction with this number? Its marker must be still to come."""
         return not self.ended or is_after(number, self.ended)

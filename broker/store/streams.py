@@ -62,8 +62,7 @@ _SHORTEN_EPOCHS = (
 
 # Only for markers: they pass through the script, but have 78 bytes each.
 _APPEND_EVEN_IF_FULL = (
-    "#!lua flags=allow-oom\n"
-    "return redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[1], 'b', ARGV[2])"
+    "#!lua flags=allow-oom\nreturn redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[1], 'b', ARGV[2])"
 )
 
 
@@ -280,7 +279,6 @@ class Streams:
                 "ZREM", keys.times(key), *(f"{offset}:{size}" for offset, size in points)
             )
 
-
     # --- aborted transactions ---
 
     async def save_aborted(self, key: bytes, aborted: Sequence[AbortedTransaction]) -> None:
@@ -288,7 +286,8 @@ class Streams:
         for first in range(0, len(aborted), ABORTED_AT_ONCE):
             some = aborted[first : first + ABORTED_AT_ONCE]
             words = (word for each in some for word in encode_aborted(each))
-            await self._control.ask("EVAL", _SAVE_ABORTED, 2, keys.state(key), keys.aborted(key), *words)
+            where = (keys.state(key), keys.aborted(key))
+            await self._control.ask("EVAL", _SAVE_ABORTED, 2, *where, *words)
 
     def aborted_from(self, key: bytes, marker: int, count: int, done: AbortedDone) -> None:
         """Up to `count`, from this offset of a marker on."""

@@ -9,6 +9,7 @@ from broker.txn.effects import Effect
 from broker.txn.machine import markers_of
 from broker.txn.record import TxnRecord
 from broker.txn.rules import TakeProducerId
+from broker.txn.serial import is_after
 from broker.txn.transaction import Transaction
 
 
@@ -52,7 +53,7 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     record, ended = transaction.record, transaction.last_ended
     if record is None and stored is None:
         return []
-    if stored is not None and stored.places and (record is None or stored.number != record.number):
+    if record is not None and stored is not None and _is_undecided(stored, record, ended):
         transaction.lost_markers.append(markers_of(stored))
     if record is not None and ended is not None:
         if _is_completed(record, ended) and transaction.write is None:
@@ -89,6 +90,13 @@ def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
         and not transaction.in_doubt
         and not record.state.is_ending
     )
+
+
+def _is_undecided(stored: TxnRecord, record: TxnRecord, ended: TxnRecord | None) -> bool:
+    """Only the store knows the places of this transaction, which is over for us. A later number
+    than ours is that of a write that failed: no client has got it, and it will be used again."""
+    is_known = ended is not None and ended.number == stored.number
+    return bool(stored.places) and is_after(record.number, stored.number) and not is_known
 
 
 def _is_completed(record: TxnRecord, ended: TxnRecord) -> bool:

@@ -72,14 +72,14 @@ def init(
     after = _after(record, now_ms)
     is_current = given == current(after)
     # With its previous epoch it has not opened this transaction, so it must not abort it either.
-    is_repeated = given == previous(after) and record.state is not TxnState.ONGOING
+    is_repeated = _was_before(given, after) and record.state is not TxnState.ONGOING
     if not (is_new or is_current or is_repeated):
         return refused(event, _fenced(event.version, 4))
     if record.state.is_ending:
         return WAITS
     if record.state is TxnState.ONGOING:
         return Stored(transitions.fenced(record, given, now_ms), None)
-    if is_repeated and not is_current and record.producer_epoch <= LAST_EPOCH:
+    if is_repeated and record.producer_epoch <= LAST_EPOCH:
         new = current(record)
     elif record.producer_epoch < LAST_EPOCH:
         new = Identity(record.producer_id, record.producer_epoch + 1)
@@ -123,7 +123,7 @@ def end(
     given = Identity(event.producer_id, event.producer_epoch)
     raises_epoch = event.version >= V2_END
     if given != current(after):
-        if raises_epoch and given == previous(after):
+        if raises_epoch and _was_before(given, after):
             return _end_again(record, after, event, take_producer_id, now_ms)
         if given.producer_id != after.producer_id:
             return refused(event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -161,6 +161,11 @@ def _after(record: TxnRecord, now_ms: int) -> TxnRecord:
     """The record once its transaction has ended: producers go on with that identity already when
     EndTxn is answered, before the markers are written."""
     return transitions.completed(record, now_ms) if record.state.is_ending else record
+
+
+def _was_before(given: Identity, record: TxnRecord) -> bool:
+    """The producer has not got its last answer, and repeats what it asked with its old epoch."""
+    return given != NONE and given == previous(record)
 
 
 def _fenced(version: int, since: int) -> ErrorCode:
