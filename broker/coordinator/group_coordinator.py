@@ -281,6 +281,11 @@ class GroupCoordinator:
         """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
         self._slots.give_up()
 
+    @property
+    def slots(self) -> Slots:
+        """Transactional ids live in them too."""
+        return self._slots
+
 
 class FutureToken:
     """A token whose answer can be awaited."""

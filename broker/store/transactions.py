@@ -33,6 +33,7 @@ _REMOVE = (
     EVEN_IF_FULL + FENCE + _REVISION + "if tonumber(ARGV[3]) < at then return 0 end "
     "redis.call('UNLINK', KEYS[3]) redis.call('SREM', KEYS[2], ARGV[2]) return 1"
 )
+_SETTLE = EVEN_IF_FULL + FENCE + "redis.call('HSET', KEYS[1], 'txns', ARGV[2]) return 1"
 _SHA = {
     script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
     for script in (_SAVE, _REMOVE)
@@ -92,6 +93,26 @@ class TransactionStore:
         )
         replies: list[bytes | None] = await within(REPLY_TIMEOUT, calls)
         return replies
+
+    # --- histories ---
+
+    async def settled_in(self, slot: int) -> bytes:
+        """The history of the store in which the records of a slot were last known to be whole;
+        empty: they never were."""
+        return await self._pipe.ask("HGET", keys.slot(slot), "txns") or b""
+
+    @property
+    def history_token(self) -> bytes:
+        """Of the connection there is."""
+        return self._pipe.history_token
+
+    async def settle(self, slot: int, token: bytes) -> None:
+        """They are whole in this history. Raises StoreFault."""
+        epoch = self._groups.taken(slot)
+        if epoch is None:
+            raise SlotNotTaken(f"slot {slot} is being taken")
+        if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, token) < 0:
+            raise fenced(slot)
 
     # --- writing ---
 
