@@ -116,7 +116,7 @@ async def test_7_24_the_store_compares_the_number_too(
     async with shell(server) as own:
         await own.txn_commit("g", P, 2, 5)
         store, slot = own.coordinator._store, slot_of("g")
-        rows = [(b"t:0", f"~{P}:t:0".encode(), [])]
+        rows: list[tuple[bytes, bytes, list[bytes]]] = [(b"t:0", f"~{P}:t:0".encode(), [])]
         assert await store.end_offsets(slot, "g", 1, rows, commit=True) == [(0, None)]
         assert fields(raw, "g") == {f"~{P}:t:0"}
         ((order, value),) = await store.end_offsets(slot, "g", 2, rows, commit=True)
