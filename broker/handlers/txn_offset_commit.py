@@ -29,7 +29,7 @@ FIRST_VERSION_THAT_WAITS_FOR_LOADING = 2
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS_THE_GROUP = 5
 
-_AWAY = (
+_UNAVAILABLE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
@@ -142,7 +142,7 @@ async def _join(
         done=done,
     )
     error, number = await answered
-    if error in _AWAY:
+    if error in _UNAVAILABLE:
         # The transaction's coordinator, not the group's, which the client would look for again.
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif error is ErrorCode.PRODUCER_FENCED:

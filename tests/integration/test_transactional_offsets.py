@@ -247,7 +247,7 @@ async def test_7_24_a_marker_while_the_commit_is_on_its_way(
 
 
 async def test_7_24_another_owner_got_the_marker(server: RedisServer, raw: redis.Redis) -> None:
-    """The slot was away and came back while the transaction's coordinator was asked."""
+    """The slot was lost and taken back while the transaction's coordinator was asked."""
     offsets = {TopicPartition("t", 0): new_commit(5, 0)}
     async with shell(server) as own:
         transactional = own.coordinator.transactional
