@@ -25,15 +25,18 @@ from broker.wire.messages.txn_offset_commit import (
 )
 from broker.wire.schema import NO_UUID
 
-FIRST_VERSION_THAT_WAITS_FOR_LOADING = 2
-FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS_THE_GROUP = 5
 
-_AWAY = (
+_UNAVAILABLE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 )
+# The first version that knows an error, and what older ones get.
+_SINCE = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: (2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ErrorCode.TRANSACTION_ABORTABLE: (4, ErrorCode.INVALID_TXN_STATE),
+}
 
 
 async def handle(
@@ -43,14 +46,10 @@ async def handle(
     refused = _check(broker, request)
     accepted: dict[TopicPartition, CommittedOffset] = {}
     answers = [await _topic(broker, item, refused, accepted) for item in request.topics]
-    if accepted:
-        error = await _commit(broker, request, version, accepted)
-        for topic in answers:
-            for partition in topic.partitions:
-                partition.error_code = partition.error_code or error
+    error = await _commit(broker, request, version, accepted) if accepted else ErrorCode.NONE
     for topic in answers:
         for partition in topic.partitions:
-            partition.error_code = _known_to(version, partition.error_code)
+            partition.error_code = _known_to(version, ErrorCode(partition.error_code or error))
     return TxnOffsetCommitResponse(topics=answers)
 
 
@@ -142,7 +141,7 @@ async def _join(
         done=done,
     )
     error, number = await answered
-    if error in _AWAY:
+    if error in _UNAVAILABLE:
         # The transaction's coordinator, not the group's, which the client would look for again.
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif error is ErrorCode.PRODUCER_FENCED:
@@ -150,15 +149,6 @@ async def _join(
     return error, number
 
 
-def _known_to(version: int, error: int) -> int:
-    if (
-        error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        and version < FIRST_VERSION_THAT_WAITS_FOR_LOADING
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if (
-        error == ErrorCode.TRANSACTION_ABORTABLE
-        and version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
-    ):
-        return ErrorCode.INVALID_TXN_STATE
-    return error
+def _known_to(version: int, error: ErrorCode) -> ErrorCode:
+    since, older = _SINCE.get(error, (0, error))
+    return error if version >= since else older

@@ -268,8 +268,8 @@ class GroupStore:
         `overtaken`: fields of pending offsets that these ones replace, where they are there.
         """
         if overtaken:
-            pairs_of = [word for pair in offsets.items() for word in pair]
-            words = (group_id, len(overtaken), *overtaken, *pairs_of)
+            words: list[bytes | str | int] = [group_id, len(overtaken), *overtaken]
+            words += (word for pair in offsets.items() for word in pair)
             where = (keys.groups(slot), keys.offsets(slot, group_id))
             await self._change_offsets(slot, group_id, OVERTAKE, where, *words)
             return

@@ -110,6 +110,21 @@ async def test_7_24_a_marker_touches_its_own_number_and_producer(
     assert fields(raw, "g") == {"t:0"}
 
 
+async def test_7_24_the_store_compares_the_number_too(
+    server: RedisServer, raw: redis.Redis
+) -> None:
+    async with shell(server) as own:
+        await own.txn_commit("g", P, 2, 5)
+        store, slot = own.coordinator._store, slot_of("g")
+        rows: list[tuple[bytes, bytes, list[bytes]]] = [(b"t:0", f"~{P}:t:0".encode(), [])]
+        assert await store.end_offsets(slot, "g", 1, rows, commit=True) == [(0, None)]
+        assert fields(raw, "g") == {f"~{P}:t:0"}
+        ((order, value),) = await store.end_offsets(slot, "g", 2, rows, commit=True)
+        assert order > 0
+        assert value is not None
+        assert fields(raw, "g") == {"t:0"}
+
+
 async def test_7_24_one_marker_for_all_groups_of_a_slot(
     server: RedisServer, raw: redis.Redis
 ) -> None:
@@ -156,7 +171,11 @@ async def test_7_24_a_full_store_refuses_new_ones_and_lets_markers_in(
             with pytest.raises(StoreFull):
                 await own.txn_commit("g", P, 1, 7)
             with pytest.raises(StoreFull):
+                await own.txn_commit("new", P, 1, 7)
+            with pytest.raises(StoreFull):
                 await own.commit("g", 8)
+            assert own.pending("g") == {(P, "t", 0): 5, (Q, "t", 1): 6}
+            assert "new" not in own.coordinator.groups.by_id
             await own.end("g", P, 1, commit=True)
             await own.end("g", Q, 1, commit=False)
         finally:
@@ -228,7 +247,7 @@ async def test_7_24_a_marker_while_the_commit_is_on_its_way(
 
 
 async def test_7_24_another_owner_got_the_marker(server: RedisServer, raw: redis.Redis) -> None:
-    """The slot was away and came back while the transaction's coordinator was asked."""
+    """The slot was lost and taken back while the transaction's coordinator was asked."""
     offsets = {TopicPartition("t", 0): new_commit(5, 0)}
     async with shell(server) as own:
         transactional = own.coordinator.transactional

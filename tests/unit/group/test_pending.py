@@ -163,7 +163,7 @@ def test_7_26_a_commit_overtakes_what_was_sent_before_it() -> None:
     assert g.offsets.is_pending("t", 0)
 
 
-def test_7_26_a_commit_is_told_of_all_that_it_may_overtake() -> None:
+def test_7_26_a_commit_finds_all_that_it_may_overtake() -> None:
     g = GroupDriver()
     pending = g.groups.pending
     assert pending.at("g", [T0]) == []
