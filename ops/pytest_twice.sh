@@ -40,5 +40,5 @@ _pytest_twice() {
 # The tests that failed in the last run, one per line.
 _failed() {
     python -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n", end="\n")' \
-        "$cache/v/cache/lastfailed" | sed '/^$/d'
+        "$cache/v/cache/lastfailed" | sed "/^\$/d" | sort
 }
