@@ -37,8 +37,8 @@ class AppendQueue:
         self.retries = AwaitedRetries()
         self.wants_to_catch_up = False  # a refusal might be overturned by others' entries
 
-    def __bool__(self) -> bool:
-        return bool(self._queue)
+    def __len__(self) -> int:
+        return len(self._queue)
 
     def add(self, append: Append) -> None:
         self._queue.append(append)
