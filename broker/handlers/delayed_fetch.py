@@ -4,13 +4,15 @@
     collect   read each from the tail cache, else from the store; enough: done
     park      wait for appends to any of the logs, then collect again; the timer only ends the wait
 
-A waiting fetch is woken by appends, never by a poll.
+A waiting fetch is woken by appends, never by a poll. With read_committed everything ends at the
+last stable offset instead of the high watermark, and what is read comes with a list of the aborted
+transactions that reach into it; consumers skip their records.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.errors import ErrorCode, StoreFault, code_for
@@ -19,9 +21,11 @@ from broker.handlers.lookup import epoch_error
 from broker.log.epochs import NO_EPOCH, UNDEFINED
 from broker.log.log import Bounds, Log
 from broker.server.connection import Call
-from broker.wire.batch import Buffer
+from broker.store.aborted import AbortedTransaction
+from broker.wire.batch import Buffer, headers
 from broker.wire.messages.fetch import FetchRequest
 
+READ_COMMITTED = 1  # as isolation level
 UNKNOWN_BOUNDS: Bounds = (-1, -1, -1, -1)
 
 
@@ -29,8 +33,8 @@ class PartitionRead:
     """One partition of a fetch: what is asked for, and what came of it."""
 
     __slots__ = (
-        "bounds", "diverging", "epoch", "error", "fetched_epoch", "limit", "log", "offset",
-        "records",
+        "aborted", "bounds", "diverging", "epoch", "error", "fetched_epoch", "limit", "log",
+        "offset", "records",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +49,7 @@ class PartitionRead:
         self.error: int = 0
         self.bounds = UNKNOWN_BOUNDS
         self.records: list[Buffer] | bytes = b""
+        self.aborted: Sequence[AbortedTransaction] = ()
 
     def fail(self, code: ErrorCode) -> None:
         self.error = code
@@ -83,6 +88,7 @@ class DelayedFetch:
         self._request = request
         self._reads = reads
         self._reply = reply
+        self.reads_committed = request.isolation_level == READ_COMMITTED
         self._limit = max(min(request.max_bytes, broker.fetch_max_bytes), 0)
         self._size = 0
         self._pending = 0
@@ -126,6 +132,7 @@ class DelayedFetch:
         """Read every partition: at once from the tail cache, else from the store."""
         self._known_before = self._bytes_known()
         self._size = 0
+        committed = self.reads_committed
         budget = self._call.connection.budget
         left = min(self._limit, budget.reply_room)
         first = True  # one batch is returned whatever its size
@@ -142,14 +149,15 @@ class DelayedFetch:
             if read.fetched_epoch != NO_EPOCH and not read.check_fetched(log):
                 continue
             bounds = log.bounds()
-            start, end, high_watermark, _ = bounds
+            start, end, high_watermark, last_stable_offset = bounds
             offset = read.offset
             if not start <= offset <= end:
                 read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
                 read.bounds = bounds  # where the log begins and ends now, which Kafka leaves out
                 continue
             reader = log.reader_for(self)
-            if (offset >= high_watermark and reader.is_at_end(offset)) or (left <= 0 and not first):
+            readable = last_stable_offset if committed else high_watermark
+            if (offset >= readable and reader.is_at_end(offset)) or (left <= 0 and not first):
                 read.bounds = bounds
                 continue
             limit = min(read.limit, left)
@@ -162,18 +170,32 @@ class DelayedFetch:
                 reader.read_store(offset, limit, at_least_one=first, done=done)
                 first = False
             elif found:
-                left -= self._take(read, bounds, found)
+                left -= self._take(read, log, bounds, found)
                 first = False
             else:
                 read.bounds = bounds
         self._one_read()
 
-    def _take(self, read: PartitionRead, bounds: Bounds, found: list[Buffer]) -> int:
+    def _take(self, read: PartitionRead, log: Log, bounds: Bounds, found: list[Buffer]) -> int:
         read.bounds = bounds
         read.records = found
         size = sum(map(len, found))
         self._size += size
+        if self.reads_committed and found and log.has_aborted:
+            self._pending += 1
+            end = _end_of(found[-1])
+            log.find_aborted(read.offset, end, partial(self._aborted_found, read))
         return size
+
+    def _aborted_found(
+        self, read: PartitionRead, found: list[AbortedTransaction] | StoreFault
+    ) -> None:
+        if isinstance(found, StoreFault):
+            read.records = b""  # without the list, a consumer would return aborted records
+            read.fail(code_for(found))
+        else:
+            read.aborted = found
+        self._one_read()
 
     def _read_from_store(
         self, read: PartitionRead, log: Log, held: int, got: list[Buffer] | StoreFault
@@ -182,7 +204,7 @@ class DelayedFetch:
         if isinstance(got, StoreFault):
             read.fail(code_for(got))
         else:
-            self._take(read, log.bounds(), got)
+            self._take(read, log, log.bounds(), got)
         self._one_read()
 
     def _one_read(self) -> None:
@@ -225,6 +247,8 @@ class DelayedFetch:
                 read.log.waiters.add(self, self._woken)
 
     def _bytes_known(self) -> int:
+        if self.reads_committed:
+            return sum(read.log.bytes_stable for read in self._reads if read.log is not None)
         return sum(read.log.bytes_known for read in self._reads if read.log is not None)
 
     def _woken(self) -> None:
@@ -268,3 +292,11 @@ class DelayedFetch:
             self._finished = True
             self._unpark()
             self._reply(self._broker, self._call, self._request, self._reads)
+
+
+def _end_of(batches: Buffer) -> int:
+    """The offset behind the last of some batches."""
+    end = -1
+    for header in headers(batches):
+        end = header.next_offset
+    return end

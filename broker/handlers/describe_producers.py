@@ -1,14 +1,21 @@
-"""DescribeProducers (key 61, KIP-664)."""
+"""DescribeProducers (key 61, KIP-664): the producers a partition knows, and what they have open.
+
+The coordinator epoch is the number of the producer's last transaction that ended here.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
+import asyncio
+
+from broker.errors import ErrorCode, MoldauError, code_for
 from broker.handlers.context import Broker
+from broker.handlers.lookup import current_log
 from broker.server.connection import Call
 from broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
+    ProducerState,
     TopicResponse,
 )
 
@@ -16,12 +23,29 @@ from broker.wire.messages.describe_producers import (
 async def handle(
     broker: Broker, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
-    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                topic.name, [PartitionResponse(index, error) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = await asyncio.gather(
+            *(_describe(broker, topic.name, index) for index in topic.partition_indexes)
+        )
+        topics.append(TopicResponse(topic.name, partitions))
+    return DescribeProducersResponse(topics=topics)
+
+
+async def _describe(broker: Broker, topic: str, partition: int) -> PartitionResponse:
+    try:
+        log = await current_log(broker, topic, partition)
+    except MoldauError as fault:
+        return PartitionResponse(partition, code_for(fault), str(fault))
+    producers = [
+        ProducerState(
+            producer_id,
+            producer.epoch,
+            producer.last_sequence,
+            producer.last_timestamp,
+            producer.ended,
+            producer.open_from,
+        )
+        for producer_id, producer in log.producers().items()
+    ]
+    return PartitionResponse(partition, ErrorCode.NONE, None, producers)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode, StoreFault
 from broker.handlers.context import Broker
-from broker.handlers.delayed_fetch import DelayedFetch, PartitionRead
+from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
 from broker.handlers.lookup import unknown_topic
 from broker.log.epochs import UNDEFINED
 from broker.log.topics import Topic
 from broker.server.connection import Call
 from broker.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -30,7 +31,6 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 
-READ_COMMITTED = 1
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NO_SESSION_EPOCHS = (-1, 0)
 
@@ -103,7 +103,11 @@ def _reply(broker: Broker, call: Call, request: FetchRequest, reads: list[Partit
                 high_watermark,
                 last_stable_offset,
                 start,
-                aborted_transactions=[] if committed else None,
+                aborted_transactions=[
+                    AbortedTransaction(each.producer_id, each.first) for each in read.aborted
+                ]
+                if committed
+                else None,
                 records=read.records,
             )
             answers.append(answer)

@@ -3,7 +3,8 @@
 KIP-320: leader epochs from v4: of the record at the offset, the current one for the latest.
 KIP-734: -3, the largest timestamp. KIP-405 and later: -4, earliest local, is the log start; -5
 and -6, which ask about a remote tier, have no answer here: offset -1, as in Kafka for a topic
-without one.
+without one. KIP-98: with read_committed nothing at or above the last stable offset is returned, and
+the latest is the last stable offset itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.context import Broker
+from broker.handlers.delayed_fetch import READ_COMMITTED
 from broker.handlers.lookup import check_epoch, current_log
 from broker.log.log import OffsetAndTimestamp
 from broker.server.connection import Call
@@ -38,9 +40,13 @@ FIRST_VERSIONS = {
 
 async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     topics = []
+    committed = request.isolation_level == READ_COMMITTED
     for name, partitions in _by_topic(request).items():
         answers = await asyncio.gather(
-            *(_answer(broker, name, items, call.header.api_version) for items in partitions)
+            *(
+                _answer(broker, name, items, call.header.api_version, committed=committed)
+                for items in partitions
+            )
         )
         topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
@@ -57,29 +63,30 @@ def _by_topic(request: ListOffsetsRequest) -> dict[str, list[list[ListOffsetsPar
 
 
 async def _answer(
-    broker: Broker, topic: str, items: list[ListOffsetsPartition], version: int
+    broker: Broker, topic: str, items: list[ListOffsetsPartition], version: int, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     item = items[0]
     if len(items) > 1:
         # Named twice, as in Kafka: the two might ask for different offsets.
         return ListOffsetsPartitionResponse(item.partition_index, ErrorCode.INVALID_REQUEST)
     try:
-        return await _find(broker, topic, item, version)
+        return await _find(broker, topic, item, version, committed=committed)
     except MoldauError as fault:
         return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
 
 
 async def _find(
-    broker: Broker, topic: str, item: ListOffsetsPartition, version: int
+    broker: Broker, topic: str, item: ListOffsetsPartition, version: int, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     if item.timestamp < 0 and version < FIRST_VERSIONS.get(item.timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {item.timestamp}")
     log = await current_log(broker, topic, item.partition_index)
     check_epoch(log, item.current_leader_epoch)
     wanted = item.timestamp
+    *_, stable = log.bounds()
     found: OffsetAndTimestamp | None
     if wanted == LATEST:
-        found = OffsetAndTimestamp(log.end, -1)
+        found = OffsetAndTimestamp(stable if committed else log.end, -1)
     elif wanted in (EARLIEST, EARLIEST_LOCAL):
         found = OffsetAndTimestamp(log.earliest, -1)
     elif wanted == MAX_TIMESTAMP:
@@ -88,6 +95,8 @@ async def _find(
         found = None
     else:
         found = await log.offset_for_timestamp(wanted)
+        if found is not None and committed and found.offset >= stable:
+            found = None
     if found is None:
         return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)
     epoch = log.leader_epoch if wanted == LATEST else log.epochs.number_at(found.offset)

@@ -1,11 +1,13 @@
 """Produce (key 0): append batches as they are, reply when they are in the store.
 
-KIP-98: idempotence is checked by the log. KIP-467: a refused batch gets a message. KIP-516: topic
+KIP-98: idempotence and transactions are checked by the log. KIP-890: from v12 on a partition joins
+the transaction by being produced to. KIP-467: a refused batch gets a message. KIP-516: topic
 ids from v13. Versions 0-2 are advertised for old librdkafka, and refused.
 
 This is the hot path: callbacks, no task per request, no record is decoded unless the topic asks
 for it (compaction, recompression). A request for one partition, which is what most clients send,
-goes through produce_route.py, the others through produce_many.py.
+goes through produce_route.py, the others, and those of transactional producers, through
+produce_many.py.
 """
 
 from __future__ import annotations
@@ -63,9 +65,6 @@ def _start_all(
         produce.refuse_all(KafkaError(ErrorCode.UNSUPPORTED_VERSION))
     elif request.acks not in VALID_ACKS:
         produce.refuse_all(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}"))
-    elif request.transactional_id is not None:
-        text = "transactions are not served by this broker"
-        produce.refuse_all(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
     elif produce.is_large(topics) or any(
         topic is None or replicas_wanted(request.acks, topic) for topic in topics
     ):

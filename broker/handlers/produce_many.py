@@ -8,19 +8,22 @@ from __future__ import annotations
 from broker.errors import KafkaError, StoreTimeout
 from broker.handlers.context import Broker
 from broker.handlers.lookup import check_writable, unknown_topic
+from broker.handlers.produce_errors import for_version
 from broker.handlers.produce_route import ALL_REPLICAS, fill_refusal, now_ms, replicas_wanted
 from broker.log.admission import Admitted, admit, is_large
-from broker.log.flight import NO_REPLICAS, Append
+from broker.log.flight import NO_REPLICAS, Append, Participation
 from broker.log.log import Log
 from broker.log.topics import Topic
 from broker.server.connection import Call
-from broker.wire.batch import BatchHeader
+from broker.wire.batch import TRANSACTIONAL, BatchHeader
 from broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12  # to the transaction of their producer
 
 
 class ProduceCall:
@@ -61,7 +64,14 @@ class ProduceCall:
                     if topic is None:
                         raise unknown_topic(data.topic_id)
                     check_writable(topic, item.index)
-                    outcomes.append(admit(item.records, topic.config, version, now))
+                    outcome = admit(
+                        item.records,
+                        topic.config,
+                        version,
+                        now,
+                        has_transactional_id=self.request.transactional_id is not None,
+                    )
+                    outcomes.append(outcome)
                 except KafkaError as refusal:
                     outcomes.append(refusal)
         return outcomes
@@ -101,6 +111,14 @@ class ProduceCall:
         fill_refusal(answer, fault)
         self.failed = True
 
+    def participation(self, header: BatchHeader) -> Participation | None:
+        """Of a batch in a transaction."""
+        transactional_id = self.request.transactional_id
+        if transactional_id is None or not header.attributes & TRANSACTIONAL:
+            return None
+        adds = self.call.header.api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
+        return Participation(transactional_id, adds)
+
     def answered(self, append: PartitionAppend, fault: BaseException | None) -> None:
         if fault is not None:
             self._refuse(append.answer, fault)
@@ -132,7 +150,7 @@ class ProduceCall:
 class PartitionAppend(Append):
     """One partition's batch of a request with several, or of one that wants no answer."""
 
-    __slots__ = ("answer", "append_time", "is_answered", "log", "owner")
+    __slots__ = ("answer", "append_time", "is_answered", "log", "owner", "participation")
 
     def __init__(
         self,
@@ -151,6 +169,7 @@ class PartitionAppend(Append):
         self.log = log
         self.append_time = topic.config.log_append_time
         self.is_answered = False
+        self.participation = owner.participation(header)
 
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
         self.is_answered = True
@@ -161,4 +180,6 @@ class PartitionAppend(Append):
         answer.log_start_offset = self.log.start
         if self.append_time:
             answer.log_append_time_ms = timestamp
+        if error is not None and self.participation is not None:
+            error = for_version(error, self.owner.call.header.api_version)
         self.owner.answered(self, error)

@@ -56,7 +56,12 @@ def is_large(records: object, config: TopicConfig) -> bool:
 
 
 def admit(
-    records: Buffer | list[Buffer] | None, config: TopicConfig, version: int, now_ms: int
+    records: Buffer | list[Buffer] | None,
+    config: TopicConfig,
+    version: int,
+    now_ms: int,
+    *,
+    has_transactional_id: bool = False,
 ) -> Admitted:
     """The batch as it may be appended; raises KafkaError when it is refused. Pure."""
     if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
@@ -84,7 +89,7 @@ def admit(
     if crc32c(batch[ATTRIBUTES_AT:]) != crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not fit")
     if not ordinary:
-        _check_header(header, version)
+        _check_header(header, version, config, has_transactional_id)
     if not config.log_append_time and (
         max_ms - now_ms > config.timestamp_after_max_ms
         or now_ms - first_ms > config.timestamp_before_max_ms
@@ -116,7 +121,23 @@ def _check_size(size: int, config: TopicConfig) -> None:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
 
 
-def _check_header(header: BatchHeader, version: int) -> None:
+def _check_transactional(
+    header: BatchHeader, config: TopicConfig, has_transactional_id: bool
+) -> None:
+    if not has_transactional_id:
+        text = "a transactional batch in a request without a transactional id"
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
+    if header.producer_id == NO_PRODUCER_ID:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+    if config.native:
+        # Its records are visible to Redis applications at once. Clients abort the transaction.
+        text = "records of native topics cannot be part of a transaction"
+        raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
+
+
+def _check_header(
+    header: BatchHeader, version: int, config: TopicConfig, has_transactional_id: bool
+) -> None:
     attributes = header.attributes
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         text = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
@@ -124,8 +145,7 @@ def _check_header(header: BatchHeader, version: int) -> None:
     if attributes & CONTROL:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients do not write control batches")
     if attributes & TRANSACTIONAL:
-        text = "transactions are not served by this broker"
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        _check_transactional(header, config, has_transactional_id)
     codec = attributes & CODEC_MASK
     if codec == 0 and header.record_count * MIN_RECORD_BYTES > header.size - HEADER_SIZE:
         # Nothing else counts the records, and each takes an offset.

@@ -27,37 +27,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from broker.errors import (
-    ErrorCode,
-    KafkaError,
-    StoreDown,
-    StoreFault,
-    StoreFull,
-    StoreRefused,
-)
+from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
 from broker.log.acks import acknowledge, shortage
+from broker.log.append_queue import AppendQueue
 from broker.log.flight import NO_REPLICAS, Append, Flight
+from broker.log.joining import Joining, Joins
 from broker.log.log import topic_gone
+from broker.log.markers import MarkerAppend
 from broker.log.reader import LogReader
 from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
 from broker.log.reservation import Reservation
-from broker.log.retries import AwaitedRetries
 from broker.log.tail import CachedEntry
 from broker.log.waiters import Waiters
 from broker.store.resp import append_prefix
-from broker.wire.batch import NO_PRODUCER_ID
 
 logger = logging.getLogger("moldau.log")
 
-ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
 WORTH_SENDING = 1 << 18  # bytes: the store can begin with them while we go on receiving
 INDEX_EVERY = 1 << 20
 RESOLVE_AGAIN_S = 0.25  # the store is up and refuses to answer: it is loading its file, say
+
+
+class AppenderHost(ReplicaHost, Joins, Protocol):
+    """What an appender needs of the worker it lives in."""
 
 
 class LogAppender:
@@ -65,7 +61,7 @@ class LogAppender:
 
     def __init__(
         self,
-        host: ReplicaHost,
+        host: AppenderHost,
         reader: LogReader,
         waiters: Waiters,
         wake_leader: bytes | None,
@@ -81,23 +77,25 @@ class LogAppender:
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
         self._prefix = append_prefix(reader.key)
-        self._queue: deque[Append] = deque()
+        self._queue = AppendQueue(self._acknowledge, self._hand_back)
+        self._joining: Joining | None = None
         self._gathered_bytes = 0
         self._flight: Flight | None = None
-        self._retries = AwaitedRetries()
-        self._rechecked: Append | None = None  # seemed out of order before we caught up
+        self._even_if_full = False  # markers were refused by a full store
 
     def append(self, append: Append) -> None:
+        joining = self._joining
+        if joining is not None and joining.keeps(append):
+            return
         queue, phase = self._queue, self.replica.phase
-        queue.append(append)
+        queue.add(append)
         if phase is Phase.APPENDING:
             return
         if phase is Phase.GATHERING or phase is Phase.IDLE:
             self._gather(phase, len(append.batch))
         elif phase is Phase.RESOLVING:
             # This can last: drop what clients stopped waiting for, and are sending again.
-            while queue[0].given_up and len(queue) > 1:
-                self._retries.failed(queue.popleft().header)
+            queue.drop_given_up()
         elif phase is Phase.UNLOADED:
             self.replica.load()
         elif phase is Phase.GONE:
@@ -121,40 +119,18 @@ class LogAppender:
         """Gather what is waiting into an entry and send it."""
         # First of all, as refusing a batch can bring the next one in.
         self.replica.phase = Phase.APPENDING
-        queue, state = self._queue, self._reader.state
-        flight = Flight(state.end, state.end, epoch=self._reader.epochs.current)
-        while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
-            append = queue.popleft()
-            header = append.header
-            if append.given_up:
-                self._retries.failed(header)
-                continue
-            producer = None
-            if header.producer_id != NO_PRODUCER_ID:
-                try:
-                    duplicate = state.check(header, flight.producers)
-                    if self._retries and duplicate is None:
-                        self._retries.check(header, state.next_sequence(header, flight.producers))
-                except KafkaError as refusal:
-                    if self._may_be_mistaken(append, refusal):
-                        queue.appendleft(append)
-                        self.replica.catch_up_again = True
-                        break
-                    append.done(refusal, -1, -1)
-                    continue
-                if duplicate is not None:
-                    if duplicate.base_offset >= flight.base:
-                        # Of a batch in this very entry: it succeeds or fails with it.
-                        queue.appendleft(append)
-                        break
-                    # Wait for replicas again: the first reply may have been "too few".
-                    self._acknowledge(append, duplicate.base_offset, duplicate.timestamp)
-                    continue
-                producer = state.advance(header, flight.end, flight.producers)
-            flight.add(append, producer)
+        queue, even_if_full = self._queue, self._even_if_full
+        flight = queue.gather(
+            self._reader.state, self._reader.epochs.current, only_markers=even_if_full
+        )
+        if queue.wants_to_catch_up:
+            queue.wants_to_catch_up = False
+            self.replica.catch_up_again = True
+        self._even_if_full = False
         if not flight.parts:
             self.go_on()
             return
+        flight.even_if_full = even_if_full
         flight.seal()
         self._flight = flight
         if flight.end <= self.reservation.ceiling:
@@ -162,15 +138,15 @@ class LogAppender:
         else:
             self._host.spawn(self._reserve_and_send(flight))
 
-    def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:
-        """The batch it follows may have gone through another worker: catch up once, then check."""
-        if refusal.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._rechecked:
-            return False
-        self._rechecked = append
-        return True
-
     def _send(self, flight: Flight) -> None:
-        self._host.streams.append(
+        streams = self._host.streams
+        if flight.even_if_full:
+            blob = b"".join(flight.parts)
+            streams.append_even_if_full(self._reader.key, flight.base, blob, self._replied)
+            if self._wake_leader is not None:
+                streams.wake(self._wake_leader)
+            return
+        streams.append(
             self._prefix,
             flight.base,
             flight.parts,
@@ -229,6 +205,7 @@ class LogAppender:
             flight.max_timestamp,
             flight.max_timestamp_base,
             flight.producers,
+            flight.steps,
         )
         cost = flight.size + ENTRY_OVERHEAD
         self.replica.appended(CachedEntry(flight.base, flight.end, cost, tuple(flight.parts)))
@@ -258,7 +235,7 @@ class LogAppender:
                     self._acknowledge(append, append.base_offset, timestamp)
 
     def _acknowledge(self, append: Append, base_offset: int, timestamp: int) -> None:
-        failed = self._retries.failed
+        failed = self._queue.retries.failed
         acknowledge(self._replication, append, base_offset, timestamp, failed)
 
     def _replicated(self, flight: Flight, end: int, size: int, reached: int) -> None:
@@ -266,7 +243,7 @@ class LogAppender:
             if append.replicas != NO_REPLICAS:
                 fault = shortage(append, reached)
                 if fault is not None:
-                    self._retries.failed(append.header)
+                    self._queue.retries.failed(append.header)
                 append.done(fault, append.base_offset, append.header.max_timestamp)
         self.replica.replicated(end, size, reached)
 
@@ -285,10 +262,20 @@ class LogAppender:
             self._host.store_full(fault)
         elif not isinstance(fault, StoreDown):  # the connection reports that
             logger.error("append to %r refused by the store: %s", self._reader, fault)
+        if isinstance(fault, StoreFull) and not flight.even_if_full:
+            self._keep_markers(flight)
         for append in flight.appends:
-            self._retries.failed(append.header)
-            append.done(fault, -1, -1)
+            self._queue.fail(append, fault)
         self.go_on()
+
+    def _keep_markers(self, flight: Flight) -> None:
+        """They are needed most when the store is full: consumers stop at open transactions, and
+        what is not consumed is not removed. So they are sent in a way that succeeds even then."""
+        markers = [append for append in flight.appends if isinstance(append, MarkerAppend)]
+        if markers:
+            flight.appends = [each for each in flight.appends if each not in markers]
+            self._queue.put_back(Flight(flight.base, flight.base, appends=list(markers)))
+            self._even_if_full = True
 
     def _taken(self, flight: Flight) -> None:
         """Another worker appended first. Back into the queue, in order, behind its entry."""
@@ -297,7 +284,7 @@ class LogAppender:
 
     def _put_back(self, flight: Flight) -> None:
         self._flight = None
-        self._queue.extendleft(reversed(flight.appends))
+        self._queue.put_back(flight)
 
     def _find_out(self, flight: Flight) -> None:
         self.replica.phase = Phase.RESOLVING
@@ -334,6 +321,17 @@ class LogAppender:
 
     def _is_resolving(self, flight: Flight, phase: Phase) -> bool:
         return self._flight is flight and self.replica.phase is phase
+
+    # --- transactions ---
+
+    def _hand_back(self, appends: list[Append]) -> None:
+        if self._joining is None:
+            reader = self._reader
+            self._joining = Joining(self._host, reader.topic, reader.partition, self)
+        self._joining.ask(appends)
+
+    def join_failed(self, append: Append, fault: BaseException) -> None:
+        self._queue.fail(append, fault)
 
     # --- a new history of the store ---
 
@@ -388,7 +386,7 @@ class LogAppender:
             self._send_next()
         else:
             self.replica.phase = Phase.IDLE
-            self._rechecked = None
+            self._queue.at_rest()
 
     def caught_up(self) -> None:
         if self._queue:
@@ -400,10 +398,7 @@ class LogAppender:
         return self._flight is not None and offset <= self._flight.base
 
     def fail_queued(self, fault: BaseException) -> None:
-        queued, self._queue = self._queue, deque()
-        for append in queued:
-            self._retries.failed(append.header)
-            append.done(fault, -1, -1)
+        self._queue.fail_all(fault)
 
     async def release(self) -> None:
         """The worker stops: reserve nothing, so that a store that restarts is seen to be whole."""

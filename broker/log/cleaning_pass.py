@@ -16,7 +16,8 @@ from typing import NamedTuple, TypeVar
 
 from broker.errors import MoldauError
 from broker.log.cleaning import KeyMap, clean
-from broker.log.reader import LogMoved, LogReader, View, end_of
+from broker.log.entries import end_of
+from broker.log.reader import LogMoved, LogReader, View
 from broker.log.timestamps import DECODED_LIMIT, LogPosition
 from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart

@@ -26,7 +26,8 @@ from weakref import WeakSet
 
 from broker.errors import StoreFault
 from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
-from broker.log.reader import LogMoved, LogReader, end_of
+from broker.log.entries import end_of
+from broker.log.reader import LogMoved, LogReader
 from broker.log.replica import LogReplica
 from broker.log.retention import Retention
 from broker.log.timestamps import LogPosition, position_before_time

@@ -8,9 +8,10 @@ from itertools import count
 
 import msgspec
 
-from broker.log.state import Producer
+from broker.log.state import Producer, TransactionStep
 from broker.store.streams import Entry
 from broker.wire.batch import BatchHeader, Buffer, set_base_offset
+from broker.wire.control import EndMarker
 
 JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
 
@@ -23,6 +24,14 @@ _appends = count()
 NO_REPLICAS = -1  # acks=1: no replica is waited for
 
 
+class Participation(msgspec.Struct, gc=False):
+    """How a batch takes part in a transaction."""
+
+    transactional_id: str
+    adds: bool  # its partition is added to the transaction, else it must have been before
+    number: int = 0  # of the transaction, as the coordinator named it; 0: it was not asked yet
+
+
 class Append(ABC):
     """One batch to be appended; `done` is called once, with its offset or with the fault.
 
@@ -30,6 +39,8 @@ class Append(ABC):
     """
 
     __slots__ = ("base_offset", "batch", "given_up", "header", "replicas", "timeout_ms")
+
+    participation: Participation | None = None  # of a transactional batch
 
     def __init__(
         self,
@@ -60,9 +71,19 @@ class Flight(msgspec.Struct, eq=False):
     max_timestamp_base: int = -1
     nonce: bytes = b""
     sent_again: bool = False  # the same bytes twice: the store takes one of them
+    even_if_full: bool = False  # only markers, which a full store has to take
     parts: list[Buffer] = []
     appends: list[Append] = []
     producers: dict[int, Producer] = {}
+    steps: list[TransactionStep] = []
+
+    def begins_transaction(self, producer_id: int) -> None:
+        """With the batch that is added next."""
+        self.steps.append(TransactionStep(producer_id, self.end, self.size))
+
+    def ends_transaction(self, producer_id: int, marker: EndMarker) -> None:
+        """With the marker that is added next."""
+        self.steps.append(TransactionStep(producer_id, self.end, self.size, marker))
 
     def add(self, append: Append, producer: Producer | None) -> None:
         header = append.header

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from broker.log.entries import end_of
 from broker.log.history import LogHistory
-from broker.log.reader import LogReader, end_of
+from broker.log.reader import LogReader
 from broker.log.state import LogState
 from broker.store.log_history import Floor, Outcome, Proof
 from broker.store.streams import INDEX_PAGE, SavedState, Streams
-from broker.wire.batch import headers
 
 logger = logging.getLogger("moldau.log")
 
@@ -66,7 +66,7 @@ class Loading:
             asked_for = entries_per_read(state)
             entries = await self._streams.first_entries(reader.key, state.end, asked_for)
             for entry in entries:
-                state.apply(headers(entry.blob), len(entry.blob))
+                state.apply(entry.blob)
             if len(entries) < asked_for:
                 break
         state.begin_epoch(reader.epochs.start)
@@ -104,6 +104,7 @@ class Loading:
             )
         await asyncio.gather(
             drop_positions_from(self._streams, reader.key, end + 1),
+            self._streams.drop_aborted(reader.key, end, "+inf"),
             self._history.epoch_begun(reader.topic, reader.partition, reader.key, proof.epoch),
         )
 

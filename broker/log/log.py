@@ -7,15 +7,18 @@ that Redis applications write and read as well. No caller asks which of them it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault
 from broker.log.callbacks import Completion, await_callback
 from broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from broker.log.flight import Append
+from broker.log.markers import Marker
+from broker.log.state import Producer
 from broker.log.waiters import Waiters
 from broker.settings.kafka import TopicConfig
+from broker.store.aborted import AbortedTransaction
 from broker.store.watch import Watcher
 from broker.wire.batch import Buffer
 
@@ -27,6 +30,7 @@ NO_TIMESTAMP = -1
 Bounds = tuple[int, int, int, int]
 
 ReadDone = Callable[[list[Buffer] | StoreFault], None]
+AbortedFound = Callable[[list[AbortedTransaction] | StoreFault], None]
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -41,6 +45,8 @@ class FetchClient(Protocol):
     def client_id(self) -> str: ...
     @property
     def client_host(self) -> str: ...
+    @property
+    def reads_committed(self) -> bool: ...
 
 
 class FetchReader(Protocol):
@@ -117,7 +123,7 @@ class Log(ABC):
         """The log end offset, as far as this worker knows."""
 
     def bounds(self) -> Bounds:
-        """What is in the store is committed, and there are no transactions."""
+        """Of a log without transactions, in which all that is in the store is committed."""
         end = self.end
         return self.start, end, end, end
 
@@ -130,6 +136,11 @@ class Log(ABC):
     @abstractmethod
     def bytes_known(self) -> int:
         """Grows with every entry this worker learns of: what a waiting Fetch counts."""
+
+    @property
+    def bytes_stable(self) -> int:
+        """The same below the last stable offset, for read_committed."""
+        return self.bytes_known
 
     # --- keeping up with other writers ---
 
@@ -192,6 +203,11 @@ class Log(ABC):
     def append(self, append: Append) -> None:
         """Append a batch; `append.done` is called with its offset or the fault."""
 
+    def write_marker(self, marker: Marker, done: Completion) -> None:
+        """End a transaction here, unless this marker is in the log. Nothing to do where no records
+        are part of transactions."""
+        done(None)
+
     def can_read(self, offset: int, client: FetchClient) -> bool:
         """Can this client be served at `offset` right away, from what is known of the log?"""
         return self.is_watched and self.is_loaded and offset <= self.end
@@ -208,7 +224,21 @@ class Log(ABC):
     @abstractmethod
     def reader_for(self, client: FetchClient) -> FetchReader: ...
 
+    @property
+    def has_aborted(self) -> bool:
+        """Was a transaction aborted here?"""
+        return False
+
+    def find_aborted(self, offset: int, end: int, done: AbortedFound) -> None:
+        """Call `done` with the aborted transactions that reach into what is read from `offset` to
+        `end`, by their first offsets."""
+        done([])
+
     # --- looking up ---
+
+    def producers(self) -> Mapping[int, Producer]:
+        """The idempotent and transactional producers that are known, by id."""
+        return {}
 
     @abstractmethod
     async def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from broker.errors import StoreFault, StoreFull
+from broker.errors import ErrorCode, StoreFault, StoreFull
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.log.archived import Archived
 from broker.log.history import LogHistory
+from broker.log.joining import Joined
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log import Log
 from broker.log.native.log import NativeLog
@@ -24,11 +25,22 @@ from broker.placement import leader_of
 from broker.store import keys, resp
 from broker.store.store import Store
 from broker.store.watch import Watcher
+from broker.txn.record import Place
 
 logger = logging.getLogger("moldau.log")
 
 TAIL_LINGER_S = 60.0  # a log stays tailed after its last waiting reader
 FULL_LOG_EVERY_S = 5.0
+
+
+class Joins(Protocol):
+    """Asks the coordinators of transactions, of this worker and of others."""
+
+    def ask(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, place: Place,
+        *, verify_only: bool, done: Joined,
+    ) -> None:  # fmt: skip
+        """Call `done` with the number of the transaction, once the place is durably part of it."""
 
 
 class Logs:
@@ -60,6 +72,7 @@ class Logs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
+        self.joins: Joins | None = None  # asks the coordinators of transactions
         topics.on_removed += (self._topic_removed, self.leader_epochs.topic_removed)
         store.reads.on_up = self.look_everywhere  # a read that was under way has failed
 
@@ -148,6 +161,23 @@ class Logs:
     def _group_changed(self, group_id: str) -> None:
         for log in self.all():
             log.group_changed(group_id)
+
+    # --- transactions ---
+
+    def join(
+        self, transactional_id: str, producer_id: int, producer_epoch: int,
+        topic: str, partition: int, *, verify_only: bool, done: Joined,
+    ) -> None:  # fmt: skip
+        """Ask a coordinator for the transaction that a batch of a log is part of."""
+        found = self._topics.get(topic)
+        if found is None or self.joins is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+            return
+        place = Place(topic, found.topic_id, partition)
+        self.joins.ask(
+            transactional_id, producer_id, producer_epoch, place,
+            verify_only=verify_only, done=done,
+        )  # fmt: skip
 
     # --- notices of what others append ---
 

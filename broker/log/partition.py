@@ -6,23 +6,35 @@ Put together from a reader (reader.py), an appender (appender.py) and its replic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from broker.log import timestamps
-from broker.log.appender import LogAppender
+from broker.log.appender import AppenderHost, LogAppender
+from broker.log.callbacks import Completion
+from broker.log.committed import CommittedReader
 from broker.log.epochs import Epochs
 from broker.log.flight import Append
 from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log import Bounds, FetchClient, Log, OffsetAndTimestamp
+from broker.log.log import (
+    AbortedFound,
+    Bounds,
+    FetchClient,
+    FetchReader,
+    Log,
+    OffsetAndTimestamp,
+)
+from broker.log.markers import Marker, MarkerAppend
 from broker.log.reader import LogReader
-from broker.log.replica import NOT_LOADED, LogReplica, ReplicaHost
+from broker.log.replica import NOT_LOADED, LogReplica
 from broker.log.retention import Retention
+from broker.log.state import Producer
 from broker.log.tail import Tail
 from broker.settings.kafka import TopicConfig
 from broker.store.watch import Watcher
 
 
-class LogHost(ReplicaHost, Protocol):
+class LogHost(AppenderHost, Protocol):
     """What a log needs of the worker it lives in."""
 
     retention: Retention
@@ -43,6 +55,7 @@ class PartitionLog(Log):
         self._is_led = wake is None
         self.reader = LogReader(host.streams, topic, partition, key, tail)
         self.reader.on_epoch = self._epoch_found
+        self.committed = CommittedReader(self.reader, host.streams)
         self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)
         self.replica = self.appender.replica
 
@@ -77,11 +90,17 @@ class PartitionLog(Log):
     def bounds(self) -> Bounds:
         reader = self.reader
         high_watermark = reader.end
-        return reader.start, reader.state.end, high_watermark, high_watermark
+        if not reader.state.transactions.open:
+            return reader.start, reader.state.end, high_watermark, high_watermark
+        return reader.start, reader.state.end, high_watermark, reader.stable_end
 
     @property
     def bytes_known(self) -> int:
         return self.reader.bytes_shown
+
+    @property
+    def bytes_stable(self) -> int:
+        return self.reader.bytes_stable
 
     # --- keeping up with other workers ---
 
@@ -111,6 +130,9 @@ class PartitionLog(Log):
     def append(self, append: Append) -> None:
         self.appender.append(append)
 
+    def write_marker(self, marker: Marker, done: Completion) -> None:
+        self.appender.append(MarkerAppend(marker, done))
+
     @property
     def is_busy(self) -> bool:
         return self.appender.is_busy
@@ -128,14 +150,24 @@ class PartitionLog(Log):
             and offset <= self.reader.state.end
         )
 
-    def reader_for(self, client: FetchClient) -> LogReader:
-        return self.reader
+    def reader_for(self, client: FetchClient) -> FetchReader:
+        return self.committed if client.reads_committed else self.reader
+
+    @property
+    def has_aborted(self) -> bool:
+        return self.reader.state.transactions.has_aborted
+
+    def find_aborted(self, offset: int, end: int, done: AbortedFound) -> None:
+        self.committed.find_aborted(offset, end, done)
 
     async def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         return await timestamps.offset_for_timestamp(self._host.streams, self.reader, timestamp)
 
     async def offset_of_largest_timestamp(self) -> OffsetAndTimestamp | None:
         return await timestamps.offset_of_largest_timestamp(self.reader)
+
+    def producers(self) -> Mapping[int, Producer]:
+        return self.reader.state.producers
 
     async def size_in_store(self) -> int:
         return self.reader.size

@@ -18,19 +18,19 @@ from collections.abc import AsyncGenerator, Callable
 
 from broker.errors import MoldauError, StoreFault, StoreRefused
 from broker.log.callbacks import await_callback
+from broker.log.entries import cut_parts, end_of
 from broker.log.epochs import EPOCH_ZERO, Epochs
 from broker.log.log import ReadDone, topic_gone
 from broker.log.state import LogState
+from broker.log.store_read import MAX_ENTRIES_PER_READ, NO_END, StoreRead, fitting
 from broker.log.tail import Tail
 from broker.store import keys
 from broker.store.cleaned import NOTHING_CLEANED
 from broker.store.streams import Entry, SavedStart, Streams
-from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch, headers
+from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 
 logger = logging.getLogger("moldau.log")
 
-FIRST_COUNT = 8
-MAX_ENTRIES_PER_READ = 2048
 MAX_UNREADABLE_NOTED = 1000  # per log
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
@@ -79,6 +79,17 @@ class LogReader:
     def bytes_shown(self) -> int:
         """Of everything ever appended."""
         return self.state.size if self._shown is None else self._shown[1]
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: read_committed consumers read up to there."""
+        stable = self.state.transactions.stable_end(self.state.end)
+        return max(min(stable, self.end), self.start)
+
+    @property
+    def bytes_stable(self) -> int:
+        """Of everything ever appended, what is below the last stable offset."""
+        return min(self.state.transactions.stable_size(self.state.size), self.bytes_shown)
 
     def hold_readers(self) -> None:
         """What is appended from now on is shown once replicas have it."""
@@ -159,17 +170,23 @@ class LogReader:
 
     # --- from the tail cache ---
 
-    def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> list[Buffer] | None:
-        """Whole batches from `offset`, at most `limit` bytes; None when that is not cached."""
+    def read_tail(
+        self, offset: int, limit: int, *, at_least_one: bool, end: int | None = None
+    ) -> list[Buffer] | None:
+        """Whole batches from `offset`, at most `limit` bytes; None when that is not cached.
+
+        `end`: where they end at the latest, the edge of a batch; by default the high watermark.
+        """
         index = self.tail.find(offset)
         if index is None:
             return None
         out: list[Buffer] = []
         left = limit
         entry = self.tail.entry(index)
-        end = self.end
+        if end is None:
+            end = self.end
         while entry is not None and entry.base < end:
-            for part in entry.parts:
+            for part in entry.parts if entry.end <= end else cut_parts(entry.parts, end):
                 begin = 0
                 if not out and offset > entry.base:
                     begin = find_batch(part, offset)
@@ -190,9 +207,11 @@ class LogReader:
 
     # --- from Redis ---
 
-    def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
+    def read_store(
+        self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone, end: int = NO_END
+    ) -> None:
         """The same from Redis, in one round trip unless the entries turn out to be small."""
-        _StoreRead(self, self._streams, offset, limit, at_least_one, done).start()
+        StoreRead(self, self._streams, offset, limit, at_least_one, done, end).start()
 
     async def scan(self, offset: int) -> AsyncGenerator[Entry, None]:
         """Entries from the one that holds `offset` on, to the end; raises LogMoved.
@@ -243,151 +262,10 @@ class LogReader:
         logger.error("%r has a hole: another client removed entries from the store", self)
 
 
-def end_of(entry: Entry) -> int:
-    """The offset after the last one of an entry."""
-    end = entry.base
-    for header in headers(entry.blob):
-        end = header.next_offset
-    return end
-
-
 def _first_count(found: LogReader, offset: int) -> int:
-    return _fitting(found, offset, SCAN_BYTES)
-
-
-def _fitting(found: LogReader, offset: int, limit: int) -> int:
-    """How many entries to ask for first: few enough that large ones are not read in vain."""
-    if offset < found.clean.end:
-        size, entries = found.clean.end_bytes - found.start_bytes, found.clean.entries
-    else:
-        size, entries = found.state.size, found.state.entries
-    average = size // entries if entries else 0
-    return min(limit // max(average, 1) + 1, FIRST_COUNT)
+    return fitting(found, offset, SCAN_BYTES)
 
 
 def _next_count(entries: list[Entry]) -> int:
     average = max(sum(len(entry.blob) for entry in entries) // len(entries), 1)
     return max(min(SCAN_BYTES // average, len(entries) * 4, MAX_ENTRIES_PER_READ), 1)
-
-
-class _StoreRead:
-    """Reads on, more at a time, until the limit or the end is reached."""
-
-    def __init__(
-        self,
-        log: LogReader,
-        streams: Streams,
-        offset: int,
-        limit: int,
-        at_least_one: bool,
-        done: ReadDone,
-    ) -> None:
-        self._log = log
-        self._streams = streams
-        self._wanted = offset
-        self._limit = limit
-        self._at_least_one = at_least_one
-        self._done = done
-        self._out: list[Buffer] = []
-        self._size = 0
-        self._take_what_is_there = False
-
-    def start(self) -> None:
-        found = self._log
-        self._view, self._clean = found.view, found.clean
-        self._offset = self._wanted  # nothing before it is wanted
-        if self._offset < self._clean.end and not self._clean.entries:
-            self._offset = self._clean.end
-        self._offset = found.epochs.skip_gap(self._offset)
-        if self._offset >= found.end:
-            self._done([])
-            return
-        self._in_clean = self._offset < self._clean.end
-        self._key = found.clean_key if self._in_clean else found.key
-        self._count = _fitting(found, self._offset, self._limit)
-        self._streams.read(self._key, self._offset, self._count, self._first)
-
-    def _first(self, entries: list[Entry] | StoreFault) -> None:
-        if not isinstance(entries, StoreFault) and entries and entries[0].base <= self._offset:
-            self._count += 1
-        self._take(entries)
-
-    def _take(self, entries: list[Entry] | StoreFault) -> None:
-        if isinstance(entries, StoreFault):
-            # What was read so far is valid; the client fetches the rest.
-            self._done(self._out or entries)
-            return
-        if self._misses_something(entries) and not self._take_what_is_there:
-            self._look_again()
-            return
-        try:
-            self._cut_to_fit(entries)
-        except CorruptBatch as fault:
-            logger.error("%s: not ours at or after %d: %s", self._key, self._offset, fault)  # noqa: TRY400
-            self._done(self._out or StoreRefused(str(fault)))
-
-    def _cut_to_fit(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            if entry.base >= self._log.end and not self._in_clean:
-                break  # appended since: no client gets records beyond the end it is sent
-            blob: Buffer = entry.blob
-            begin = find_batch(blob, self._offset) if entry.base < self._offset else 0
-            if begin == len(blob):
-                continue
-            left = self._limit - self._size
-            stop = cut(blob, begin, left, at_least_one=self._at_least_one and not self._out)
-            if stop > begin:
-                whole = begin == 0 and stop == len(blob)
-                self._out.append(blob if whole else memoryview(blob)[begin:stop])
-                self._size += stop - begin
-            if stop < len(blob):
-                self._done(self._out)
-                return
-        if self._size >= self._limit or not self._more(entries):
-            self._done(self._out)
-
-    def _misses_something(self, entries: list[Entry]) -> bool:
-        if not entries:
-            return True
-        if self._in_clean:
-            return len(entries) < self._count and entries[-1].base != self._clean.last
-        return entries[0].base > self._offset
-
-    def _look_again(self) -> None:
-        """Either the log does not lie where we thought, or it is damaged: find out which."""
-        if self._out:
-            self._done(self._out)  # the client fetches the rest
-        else:
-            self._log.reload_start(self._looked)
-
-    def _looked(self, fault: StoreFault | None) -> None:
-        found = self._log
-        if fault is not None:
-            self._done(fault)
-        elif self._wanted < found.start:
-            self._done([])  # trimmed meanwhile: the next fetch will be out of range
-        else:
-            if found.view == self._view:
-                # The topic is being deleted, or a Redis client used XDEL: return what is left.
-                logger.warning("%r: nothing at offset %d", found, self._offset)
-                self._take_what_is_there = True
-            self.start()
-
-    def _more(self, entries: list[Entry]) -> bool:
-        """Ask for what follows: as much as will fit, judging by the entries so far."""
-        if self._in_clean and entries and entries[-1].base != self._clean.last:
-            following = entries[-1].base + 1
-        elif self._in_clean:
-            self._in_clean, self._key = False, self._log.key
-            following = self._offset = self._log.epochs.skip_gap(self._clean.end)
-        elif not entries:
-            return False
-        else:
-            following = self._offset = self._log.epochs.skip_gap(end_of(entries[-1]))
-        if not self._in_clean and following >= self._log.end:
-            return False
-        average = max(self._size // max(len(self._out), 1), 1)
-        expected = (self._limit - self._size) // average + 1
-        self._count = min(self._count * 4, MAX_ENTRIES_PER_READ, expected)
-        self._streams.read_on(self._key, following, self._count, self._take)
-        return True

@@ -28,7 +28,7 @@ from broker.store.log_history import Floor
 from broker.store.pipe import resolve, within
 from broker.store.replication import NEVER, Replication
 from broker.store.streams import Entry, Streams
-from broker.wire.batch import CorruptBatch, headers
+from broker.wire.batch import CorruptBatch
 
 logger = logging.getLogger("moldau.log")
 
@@ -187,7 +187,7 @@ class LogReplica:
             if entry.base > state.end:
                 return False
             try:
-                state.apply(headers(entry.blob), len(entry.blob))
+                state.apply(entry.blob)
             except CorruptBatch as fault:
                 logger.error("%r: entry %d is not ours: %s", self, entry.base, fault)  # noqa: TRY400
                 return False
@@ -355,9 +355,12 @@ class LogReplica:
         state.forget_producers(time.time_ns() // 1_000_000, self.host.producers_kept_ms())
         self._since_snapshot = 0
         self._snapshot_size = state.size
+        end, snapshot, token = state.end, state.snapshot(), self.host.history.token
+        streams, key = self.host.streams, self.reader.key
         try:
-            await self.host.streams.save_snapshot(
-                self.reader.key, state.end, state.snapshot(), self.host.history.token
-            )
+            if aborted := state.transactions.unsaved():
+                await streams.save_aborted(key, aborted)  # first: a snapshot leaves them out
+                state.transactions.saved(len(aborted))
+            await streams.save_snapshot(key, end, snapshot, token)
         except StoreFault as fault:
             logger.warning("snapshot of %r not saved: %s", self, fault)

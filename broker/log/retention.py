@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from broker.errors import ErrorCode, KafkaError
 from broker.log.archived import Archived
-from broker.log.reader import LogMoved, LogReader, View, end_of
+from broker.log.entries import end_of
+from broker.log.reader import LogMoved, LogReader, View
 from broker.log.replica import LogReplica
 from broker.log.timestamps import (
     LogPosition,

@@ -13,6 +13,11 @@ read. The state of idempotent producers is what makes a retried batch recognisab
     newer epoch, anything else                                          OUT_OF_ORDER_SEQUENCE_NUMBER
     older epoch                                                         INVALID_PRODUCER_EPOCH
     unknown producer                                                    append, any sequence
+
+A transactional batch is part of a transaction that its producer has open here, at this epoch; or it
+opens the transaction its coordinator has named, unless the marker of that one, or of a later one,
+is in the log already. So no batch can come in behind the marker that was meant to end it, whichever
+worker appends it, and no transaction stays open for ever.
 """
 
 from __future__ import annotations
@@ -23,10 +28,21 @@ from typing import NamedTuple
 import msgspec
 
 from broker.errors import ErrorCode, KafkaError
-from broker.wire.batch import NO_PRODUCER_ID, BatchHeader
+from broker.log.transactions import LogTransactions, OpenTransaction
+from broker.txn.serial import is_after
+from broker.wire.batch import (
+    CONTROL,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
+from broker.wire.control import EndMarker, read_end_marker
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MODULUS = 1 << 31
+NOT_OPEN = -1
 
 
 class KnownBatch(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -40,16 +56,27 @@ class Producer(msgspec.Struct, array_like=True, frozen=True):
     """An idempotent producer on one partition. Replaced, never changed: checks can be dropped."""
 
     epoch: int
-    batches: tuple[KnownBatch, ...]
+    batches: tuple[KnownBatch, ...]  # none: a marker has raised its epoch since
+    ended: int = 0  # the number of its last transaction that has ended; 0: none has
+    marker_at: int = -1  # the offset of its last marker
+    open_from: int = NOT_OPEN  # the first offset of its open transaction
 
     @property
     def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence
+        return self.batches[-1].last_sequence if self.batches else -1
 
     @property
     def last_offset(self) -> int:
-        """The base offset of its last batch."""
-        return self.batches[-1].base_offset
+        """The base offset of its last batch, or of its marker."""
+        return max(self.batches[-1].base_offset, self.marker_at) if self.batches else self.marker_at
+
+    @property
+    def last_timestamp(self) -> int:
+        return self.batches[-1].timestamp if self.batches else -1
+
+    def may_begin(self, number: int) -> bool:
+        """May a batch open the transaction with this number? Its marker must be still to come."""
+        return not self.ended or is_after(number, self.ended)
 
 
 class Silence(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -66,6 +93,15 @@ class Duplicate(NamedTuple):
     timestamp: int
 
 
+class TransactionStep(NamedTuple):
+    """A batch or marker that opens or ends a transaction."""
+
+    producer_id: int
+    offset: int
+    size_before: int  # bytes of its entry before it
+    end: EndMarker | None = None
+
+
 class Snapshot(msgspec.Struct, array_like=True):
     """The fold up to `end`, as it is saved beside the log."""
 
@@ -76,6 +112,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     max_timestamp_base: int
     producers: dict[int, Producer]
     silent: dict[int, Silence] = {}
+    open: dict[int, OpenTransaction] = {}
+    has_aborted: bool = False
 
 
 _encode_snapshot = msgspec.msgpack.Encoder().encode
@@ -87,7 +125,7 @@ class LogState:
 
     __slots__ = (
         "end", "entries", "epoch_start", "max_timestamp", "max_timestamp_base", "producers",
-        "silent", "size",
+        "silent", "size", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -99,6 +137,7 @@ class LogState:
         self.max_timestamp_base = -1  # base offset of the batch that has it
         self.producers: dict[int, Producer] = {}
         self.silent: dict[int, Silence] = {}  # noted when producers are forgotten
+        self.transactions = LogTransactions()
 
     def check(self, header: BatchHeader, ahead: dict[int, Producer]) -> Duplicate | None:
         """May this batch be appended? `ahead`: the producers of the batches before it in the entry.
@@ -125,6 +164,11 @@ class LogState:
                 expected = (known.last_sequence + 1) % SEQUENCE_MODULUS
             else:
                 expected = 0
+            if known.open_from >= 0 and not header.attributes & TRANSACTIONAL:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"producer {producer_id} has a transaction open, and this batch is outside it",
+                )
             if first != expected and not self._may_have_lost_between(known, header, expected):
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -142,6 +186,24 @@ class LogState:
             return False
         ahead = (header.base_sequence - expected) % SEQUENCE_MODULUS
         return ahead < SEQUENCE_MODULUS // 2
+
+    def joins(self, header: BatchHeader, ahead: dict[int, Producer], number: int) -> bool | None:
+        """Is this transactional batch part of a transaction, open or named by its coordinator?
+
+        `number`: of the transaction the coordinator has named; 0: it has not been asked. None: it
+        has to be.
+        """
+        known = ahead.get(header.producer_id) or self.producers.get(header.producer_id)
+        if known is not None and known.open_from >= 0 and known.epoch == header.producer_epoch:
+            return True
+        if not number:
+            return None
+        return known is None or known.may_begin(number)
+
+    def awaits(self, producer_id: int, number: int, ahead: dict[int, Producer]) -> bool:
+        """Is the marker of this transaction still to come?"""
+        known = ahead.get(producer_id) or self.producers.get(producer_id)
+        return known is None or known.may_begin(number)
 
     def next_sequence(self, header: BatchHeader, ahead: dict[int, Producer]) -> int | None:
         """What the producer's next batch begins with; None if it or its epoch is unknown."""
@@ -166,14 +228,42 @@ class LogState:
         first = header.base_sequence
         last = (first + header.last_offset_delta) % SEQUENCE_MODULUS
         batch = KnownBatch(first, last, base_offset, header.max_timestamp)
+        if known is None:
+            ended, marker_at, open_from = 0, -1, NOT_OPEN
+        else:
+            ended, marker_at, open_from = known.ended, known.marker_at, known.open_from
+        if header.attributes & TRANSACTIONAL and open_from < 0:
+            open_from = base_offset
         if known is None or known.epoch != header.producer_epoch:
-            return Producer(header.producer_epoch, (batch,))
-        return Producer(known.epoch, (*known.batches, batch)[-REMEMBERED_BATCHES:])
+            return Producer(header.producer_epoch, (batch,), ended, marker_at, open_from)
+        batches = (*known.batches, batch)[-REMEMBERED_BATCHES:]
+        return Producer(known.epoch, batches, ended, marker_at, open_from)
+
+    def advance_by_marker(
+        self, header: BatchHeader, end: EndMarker, offset: int, ahead: dict[int, Producer]
+    ) -> Producer:
+        """The same for a marker. One of a newer epoch: sequence 0 is next."""
+        known = ahead.get(header.producer_id) or self.producers.get(header.producer_id)
+        number, epoch = end.coordinator_epoch, header.producer_epoch
+        if known is None:
+            return Producer(epoch, (), number, offset)
+        ended = number if known.may_begin(number) else known.ended
+        if epoch > known.epoch:
+            return Producer(epoch, (), ended, offset)
+        return Producer(known.epoch, known.batches, ended, offset)
 
     def appended(
-        self, end: int, size: int, max_timestamp: int, base: int, producers: dict[int, Producer]
+        self,
+        end: int,
+        size: int,
+        max_timestamp: int,
+        base: int,
+        producers: dict[int, Producer],
+        steps: Iterable[TransactionStep] = (),
     ) -> None:
         """An entry checked with `check` and `advance` is in the log."""
+        if steps:
+            self._follow(steps)
         self.end = end
         self.size += size
         self.entries += 1
@@ -183,18 +273,41 @@ class LogState:
         if producers:
             self.producers.update(producers)
 
-    def apply(self, headers: Iterable[BatchHeader], size: int) -> None:
+    def _follow(self, steps: Iterable[TransactionStep]) -> None:
+        transactions = self.transactions
+        for producer_id, offset, size_before, end in steps:
+            if end is None:
+                transactions.begin(producer_id, offset, self.size + size_before)
+            else:
+                transactions.end(producer_id, offset, commit=end.commit)
+
+    def apply(self, blob: Buffer) -> None:
         """An entry read from the log, which is right whatever it holds."""
-        for header in headers:
-            producer = self.advance(header, header.base_offset, {})
-            if producer is not None and header.base_sequence >= 0:
-                self.producers[header.producer_id] = producer
+        at, size = 0, len(blob)
+        while at < size:
+            header = read_header(blob, at)
+            if header.producer_id != NO_PRODUCER_ID:
+                self._apply_producer(header, blob, at)
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_base = header.base_offset
             self.end = header.next_offset
+            at += header.size
         self.size += size
         self.entries += 1
+
+    def _apply_producer(self, header: BatchHeader, blob: Buffer, at: int) -> None:
+        offset, producer_id = header.base_offset, header.producer_id
+        if header.attributes & CONTROL:
+            end = read_end_marker(blob, at)
+            self.producers[producer_id] = self.advance_by_marker(header, end, offset, {})
+            self._follow((TransactionStep(producer_id, offset, at, end),))
+        elif header.base_sequence >= 0:
+            producer = self.advance(header, offset, {})
+            assert producer is not None
+            self.producers[producer_id] = producer
+            if producer.open_from == offset:
+                self._follow((TransactionStep(producer_id, offset, at),))
 
     def forget_producers(self, now_ms: int, kept_ms: int) -> None:
         """Forget producers that have written nothing for `kept_ms`.
@@ -204,6 +317,8 @@ class LogState:
         """
         silent = {}
         for producer_id, producer in list(self.producers.items()):
+            if producer.open_from >= 0:
+                continue
             since = self.silent.get(producer_id)
             if since is None or since.base_offset != producer.last_offset:
                 since = Silence(producer.last_offset, now_ms)
@@ -223,6 +338,8 @@ class LogState:
                 self.max_timestamp_base,
                 self.producers,
                 self.silent,
+                self.transactions.open,
+                self.transactions.has_aborted,
             )
         )
 
@@ -238,4 +355,7 @@ class LogState:
             state.max_timestamp_base = saved.max_timestamp_base
             state.producers = saved.producers
             state.silent = saved.silent
+            state.transactions.open = saved.open
+            if saved.has_aborted:
+                state.transactions.held_from = saved.end
         return state

@@ -6,17 +6,19 @@ Entries are `(base offset, blob, nonce)`; callers never see an entry id or a fie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from broker.errors import StoreFault
 from broker.store import keys, resp, stream_commands
+from broker.store.aborted import AbortedTransaction, decode_aborted, encode_aborted
 from broker.store.cleaned import CleanPart, decode_part
 from broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
 from broker.wire.batch import Buffer
 
 INDEX_PAGE = 512
+ABORTED_AT_ONCE = 1000
 
 _CREATE = (
     "if redis.call('HSETNX', KEYS[1], 'start', 0) == 1 and ARGV[1] then "
@@ -44,11 +46,23 @@ _RAISE_SNAPSHOT = (
 )
 
 
+# Not of a log that was deleted meanwhile.
+_SAVE_ABORTED = (
+    "#!lua flags=allow-oom\n"
+    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
+    "return redis.call('ZADD', KEYS[2], unpack(ARGV))"
+)
 # What was read, without what the log start has passed; unless a new epoch has begun since.
 _SHORTEN_EPOCHS = (
     "#!lua flags=allow-oom\n"
     "if redis.call('HGET', KEYS[1], 'epochs') == ARGV[1] then "
     "redis.call('HSET', KEYS[1], 'epochs', ARGV[2]) return 1 end return 0"
+)
+
+
+# Only for markers: they pass through the script, but have 78 bytes each.
+_APPEND_EVEN_IF_FULL = (
+    "#!lua flags=allow-oom\nreturn redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[1], 'b', ARGV[2])"
 )
 
 
@@ -79,6 +93,7 @@ class SavedState(NamedTuple):
 
 StartDone = Callable[[SavedStart | StoreFault], None]
 EntriesDone = Callable[[list[Entry] | StoreFault], None]
+AbortedDone = Callable[[list[AbortedTransaction] | StoreFault], None]
 
 
 def decode_entries(reply: list[Any]) -> list[Entry]:
@@ -118,6 +133,11 @@ class Streams:
         if wake is not None:
             # In the same write: the leader wakes its readers even if this worker dies now.
             self._bulk.send((wake,), _ignore)
+
+    def append_even_if_full(self, key: bytes, offset: int, blob: bytes, done: Done) -> None:
+        """`append` of a small entry to a store that has reached its memory limit."""
+        words = ("EVAL", _APPEND_EVEN_IF_FULL, 1, key, b"%d-1" % offset, blob)
+        self._bulk.send((resp.command(*words),), done)
 
     def wake(self, wake: bytes) -> None:
         """Only the wake-up of `append`."""
@@ -191,7 +211,7 @@ class Streams:
         for number in sorted(generations):
             for name in keys.generation(key, number):
                 await self._control.ask("UNLINK", name)
-        for name in (keys.state(key), keys.times(key)):
+        for name in (keys.state(key), keys.times(key), keys.aborted(key)):
             await self._control.ask("UNLINK", name)
 
     async def exists(self, key: bytes) -> bool:
@@ -258,6 +278,29 @@ class Streams:
             await self._control.ask(
                 "ZREM", keys.times(key), *(f"{offset}:{size}" for offset, size in points)
             )
+
+    # --- aborted transactions ---
+
+    async def save_aborted(self, key: bytes, aborted: Sequence[AbortedTransaction]) -> None:
+        """Every fold comes to the same ones: saving them twice changes nothing."""
+        for first in range(0, len(aborted), ABORTED_AT_ONCE):
+            some = aborted[first : first + ABORTED_AT_ONCE]
+            words = (word for each in some for word in encode_aborted(each))
+            where = (keys.state(key), keys.aborted(key))
+            await self._control.ask("EVAL", _SAVE_ABORTED, 2, *where, *words)
+
+    def aborted_from(self, key: bytes, marker: int, count: int, done: AbortedDone) -> None:
+        """Up to `count`, from this offset of a marker on."""
+
+        def finish(reply: Any) -> None:
+            done(reply if isinstance(reply, StoreFault) else decode_aborted(reply))
+
+        words = ("ZRANGEBYSCORE", keys.aborted(key), marker, "+inf", "WITHSCORES")
+        self._reads.send((resp.command(*words, "LIMIT", 0, count),), finish)
+
+    async def drop_aborted(self, key: bytes, first: int | str, last: int | str) -> None:
+        """Those with a marker from `first` to `last`."""
+        await self._control.ask("ZREMRANGEBYSCORE", keys.aborted(key), first, last)
 
 
 _START = ("start", "start_bytes", "clean", "epochs")

@@ -17,7 +17,6 @@ import uvloop
 
 from broker.errors import KafkaError
 from broker.log.state import LogState
-from broker.wire.batch import headers
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
 from tests.support.log_host import Host, WaitedAppend, stored
@@ -183,7 +182,7 @@ async def write(
         await log.current()
         replayed = LogState()
         for entry in (await stored(host, log))[: log.reader.state.entries]:
-            replayed.apply(headers(entry.blob), len(entry.blob))
+            replayed.apply(entry.blob)
         replayed.silent = log.reader.state.silent  # by this worker's clock: not in the log
         if replayed.snapshot() != log.reader.state.snapshot():
             report.fatal = "what it knows is not the fold of the log"

@@ -43,5 +43,5 @@ async def values(host: Host, log: Any) -> list[bytes | None]:
 async def fold(host: Host, log: Any) -> LogState:
     state = LogState()
     for entry in await stored(host, log):
-        state.apply(headers(entry.blob), len(entry.blob))
+        state.apply(entry.blob)
     return state

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
-from broker.errors import StoreFull
+from broker.errors import ErrorCode, StoreFull
 from broker.log.archived import Archived
-from broker.log.flight import Append
+from broker.log.flight import Append, Participation
 from broker.log.history import LogHistory
+from broker.log.joining import Joined
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
@@ -76,6 +77,8 @@ class Host:
         self.cache = TailCache(cache_bytes)
         self.full: list[StoreFull] = []
         self.kept_ms = 86_400_000
+        self.asked: list[tuple[int, int, bool]] = []  # producer id, epoch, verify only
+        self.coordinator: Callable[[int, int, Joined], None] = _no_coordinator
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -121,6 +124,20 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def join(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
+        *,
+        verify_only: bool,
+        done: Joined,
+    ) -> None:
+        self.asked.append((producer_id, producer_epoch, verify_only))
+        self.coordinator(producer_id, producer_epoch, done)
+
     def producers_kept_ms(self) -> int:
         return self.kept_ms
 
@@ -128,16 +145,27 @@ class Host:
         self.full.append(fault)
 
 
+def _no_coordinator(producer_id: int, producer_epoch: int, done: Joined) -> None:
+    done(ErrorCode.INVALID_PRODUCER_ID_MAPPING, 0)
+
+
 class WaitedAppend(Append):
     """An append whose outcome can be awaited: its base offset, or what went wrong."""
 
-    __slots__ = ("answers", "outcome")
+    __slots__ = ("answers", "outcome", "participation")
 
-    def __init__(self, batch: bytes | bytearray, replicas: int = 0, timeout_ms: int = 0) -> None:
+    def __init__(
+        self,
+        batch: bytes | bytearray,
+        replicas: int = 0,
+        timeout_ms: int = 0,
+        participation: Participation | None = None,
+    ) -> None:
         own = bytearray(batch)  # the log writes its place into it
         super().__init__(own, read_header(own), replicas, timeout_ms)
         self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.answers = 0
+        self.participation = participation
 
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
         self.answers += 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.errors import KafkaError, StoreFault, StoreUnavailable
-from broker.log import cleaning_pass, compaction
+from broker.log import cleaning_pass, compaction, store_read
 from broker.log import reader as reader_module
 from broker.log.reader import LogReader
 from broker.log.replica import LogReplica
@@ -63,7 +63,7 @@ async def test_a_scan_that_is_overtaken_begins_again(
     """A look-up by time is half way through the log when its streams are replaced."""
     monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)
-    monkeypatch.setattr(reader_module, "FIRST_COUNT", 1)
+    monkeypatch.setattr(store_read, "FIRST_COUNT", 1)
     monkeypatch.setattr(reader_module, "SCAN_BYTES", 1)
 
     async with Host(server.url, "a") as one, Host(server.url, "b") as two:

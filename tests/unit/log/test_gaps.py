@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.log import reader
+from broker.log import reader, store_read
 from broker.log.archived import Archived
 from broker.log.partition import PartitionLog
 from broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
@@ -76,7 +76,8 @@ async def test_pages_that_end_at_the_gap(
     async with Host(server.url) as host:
         log = await with_gap(host, store)
         for entries in range(1, 8):
-            monkeypatch.setattr(reader, "FIRST_COUNT", entries)
+            monkeypatch.setattr(store_read, "FIRST_COUNT", entries)
+            monkeypatch.setattr(store_read, "MAX_ENTRIES_PER_READ", entries)
             monkeypatch.setattr(reader, "MAX_ENTRIES_PER_READ", entries)
             for offset in INTERESTING:
                 seen = await read_on(log, offset)

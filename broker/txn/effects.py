@@ -1,0 +1,110 @@
+"""What a transactional id wants done, and its answers. The coordinator runs effects in their order.
+
+A `Reply` that promises something durable, and `WriteMarkers`, come only after the `Persisted` event
+for it, so the coordinator never has to hold one back.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from broker.errors import ErrorCode
+from broker.txn.record import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Place,
+    TxnRecord,
+    TxnState,
+)
+from broker.txn.serial import NO_NUMBER
+from broker.txn.timers import TimerKey
+
+
+class InitAnswer(Struct, frozen=True):
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class AddAnswer(Struct, frozen=True):
+    """Without an error and nothing missing: the places are durably in transaction `number`."""
+
+    error: ErrorCode
+    number: int = NO_NUMBER
+    missing: frozenset[Place] = frozenset()
+    """verify_only: the places that are not in the transaction."""
+
+
+class EndAnswer(Struct, frozen=True):
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    """What the producer goes on with; sent from v5 on."""
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+Answer: TypeAlias = InitAnswer | AddAnswer | EndAnswer
+
+
+class Reply(Struct, frozen=True):
+    """Answer the request with this token; exactly one for each request."""
+
+    call: object
+    answer: Answer
+
+
+class Persist(Struct, frozen=True):
+    """Store the record, then send `Persisted(token, …)`, whatever the outcome.
+
+    `record` None: remove it and its entry in the slot's index. An id has at most one write in
+    flight. Tokens grow with every write, across restarts too (`TxnRecord.revision`), so that the
+    store can refuse a write that arrives late. An outcome that arrives after the id was given up
+    must not be sent: the id may have been loaded again, with the same revisions.
+    """
+
+    transactional_id: str
+    token: int
+    record: TxnRecord | None
+
+
+class WriteMarkers(Struct, frozen=True):
+    """Write this transaction's marker to every place, then send `MarkersWritten(number)`.
+
+    Retried for ever: the decision is stored. It may be asked for again after a restart, and is the
+    same then. There is at least one place.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    number: int
+    commit: bool
+    places: tuple[Place, ...]
+
+
+class ArmTimer(Struct, frozen=True):
+    """Send `TimerFired(key)` at that time. Arming an armed key moves it."""
+
+    key: TimerKey
+    at_ms: int
+
+
+class CancelTimer(Struct, frozen=True):
+    """Only sent for a key that is armed."""
+
+    key: TimerKey
+
+
+class StateChanged(Struct, frozen=True):
+    """For the log; nothing needs to be done."""
+
+    transactional_id: str
+    previous: TxnState | None
+    """None: the id is new."""
+    state: TxnState | None
+    """None: the id was removed."""
+    number: int
+
+
+Effect: TypeAlias = Reply | Persist | WriteMarkers | ArmTimer | CancelTimer | StateChanged

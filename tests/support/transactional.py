@@ -1,0 +1,78 @@
+"""Transactional batches and markers, and a coordinator of a few lines, for tests of logs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.errors import ErrorCode
+from broker.log.callbacks import await_callback
+from broker.log.flight import Participation
+from broker.log.joining import Joined
+from broker.log.markers import Marker
+from broker.log.partition import PartitionLog
+from broker.wire.batch import TRANSACTIONAL
+from broker.wire.records import Record, build_batch
+from tests.support.log_host import WaitedAppend
+
+
+def transactional_batch(
+    producer: int, sequence: int, values: list[bytes], *, epoch: int = 0, plain: bool = False
+) -> bytearray:
+    records = [Record(at, 1_000, b"key", value) for at, value in enumerate(values)]
+    return build_batch(
+        records,
+        base_offset=0,
+        last_offset=len(records) - 1,
+        attributes=0 if plain else TRANSACTIONAL,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+def send(
+    log: PartitionLog,
+    producer: int,
+    sequence: int,
+    *values: bytes,
+    epoch: int = 0,
+    adds: bool = False,
+) -> WaitedAppend:
+    batch = transactional_batch(producer, sequence, list(values or [b"value"]), epoch=epoch)
+    append = WaitedAppend(batch, participation=Participation(f"id-{producer}", adds))
+    log.append(append)
+    return append
+
+
+async def end(
+    log: PartitionLog, producer: int, number: int, *, commit: bool, epoch: int = 0
+) -> None:
+    marker = Marker(producer, epoch, number, commit)
+    await await_callback(lambda done: log.write_marker(marker, done))
+
+
+class Coordinator:
+    """Says which transaction each producer has; answers when it is let go on."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.error = ErrorCode.NONE
+        self.is_held = False
+        self._held: list[tuple[int, Joined]] = []
+
+    def __call__(self, producer_id: int, producer_epoch: int, done: Joined) -> None:
+        if self.is_held:
+            self._held.append((producer_id, done))
+        else:
+            asyncio.get_running_loop().call_soon(self._answer, producer_id, done)
+
+    def _answer(self, producer_id: int, done: Joined) -> None:
+        number = self.numbers.get(producer_id, 0)
+        error = self.error if self.error or number else ErrorCode.TRANSACTION_ABORTABLE
+        done(error, 0 if error else number)
+
+    def go_on(self) -> None:
+        self.is_held = False
+        held, self._held = self._held, []
+        for producer_id, done in held:
+            self._answer(producer_id, done)
