@@ -89,6 +89,8 @@ def find_transaction(cluster: Cluster, transactional_id: str) -> TransactionStat
 
 def listed_documents(cluster: Cluster, wanted: ListTransactionsRequest) -> list[dict[str, Any]]:
     listed = list_transactions(cluster, wanted)
+    if wanted.duration_filter >= 0:  # brokers also list what has ended, or never began
+        listed = [one for one in listed if one.state in ACTIVE]
     active = [one for one in listed if one.state in ACTIVE]
     began = {one.transactional_id: one for one in details_of(cluster, active)}
     return [
@@ -147,8 +149,8 @@ def _partitions(cluster: Cluster, found: TransactionState) -> list[dict[str, Any
 
 
 def _times(found: TransactionState | None) -> dict[str, int | None]:
-    """By the coordinator's clock, and since then by this machine's."""
-    if found is None or found.transaction_start_time_ms < 0:
+    """Of an open one: by the coordinator's clock, and since then by this machine's."""
+    if found is None or found.transaction_state not in ACTIVE:
         return {"started_ms": None, "running_ms": None}
     running = max(time.time_ns() // 1_000_000 - found.transaction_start_time_ms, 0)
     return {"started_ms": found.transaction_start_time_ms, "running_ms": running}
