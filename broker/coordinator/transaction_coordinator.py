@@ -48,6 +48,7 @@ from broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
 from broker.txn.timers import TimerKey
 from broker.txn.transaction import Transaction
 from broker.txn.transactions import Transactions
+from broker.txn.views import TxnView
 
 logger = logging.getLogger("moldau.coordinator")
 
@@ -113,6 +114,12 @@ class TransactionCoordinator:
 
     def use_config(self, config: BrokerConfig) -> None:
         self.transactions.use_config(txn_config(config))
+
+    def loading(self) -> ErrorCode:
+        return self.transactions.loading()
+
+    def views(self) -> list[TxnView]:
+        return self.transactions.list()
 
     def expire(self) -> None:
         """Remove transactional ids that were not used for long."""

@@ -14,17 +14,17 @@ from broker.coordinator import peers
 from broker.coordinator.peers import Link, Peers
 from broker.wire.apis import ApiKey
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from broker.wire.schema import Message
 from tests.support.fake_peers import fake_peer, until
-from tests.support.running import remove_dir, short_temp_dir
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A short path: those of unix sockets are limited."""
-    directory = short_temp_dir()
-    yield directory / "w1"
-    remove_dir(directory)
+def place(sockets: Path) -> Path:
+    return sockets / "w1"
 
 
 @contextlib.contextmanager
@@ -63,11 +63,6 @@ async def test_requests_are_answered_over_one_connection(place: Path) -> None:
 
 
 async def test_a_large_answer_in_pieces(place: Path) -> None:
-    from broker.wire.messages.list_transactions import (
-        ListTransactionsRequest,
-        ListTransactionsResponse,
-    )
-
     async def much(request: ListTransactionsRequest) -> ListTransactionsResponse:
         return ListTransactionsResponse(unknown_state_filters=["x" * 100] * 20_000)
 
