@@ -1,7 +1,7 @@
 """What a log has committed, found without the broker's own fold: by its batches and its markers.
 
-    read = read_transactions(port, topic, partition)
-    read.committed, read.aborted, read.markers, read.open
+read = read_transactions(port, topic, partition)
+read.committed, read.aborted, read.markers, read.open
 """
 
 from __future__ import annotations

@@ -144,7 +144,9 @@ class Application:
         try:
             wait_until(is_drained, DRAIN_S, "all is committed")
         except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.errors()[-5000:]}\n{broker.log()[-5000:]}") from None
+            raise AssertionError(
+                f"{late}\n{self.errors()[-5000:]}\n{broker.log()[-5000:]}"
+            ) from None
 
     def _prove_partition(self, ports: Sequence[int], number: int) -> list[bytes]:
         """What is committed there, in order; every worker agrees."""
