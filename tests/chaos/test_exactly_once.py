@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.exactly_once import SETTINGS, Application, Chaos, Feed
+from tests.support.lossy_store import StorePair, programs
 from tests.support.running import Broker
 
 Start = Callable[..., Broker]
@@ -15,12 +16,19 @@ KILLS = ("instance", "worker", "instance", "worker", "router", "store")
 
 
 def run(
-    start: Start, directory: Path, what: tuple[str, ...], seconds: float, seed: int, **options: str
+    start: Start,
+    directory: Path,
+    what: tuple[str, ...],
+    seconds: float,
+    seed: int,
+    *,
+    pair: StorePair | None = None,
+    **options: str,
 ) -> None:
     broker = start(workers=2, broker=SETTINGS, **options)
     feed = Feed(broker, seconds)
     with Application(directory, broker.bootstrap) as application:
-        chaos = Chaos(broker, application, what, seed)
+        chaos = Chaos(broker, application, what, seed, pair)
         chaos.run(seconds)
         numbers = feed.finish()
         application.finish(broker, numbers)
@@ -58,3 +66,18 @@ def test_7_16_workers_are_stopped_and_killed_for_a_minute(
 ) -> None:
     what = ("stop", "stop", "instance", "worker", "store")
     run(start_moldau, short_tmp_path, what, 60, seed)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "what"),
+    [
+        pytest.param(12, ("master",), id="short"),
+        pytest.param(60, ("master", "instance", "worker"), id="minute", marks=pytest.mark.slow),
+    ],
+)
+def test_masters_die_beside_a_replica(
+    start_moldau: Start, short_tmp_path: Path, seconds: float, what: tuple[str, ...]
+) -> None:
+    """acks=all, and decisions that a replica has before anyone hears of them."""
+    with StorePair(short_tmp_path, programs()["valkey"]) as pair:
+        run(start_moldau, short_tmp_path, what, seconds, seed=31, pair=pair, redis=pair.url)

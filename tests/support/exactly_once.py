@@ -34,6 +34,7 @@ from tests.support.committed import (
     read_transactions,
 )
 from tests.support.hammer import worker_ports
+from tests.support.lossy_store import StorePair
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
@@ -218,9 +219,15 @@ class Chaos:
     """Something happens every moment; `what` says what may happen."""
 
     def __init__(
-        self, broker: Broker, application: Application, what: Sequence[str], seed: int
+        self,
+        broker: Broker,
+        application: Application,
+        what: Sequence[str],
+        seed: int,
+        pair: StorePair | None = None,
     ) -> None:
         self._broker = broker
+        self._pair = pair  # of stores, if there is one
         self._application = application
         self._what = what
         self._random = random.Random(seed)
@@ -231,6 +238,7 @@ class Chaos:
             "router": lambda: self._kill("router"),
             "store": lambda: self._kill("store"),
             "stop": self._stop_worker,
+            "master": self._kill_master,
         }
 
     def run(self, seconds: float) -> None:
@@ -263,3 +271,10 @@ class Chaos:
             os.kill(pid, signal.SIGSTOP)
             time.sleep(self._random.uniform(1.8, 2.6))
             os.kill(pid, signal.SIGCONT)
+
+    def _kill_master(self) -> None:
+        """Its replica takes over."""
+        assert self._pair is not None
+        self._pair.kill_master()
+        self._pair.promote()
+        self._pair.rejoin()
