@@ -33,6 +33,7 @@ from tests.support.committed import (
     latest,
     read_transactions,
 )
+from tests.support.eos_process import SESSION_MS
 from tests.support.hammer import worker_ports
 from tests.support.lossy_store import StorePair
 from tests.support.raw_calls import create_topic
@@ -90,6 +91,14 @@ class Application:
         process.wait()
         self.kills += 1
         self.start(index)
+
+    def pause(self, index: int, seconds: float) -> None:
+        """It knows nothing of it, and goes on where it was."""
+        process = self._running[index]
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
 
     def transactions(self) -> int:
         """That instances know to be committed."""
@@ -234,6 +243,7 @@ class Chaos:
         self.done: Counter[str] = Counter()
         self._acts: dict[str, Callable[[], None]] = {
             "instance": self._kill_instance,
+            "pause": self._pause_instance,
             "worker": lambda: self._kill("worker"),
             "router": lambda: self._kill("router"),
             "store": lambda: self._kill("store"),
@@ -254,6 +264,11 @@ class Chaos:
 
     def _kill_instance(self) -> None:
         self._application.kill(self._random.randrange(INSTANCES))
+
+    def _pause_instance(self) -> None:
+        """For longer than its session lasts: the other one takes its partitions over."""
+        index = self._random.randrange(INSTANCES)
+        self._application.pause(index, self._random.uniform(1.05, 1.6) * SESSION_MS / 1000)
 
     def _kill(self, role: str) -> None:
         pids = self._broker.pids(role)
