@@ -271,21 +271,26 @@ class Chaos:
         self._application.pause(index, self._random.uniform(1.05, 1.6) * SESSION_MS / 1000)
 
     def _kill(self, role: str) -> None:
-        pids = self._broker.pids(role)
-        if not pids:
-            return
-        self._broker.remember_members()
-        with contextlib.suppress(ProcessLookupError):  # it was about to be restarted
-            os.kill(self._random.choice(pids), signal.SIGKILL)
+        self._signal(role, signal.SIGKILL)
 
     def _stop_worker(self) -> None:
         """Longer than other workers wait for it, shorter than the supervisor does."""
-        pids = self._broker.pids("worker")
-        pid = self._random.choice(pids)
+        pid = self._signal("worker", signal.SIGSTOP)
+        time.sleep(self._random.uniform(1.8, 2.6))
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(self._random.uniform(1.8, 2.6))
             os.kill(pid, signal.SIGCONT)
+
+    def _signal(self, role: str, number: signal.Signals) -> int:
+        """To one of them that runs just now."""
+        while True:
+            self._broker.remember_members()
+            pids = self._broker.pids(role)
+            if pids:
+                pid = self._random.choice(pids)
+                with contextlib.suppress(ProcessLookupError):  # it has just died
+                    os.kill(pid, number)
+                    return pid
+            time.sleep(0.05)
 
     def _kill_master(self) -> None:
         """Its replica takes over."""

@@ -200,9 +200,7 @@ class RawProducer:
         )
 
     def add_offsets(self, group: str, version: int | None = None) -> int:
-        request = AddOffsetsToTxnRequest(
-            self.transactional_id, self.producer_id, self.epoch, group
-        )
+        request = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
         return int(self.coordinator.call(request, version).error_code)
 
     def commit_offset(
