@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -117,7 +118,7 @@ class Joins:
         self._desks[owner].add(question, Ask(place, done))
 
 
-class Desk:
+class Desk(ABC):
     """Gathers what is asked of one owner."""
 
     def __init__(self) -> None:
@@ -143,8 +144,9 @@ class Desk:
         self._is_scheduled = False
         self._flush()
 
+    @abstractmethod
     def _flush(self) -> None:
-        raise NotImplementedError
+        """Ask what has gathered."""
 
     def _take(self, most: int) -> Asks:
         taken: Asks = {}
