@@ -38,13 +38,18 @@ class KafkaUser(User):
     def _options(environment: Environment) -> Any:
         return environment.parsed_options
 
+    @property
+    def topic(self) -> str:
+        name: str = self.options.topic
+        return name
+
     # --- life of a user ---
 
     def on_start(self) -> None:
         """Wait until the topic exists."""
         while not self.partitions:
             try:
-                self.partitions = self.session.partitions(self.options.topic)
+                self.partitions = self.session.partitions(self.topic)
             except REQUEST_ERRORS:
                 time.sleep(RETRY_S)
 

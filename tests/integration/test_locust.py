@@ -24,7 +24,16 @@ from loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import ROOT, Broker, clean_environment, free_ports, wait_until
 
-ALL_USERS = {"Producer", "TailReader", "ColdReader", "GroupMember", "GroupChurn", "AdminUser"}
+ALL_USERS = {
+    "AdminUser",
+    "ColdReader",
+    "CommittedReader",
+    "GroupChurn",
+    "GroupMember",
+    "Producer",
+    "TailReader",
+    "TransactionalProducer",
+}
 PATIENCE_S = 60.0
 Counts = dict[tuple[str, str], int]
 
@@ -131,6 +140,15 @@ def test_every_user_class_and_api_is_in_the_statistics(moldau: Broker, locust: L
             "OffsetCommit",
             "LeaveGroup",
         },
+        "TransactionalProducer": {
+            "FindCoordinator",
+            "InitProducerId",
+            "AddPartitionsToTxn",
+            "Produce",
+            "EndTxn",
+            "Fetch",
+        },
+        "CommittedReader": {"ListOffsets", "Fetch", "end to end"},
         "GroupChurn": {"FindCoordinator", "JoinGroup", "SyncGroup", "LeaveGroup"},
         "AdminUser": {
             "Metadata",
