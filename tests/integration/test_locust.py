@@ -275,7 +275,7 @@ def test_a_killed_worker_costs_requests_and_no_record(
     start_moldau: Callable[..., Broker], locust: Locust
 ) -> None:
     broker = start_moldau(broker={"group.initial.rebalance.delay.ms": 100})
-    words = (*headless(24, 10), "--rate", "20", "--exit-code-on-error", "0")
+    words = (*headless(24, 10), "--rate", "20", "--groups", "1", "--exit-code-on-error", "0")
     run = locust(broker.bootstrap, *words)
     wait_until(lambda: "-group-0: " in broker.log(), 30, "members")
     for worker in (0, 1):
