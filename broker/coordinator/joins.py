@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.peers import Link
+from broker.coordinator.peers import Link, error_code
 from broker.errors import ErrorCode
 from broker.placement import owner_of
 from broker.txn.effects import AddAnswer, Answer
@@ -284,4 +284,4 @@ def _outcomes(
     ]:
         logger.error("an answer to AddPartitionsToTxn is not about what was asked")
         return None
-    return [[(ErrorCode(row[2]), row[3]) for row in rows] for rows in answered]
+    return [[(error_code(row[2]), row[3]) for row in rows] for rows in answered]

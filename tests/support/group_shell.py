@@ -93,7 +93,7 @@ class Shell:
 
     async def quiet(self) -> None:
         """Until every group is stored."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while any(  # noqa: ASYNC110
                 group.is_writing for group in self.coordinator.groups.by_id.values()
             ):
