@@ -198,7 +198,7 @@ async def test_a_list_from_which_some_were_dropped_meanwhile(
         reader = other_host.log(log.topic)
         await reader.current()
         read_on = committed._StoredAborted.read_on
-        asleep = []
+        asleep: list[asyncio.Future[None]] = []
 
         def sleep(self: Any, marker: int) -> None:
             if asleep:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.log import committed, compaction, transactions
 from broker.log.flight import Participation
+from broker.log.replica import LogReplica
 from broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
 from broker.store import keys
 from broker.wire.batch import CONTROL, TRANSACTIONAL
@@ -254,8 +255,8 @@ async def test_a_generation_that_was_lost_before_anything_was_in_it(
         await write(log, ("b", "1"))
         cover = cleaner.compaction._cover
 
-        async def lose(*words: Any) -> None:
-            await cover(*words)
+        async def lose(replica: LogReplica, end: int) -> None:
+            await cover(replica, end)
             store.delete(keys.clean(log.key, 1))
 
         cleaner.compaction._cover = lose  # type: ignore[method-assign]
