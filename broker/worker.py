@@ -13,6 +13,7 @@ from pathlib import Path
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
@@ -98,9 +99,18 @@ class Worker:
             worker=settings.index,
             workers=settings.workers,
         )
+        self.transactions = TransactionServices(
+            settings, self.store, self.topics, self.logs, self.group_coordinator, static
+        )
         self.topics.on_removed.append(self._topic_removed)
         self.broker = Broker(
-            settings, self.store, self.topics, self.logs, self.group_coordinator, cluster_id
+            settings,
+            self.store,
+            self.topics,
+            self.logs,
+            self.group_coordinator,
+            self.transactions,
+            cluster_id,
         )
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
@@ -280,8 +290,8 @@ class Worker:
             logger.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)
 
     async def _keep_groups(self) -> None:
-        """Load this worker's groups, then expire offsets. Topics whose deletion a crash interrupted
-        are found too."""
+        """Load this worker's groups and transactional ids, then expire offsets and ids. Topics
+        whose deletion a crash interrupted are found too."""
         await self.group_coordinator.load()
         while True:
             try:
@@ -291,6 +301,7 @@ class Worker:
                     if await self.topics.find(topic) is None:
                         await self.group_coordinator.topic_deleted(topic)
                 await self.group_coordinator.expire()
+                self.transactions.coordinator.expire()
             except StoreFault as fault:
                 logger.warning("expiry of offsets waits for the store: %s", fault)
             await asyncio.sleep(OFFSETS_CHECK_SECONDS)
@@ -325,6 +336,7 @@ class Worker:
             connection.drain()
         await self.logs.close(1.0 if self._parent_gone else DRAIN_SECONDS / 2)
         await self._connections_closed(DRAIN_SECONDS / 4)
+        self.transactions.close()
         await self._watcher.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.store.close()

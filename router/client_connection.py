@@ -149,6 +149,7 @@ class ClientConnection(asyncio.Protocol):
 
     def worker_lost(self, connection: WorkerConnection) -> None:
         """What it owes cannot come any more."""
+        self._state.connections.discard(connection)
         self.workers.lost(connection)
         if self.is_closed:
             return

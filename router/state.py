@@ -11,6 +11,9 @@ from router.routing import RoutingTable
 from router.worker_connection import WorkerConnection
 from router.workers import Workers
 
+# For a worker that has ended to be back: until then, what it has not accepted may wait.
+BACK_WITHIN_S = 3.0
+
 
 class RouterState:
     def __init__(
@@ -21,10 +24,26 @@ class RouterState:
         self.local_answers = LocalAnswers(brokers, workers.is_up)
         self.routing_table = RoutingTable(len(workers))
         self.connecting: set[asyncio.Task[None]] = set()
+        self.connections: set[WorkerConnection] = set()  # open, or connecting
         self.loop = asyncio.get_running_loop()
+        workers.on_lost = self._worker_lost
 
     def connect(self, connection: WorkerConnection) -> None:
+        self.connections.add(connection)
         path = self.workers.paths[connection.worker]
         task = self.loop.create_task(connection.open(path))
         self.connecting.add(task)
         task.add_done_callback(self.connecting.discard)
+
+    def _worker_lost(self, worker: int) -> None:
+        """Connections that it had accepted end by themselves. One that was opened in the moment
+        between its end and our notice waits for its successor, as the socket stays open."""
+        waiting = [each for each in self.connections if each.worker == worker]
+        if waiting:
+            self.loop.call_later(BACK_WITHIN_S, self._give_up, worker, waiting)
+
+    def _give_up(self, worker: int, waiting: list[WorkerConnection]) -> None:
+        if not self.workers.is_up[worker]:
+            for connection in waiting:
+                if connection.worker == worker:
+                    connection.transport.abort()

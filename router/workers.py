@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from broker.wire.advertised import PING
@@ -22,6 +22,7 @@ class Workers:
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = list(paths)
         self.is_up = [False] * len(self.paths)
+        self.on_lost: Callable[[int], None] | None = None  # called with a worker that has ended
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -72,6 +73,8 @@ class Workers:
                 await sentinel.until_lost()
                 # Before the next attempt to connect: no request may go to a worker that is down.
                 self._set(worker, False)
+                if self.on_lost is not None:
+                    self.on_lost(worker)
             else:
                 await asyncio.sleep(RETRY_S)
 

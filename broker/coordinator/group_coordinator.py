@@ -2,8 +2,9 @@
 
 The state machine (`broker/group`) is pure; this is its shell. Effects are run in order: answers go
 to the tokens of the handlers, writes to the store and back as `Persisted` events, timers to the
-event loop. Offsets are stored over the same connection as groups, then applied. Which groups are
-its own, and how it stays their owner, is in `slots.py`.
+event loop. Offsets are stored over the same connection as groups, then applied; those of open
+transactions in `transactional_offsets.py`. Which groups are its own, and how it stays their owner,
+is in `slots.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from broker.coordinator.slots import Slots
-from broker.coordinator.stored import encode_offset, offset_field
+from broker.coordinator.stored import encode_offset, offset_field, pending_field
+from broker.coordinator.transactional_offsets import TransactionalOffsets
 from broker.errors import ErrorCode, SlotNotTaken, StoreFault, StoreFenced, StoreTimeout
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
@@ -69,6 +71,7 @@ class GroupCoordinator:
         self.commit_counts: dict[str, int] | None = None  # by group id, for group events
         self.groups = Groups(group_config(config), IdGenerator(), slot_of)
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
+        self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
 
     def now_ms(self) -> int:
         return self._started_ms + int(self._loop.time() * 1000)
@@ -187,19 +190,30 @@ class GroupCoordinator:
         if not self._slots.is_settled(slot):
             raise SlotNotTaken(f"slot {slot} is being written again")
         fields = {offset_field(place): encode_offset(value) for place, value in offsets.items()}
-        self.groups.commit_begins(group_id, offsets)
+        overtaken = [pending_field(*one) for one in self.groups.pending.at(group_id, offsets)]
+        order = self.groups.commit_begins(group_id, offsets)
         try:
-            await self._store.save_offsets(slot, group_id, fields)
+            await self._store.save_offsets(slot, group_id, fields, overtaken)
         except BaseException as fault:
             self.groups.commit_failed(group_id, offsets)
             if isinstance(fault, StoreFenced):
                 self._slots.fenced(slot)
             raise
-        self.run(self.groups.committed(group_id, offsets, self.now_ms()))
+        self.run(self.groups.committed(group_id, offsets, self.now_ms(), order))
+        self.count_commit(group_id)
+
+    def count_commit(self, group_id: str) -> None:
         if self.commit_counts is not None:
             self.commit_counts[group_id] = self.commit_counts.get(group_id, 0) + 1
 
+    async def end_transaction(
+        self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
+    ) -> None:
+        """A marker for the groups of a slot. Raises StoreFault: then it has to be sent again."""
+        await self.transactional.end(slot, producer_id, producer_epoch, number, commit=commit)
+
     async def drop_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Committed ones, and those that open transactions would commit."""
         dropped = list(partitions)
         slot = slot_of(group_id)
         offsets = self.groups.offsets.get(group_id)
@@ -207,8 +221,10 @@ class GroupCoordinator:
             await self._slots.mended(MEND_PATIENCE_S)
             if self.groups.offsets.get(group_id) is not offsets:
                 raise StoreFenced(f"the slot of group {group_id} was given up")
+            pending = self.groups.pending.at(group_id, dropped)
+            fields = [*map(offset_field, dropped), *(pending_field(*one) for one in pending)]
             try:
-                await self._store.drop_offsets(slot, group_id, map(offset_field, dropped))
+                await self._store.drop_offsets(slot, group_id, fields)
             except StoreFenced:
                 self._slots.fenced(slot)
             else:
@@ -216,10 +232,16 @@ class GroupCoordinator:
         if offsets is not None:
             for partition in dropped:
                 offsets.remove(*partition)
+            for place in pending:
+                offsets.pending.remove(*place)
 
     def topics(self) -> set[str]:
-        """All topics with a committed offset."""
-        return {topic for offsets in self.groups.offsets.values() for topic in offsets.topics()}
+        """All topics with an offset that is committed, or that a transaction would commit."""
+        found: set[str] = set()
+        for offsets in self.groups.offsets.values():
+            found.update(offsets.topics())
+            found.update(partition.topic for partition in offsets.pending.partitions())
+        return found
 
     async def topic_deleted(self, topic: str) -> None:
         """Remove the offsets of a deleted topic (behaviour 25)."""
@@ -258,6 +280,11 @@ class GroupCoordinator:
     def give_up(self) -> None:
         """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
         self._slots.give_up()
+
+    @property
+    def slots(self) -> Slots:
+        """Transactional ids live in them too."""
+        return self._slots
 
 
 class FutureToken:

@@ -7,8 +7,9 @@
                 └── loaded ◀── given up ◀── another took it ─────┘
 
 A living owner's memory is newer than a store that lost its tail, so the owner writes again what
-differs: records of groups, committed offsets, deletions. Until that is done commits are refused
-(COORDINATOR_LOAD_IN_PROGRESS); heartbeats, joins and reads are answered from memory.
+differs: records of groups and transactional ids, committed and pending offsets, deletions. Until
+that is done commits and markers are refused (COORDINATOR_LOAD_IN_PROGRESS), and what transactions
+have to store waits; heartbeats, joins and reads are answered from memory.
 
 A slot that another worker took is given up (NOT_COORDINATOR). By placement it is still ours: after
 a moment it is taken back and loaded.
@@ -24,7 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from broker.coordinator.stored import encode_offset, loaded_group, offset_field
+from broker.coordinator.stored import loaded_group, offset_fields
 from broker.errors import StoreFault, StoreFenced, StoreTimeout
 from broker.group.effects import Effect
 from broker.group.group import Group
@@ -55,6 +56,23 @@ class Shell(Protocol):
     async def stored(self, group_id: str, record: GroupRecord | None) -> None: ...
 
 
+class Guest(Protocol):
+    """What else lives in the slots, and is loaded after their groups: transactions."""
+
+    def start_loading(self, slot: int) -> None: ...
+
+    async def read(self, slot: int) -> Any:
+        """What is stored. Raises StoreFault."""
+
+    def loaded(self, slot: int, found: Any) -> None:
+        """`found`, by `read`, while the slot was ours."""
+
+    def give_up(self, slot: int) -> None: ...
+
+    async def write_again(self, slot: int) -> int:
+        """How many differed. Raises StoreFault."""
+
+
 class Slots:
     def __init__(
         self, shell: Shell, store: GroupStore, groups: Groups, numbers: Sequence[int], worker: int
@@ -69,9 +87,16 @@ class Slots:
         self._behind: set[int] = set()  # of which the store may have lost something
         self._mended = asyncio.Event()
         self._mended.set()
+        self._guest: Guest | None = None
         store.on_reconnected = self._reconnected
         for slot in numbers:
             groups.start_loading(slot)
+
+    def host(self, guest: Guest) -> None:
+        """Before anything is loaded."""
+        self._guest = guest
+        for slot in self.numbers:
+            guest.start_loading(slot)
 
     def is_settled(self, slot: int) -> bool:
         """Nothing has to be written again before anything new."""
@@ -97,19 +122,31 @@ class Slots:
                 # The worker before us may have died between storing it and this call.
                 if one.record is not None:
                     await self._shell.stored(one.group_id, one.record)
+            guest, with_guest = self._guest, None
+            if guest is not None:
+                with_guest = await _retry(f"slot {slot}", partial(guest.read, slot))
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
         floor = self._store.floor(slot)
         self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), floor))
+        if guest is not None:
+            guest.loaded(slot, with_guest)
 
     def give_up(self) -> None:
         """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
         for slot in self.numbers:
-            self._shell.run(self._groups.give_up(slot, self._shell.now_ms()))
+            self._give_up(slot)
+
+    def _give_up(self, slot: int) -> None:
+        self._shell.run(self._groups.give_up(slot, self._shell.now_ms()))
+        if self._guest is not None:
+            self._guest.give_up(slot)
 
     async def _take_back(self, slot: int) -> None:
         await asyncio.sleep(TAKE_BACK_S)
         self._groups.start_loading(slot)
+        if self._guest is not None:
+            self._guest.start_loading(slot)
         await self._load(slot)
 
     # --- taking again ---
@@ -126,6 +163,10 @@ class Slots:
         if self._store.held(slot):  # else it has been given up
             self._untaken.add(slot)
             self._mend()
+
+    @property
+    def is_mended(self) -> bool:
+        return self._mended.is_set()
 
     async def mended(self, within_s: float | None = None) -> None:
         """Until every slot is taken again and written again, or given up. Raises StoreTimeout."""
@@ -183,11 +224,14 @@ class Slots:
                 self._behind.add(slot)
 
     def _overtaken(self, slot: int) -> None:
-        logger.warning("slot %d has been taken by another worker: its groups are given up", slot)
+        logger.warning(
+            "slot %d has been taken by another worker: its groups and transactions are given up",
+            slot,
+        )
         self._behind.discard(slot)
         self._store.forget(slot)
         if self._groups.is_loaded(slot):  # else it is just being loaded, which begins again
-            self._shell.run(self._groups.give_up(slot, self._shell.now_ms()))
+            self._give_up(slot)
             self._shell.spawn(self._take_back(slot))
 
     # --- writing again ---
@@ -198,9 +242,14 @@ class Slots:
         for slot in slots:
             if self._groups.is_loaded(slot):  # else it is loaded from the store as it is now
                 written += await self._write_slot(slot)
+                if self._guest is not None:
+                    written += await self._guest.write_again(slot)
             self._behind.discard(slot)
         if written:
-            logger.warning("the store had lost something of %d groups: written again", written)
+            logger.warning(
+                "the store had lost something of %d groups and transactional ids: written again",
+                written,
+            )
 
     async def _write_slot(self, slot: int) -> int:
         """How many groups differed."""
@@ -226,10 +275,7 @@ class Slots:
         group_id = group.group_id
         if self._groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
             return False
-        known = {
-            offset_field(partition): encode_offset(committed)
-            for partition, committed in self._groups.offsets[group_id]
-        }
+        known = offset_fields(self._groups.offsets[group_id])
         lost = dict(known.items() - stored.offsets.items())
         removed = stored.offsets.keys() - known.keys()
         if lost:

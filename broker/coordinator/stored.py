@@ -5,22 +5,56 @@ from __future__ import annotations
 import msgspec
 
 from broker.group.groups import LoadedGroup
-from broker.group.offsets import CommittedOffset, TopicPartition
+from broker.group.offsets import CommittedOffset, CommittedOffsets, PendingOffset, TopicPartition
 from broker.group.record import decode
 from broker.store.groups import StoredGroup
 
+PENDING = b"~"  # begins the field of an offset of an open transaction
+
 encode_offset = msgspec.msgpack.Encoder().encode
-_decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
+decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
 
 
 def offset_field(partition: TopicPartition) -> bytes:
     return f"{partition.topic}:{partition.partition}".encode()
 
 
+def pending_field(producer_id: int, partition: TopicPartition) -> bytes:
+    return b"%b%d:%b" % (PENDING, producer_id, offset_field(partition))
+
+
+def encode_pending(pending: PendingOffset) -> bytes:
+    """The store's scripts read number and order, and copy the rest."""
+    committed = b"" if pending.committed is None else encode_offset(pending.committed)
+    return b"%d:%d:%b" % (pending.number, pending.order, committed)
+
+
+def offset_fields(offsets: CommittedOffsets) -> dict[bytes, bytes]:
+    """All that is stored of a group's offsets."""
+    fields = {offset_field(place): encode_offset(committed) for place, committed in offsets}
+    for producer_id, place, pending in offsets.pending:
+        fields[pending_field(producer_id, place)] = encode_pending(pending)
+    return fields
+
+
 def loaded_group(stored: StoredGroup) -> LoadedGroup:
-    offsets = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    pending: dict[int, dict[TopicPartition, PendingOffset]] = {}
     for field, value in stored.offsets.items():
-        topic, _, partition = field.decode().rpartition(":")
-        offsets[TopicPartition(topic, int(partition))] = _decode_offset(value)
+        if field.startswith(PENDING):
+            producer, _, name = field[len(PENDING) :].partition(b":")
+            pending.setdefault(int(producer), {})[_partition(name)] = _decode_pending(value)
+        else:
+            offsets[_partition(field)] = decode_offset(value)
     record = None if stored.record is None else decode(stored.record)
-    return LoadedGroup(stored.group_id, record, offsets)
+    return LoadedGroup(stored.group_id, record, offsets, pending)
+
+
+def _partition(field: bytes) -> TopicPartition:
+    topic, _, partition = field.decode().rpartition(":")
+    return TopicPartition(topic, int(partition))
+
+
+def _decode_pending(value: bytes) -> PendingOffset:
+    number, order, committed = value.split(b":", 2)
+    return PendingOffset(int(number), int(order), decode_offset(committed) if committed else None)

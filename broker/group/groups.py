@@ -34,7 +34,13 @@ from broker.group.events import (
     TimerFired,
 )
 from broker.group.group import Group
-from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
+from broker.group.offsets import (
+    CommittedOffset,
+    CommittedOffsets,
+    PendingOffset,
+    TopicPartition,
+)
+from broker.group.pending import Pending, PendingCommit
 from broker.group.record import GroupRecord
 
 
@@ -44,6 +50,8 @@ class LoadedGroup(Struct, frozen=True):
     group_id: str
     record: GroupRecord | None
     offsets: Mapping[TopicPartition, CommittedOffset]
+    pending: Mapping[int, Mapping[TopicPartition, PendingOffset]] = {}
+    """By producer id: of open transactions."""
 
 
 class Groups:
@@ -62,6 +70,7 @@ class Groups:
         self.by_id: dict[str, Group] = {}
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`."""
+        self.pending = Pending(self.offsets, slot_of)
         self._in_progress: dict[str, Counter[TopicPartition]] = {}
         """Partitions of commits in progress, also for groups that do not exist yet."""
 
@@ -88,6 +97,7 @@ class Groups:
                 self.by_id[found.group_id] = group
                 effects += armed
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
+            self.pending.loaded(found.group_id, found.pending)
         self._loaded[slot] = True
         return effects
 
@@ -98,6 +108,7 @@ class Groups:
         for group in self.of_slot(slot):
             effects += group.unload(now_ms)
             self._drop(group.group_id)
+        self.pending.given_up(slot)
         return effects
 
     def is_loaded(self, slot: int) -> bool:
@@ -109,7 +120,10 @@ class Groups:
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this worker owns the group, whether it exists or not. Otherwise
         COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
-        loaded = self._loaded.get(self._slot_of(group_id))
+        return self.availability_of_slot(self._slot_of(group_id))
+
+    def availability_of_slot(self, slot: int) -> ErrorCode:
+        loaded = self._loaded.get(slot)
         if loaded is None:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -191,19 +205,26 @@ class Groups:
             group, member_id, instance_id, generation_id, now_ms, transactional=transactional
         )
 
-    def commit_begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    def commit_begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> int:
         """These are being stored: until the outcome is known, neither they nor the group may
-        expire. Otherwise an acknowledged commit could be removed."""
+        expire. Otherwise an acknowledged commit could be removed.
+
+        Returns the order of the commit: which offsets of transactions were sent before it."""
         in_progress = self._in_progress.setdefault(group_id, Counter())
         for partition in partitions:
             in_progress[partition] += 1
+        return self.pending.next_order()
 
     def commit_failed(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """The commit announced by `commit_begins` failed."""
         self._commit_ended(group_id, partitions)
 
     def committed(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        now_ms: int,
+        order: int,
     ) -> list[Effect]:
         """These offsets are stored. The first commit of a simple consumer creates its group.
 
@@ -214,7 +235,33 @@ class Groups:
         if self.availability(group_id) is not ErrorCode.NONE:
             return []  # unloaded in the meantime: the new owner loads them
         effects = [] if group_id in self.by_id else self._create(group_id, now_ms)
-        self.offsets[group_id].apply(offsets)
+        group_offsets = self.offsets[group_id]
+        group_offsets.apply(offsets)
+        if group_offsets.pending:
+            for partition in offsets:
+                group_offsets.pending.overtake(partition, order)
+        return effects
+
+    def txn_commit_begins(
+        self,
+        group_id: str,
+        producer_id: int,
+        number: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> PendingCommit:
+        """As `commit_begins`, for offsets of an open transaction."""
+        self.commit_begins(group_id, offsets)
+        return self.pending.begins(group_id, producer_id, number, offsets)
+
+    def txn_commit_ended(
+        self, group_id: str, commit: PendingCommit, now_ms: int, *, may_be_stored: bool
+    ) -> list[Effect]:
+        """What `txn_commit_begins` announced is pending now, or may be; or it was refused."""
+        self._commit_ended(group_id, commit.partitions)
+        effects: list[Effect] = []
+        if may_be_stored and self.availability(group_id) is ErrorCode.NONE:
+            effects = [] if group_id in self.by_id else self._create(group_id, now_ms)
+        self.pending.ends(group_id, commit, may_be_stored=may_be_stored)
         return effects
 
     def _commit_ended(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:

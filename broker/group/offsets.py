@@ -1,12 +1,14 @@
 """The committed offsets of one group. Who may commit and delete them is decided in `commits.py`.
 
 Holds what is durable: a commit is checked, stored, and only then applied here, so OffsetFetch never
-returns an offset that could still be lost. Offsets of open transactions are kept beside them.
+returns an offset that could still be lost. Offsets of open transactions are kept beside them, until
+a marker says what becomes of them (`pending.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -44,11 +46,71 @@ def new_commit(
     return CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires)
 
 
+class PendingOffset(Struct, frozen=True):
+    """An offset that an open transaction commits, if it is committed itself."""
+
+    number: int
+    """Of the transaction."""
+    order: int
+    """Higher than that of every commit of the group that was sent to the store before."""
+    committed: CommittedOffset | None
+    """None: a later commit has overtaken it, and stays whatever becomes of the transaction."""
+
+
+class PendingOffsets:
+    """The offsets of open transactions in one group, by producer id and partition."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[TopicPartition, PendingOffset]] = {}
+        self._producers: dict[TopicPartition, set[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def __iter__(self) -> Iterator[tuple[int, TopicPartition, PendingOffset]]:
+        for producer_id, offsets in self._of.items():
+            for partition, pending in offsets.items():
+                yield producer_id, partition, pending
+
+    def of(self, producer_id: int) -> Mapping[TopicPartition, PendingOffset]:
+        return self._of.get(producer_id, {})
+
+    def producers(self, partition: TopicPartition) -> AbstractSet[int]:
+        """Those with an open transaction that has an offset of this partition."""
+        return self._producers.get(partition, frozenset())
+
+    def partitions(self) -> AbstractSet[TopicPartition]:
+        return self._producers.keys()
+
+    def add(self, producer_id: int, offsets: Mapping[TopicPartition, PendingOffset]) -> None:
+        for partition, pending in offsets.items():
+            self._of.setdefault(producer_id, {})[partition] = pending
+            self._producers.setdefault(partition, set()).add(producer_id)
+
+    def remove(self, producer_id: int, partition: TopicPartition) -> None:
+        offsets = self._of.get(producer_id)
+        if offsets is None or offsets.pop(partition, None) is None:
+            return
+        if not offsets:
+            del self._of[producer_id]
+        producers = self._producers[partition]
+        producers.discard(producer_id)
+        if not producers:
+            del self._producers[partition]
+
+    def overtake(self, partition: TopicPartition, order: int) -> None:
+        """What was committed with this order stays: nothing that was sent before it replaces it."""
+        for producer_id in self.producers(partition):
+            pending = self._of[producer_id][partition]
+            if pending.order < order:
+                overtaken = PendingOffset(pending.number, pending.order, None)
+                self._of[producer_id][partition] = overtaken
+
+
 class CommittedOffsets:
     def __init__(self, offsets: Mapping[TopicPartition, CommittedOffset] | None = None) -> None:
         self._offsets: dict[str, dict[int, CommittedOffset]] = {}
-        self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
-        """By producer id: offsets of open transactions."""
+        self.pending = PendingOffsets()
         self.apply(offsets or {})
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
@@ -59,11 +121,15 @@ class CommittedOffsets:
     @property
     def is_empty(self) -> bool:
         """Nothing committed, and nothing that a transaction could still commit."""
-        return not self._offsets and not self._pending
+        return not self._offsets and not self.pending
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self._offsets.get(topic)
         return None if partitions is None else partitions.get(partition)
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """OffsetFetch with require_stable gets UNSTABLE_OFFSET_COMMIT."""
+        return bool(self.pending) and TopicPartition(topic, partition) in self.pending.partitions()
 
     def topics(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """All offsets by topic and partition, for OffsetFetch of all topics."""
@@ -84,24 +150,6 @@ class CommittedOffsets:
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
         """The partitions to remove when this topic is deleted."""
-        return [TopicPartition(topic, partition) for partition in self._offsets.get(topic, ())]
-
-    # --- offsets of transactions (TxnOffsetCommit) ---
-
-    def add_pending(
-        self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> None:
-        self._pending.setdefault(producer_id, {}).update(offsets)
-
-    def pending_of(self, producer_id: int) -> Mapping[TopicPartition, CommittedOffset]:
-        """What to store when this producer's transaction commits."""
-        return self._pending.get(producer_id, {})
-
-    def end_transaction(self, producer_id: int) -> None:
-        """Committed, and its offsets applied; or aborted."""
-        self._pending.pop(producer_id, None)
-
-    def is_pending(self, topic: str, partition: int) -> bool:
-        """OffsetFetch with require_stable gets UNSTABLE_OFFSET_COMMIT."""
-        key = (topic, partition)
-        return any(key in offsets for offsets in self._pending.values())
+        committed = [TopicPartition(topic, number) for number in self._offsets.get(topic, ())]
+        pending = [one for one in self.pending.partitions() if one.topic == topic]
+        return committed + [one for one in pending if self.get(*one) is None]

@@ -39,7 +39,7 @@ class GroupState(StrEnum):
         action:     Join with unchanged protocols: the current generation, at once
                     Sync: parked; the leader's assignments are stored first
                     Heartbeat: NONE
-                    OffsetCommit: REBALANCE_IN_PROGRESS
+                    OffsetCommit: REBALANCE_IN_PROGRESS. TxnOffsetCommit: accepted
                     OffsetFetch: allowed. DeleteGroups: NON_EMPTY_GROUP
         transition: the assignments are stored    -> Stable, parked Syncs get theirs
                     storing them failed           -> PreparingRebalance, parked Syncs get the error

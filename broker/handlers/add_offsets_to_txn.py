@@ -1,17 +1,39 @@
-"""AddOffsetsToTxn (key 25, KIP-98)."""
+"""AddOffsetsToTxn (key 25): a group's offsets become part of a transaction (KIP-98).
+
+What joins is the slot of the group, in place of Kafka's partition of `__consumer_offsets`. Clients
+of transaction version 2 (KIP-890) leave this to TxnOffsetCommit. PRODUCER_FENCED: from v2 on.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
 from broker.handlers.context import Broker
+from broker.placement import slot_of
 from broker.server.connection import Call
-from broker.wire.messages.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
+from broker.txn.effects import AddAnswer, Answer
+from broker.txn.events import Add
+from broker.txn.record import group_place
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
-async def handle(
-    broker: Broker, request: AddOffsetsToTxnRequest, call: Call
-) -> AddOffsetsToTxnResponse:
-    return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+class AddToken:
+    """What the transactional id calls with the answer."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, AddAnswer)
+        self._call.reply(AddOffsetsToTxnResponse(error_code=answer.error))
+
+
+def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> None:
+    event = Add(
+        AddToken(call),
+        request.producer_id,
+        request.producer_epoch,
+        (group_place(slot_of(request.group_id)),),
+        version=call.header.api_version,
+    )
+    broker.transactions.submit(request.transactional_id, event)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.deadlines import Deadlines
 from broker.log.logs import Logs
@@ -16,8 +17,6 @@ from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequ
 from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
-
-PRODUCER_ID_BLOCK = 1000
 
 
 class Parked(Protocol):
@@ -34,6 +33,7 @@ class Broker:
         topics: Topics,
         logs: Logs,
         group_coordinator: GroupCoordinator,
+        transactions: TransactionServices,
         cluster_id: str,
     ) -> None:
         self.settings = settings
@@ -41,20 +41,24 @@ class Broker:
         self.topics = topics
         self.logs = logs
         self.group_coordinator = group_coordinator
+        self.transactions = transactions.coordinator
+        self.joins = transactions.joins
+        self.local_markers = transactions.local_markers
+        self.producer_ids = transactions.producer_ids
         self.cluster_id = cluster_id
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored
+        group_coordinator.transactional.on_committed = logs.offsets_committed
         self.parked: set[Parked] = set()
         self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
         self.use_config(topics.broker)
-        self._next_producer_id = 0
-        self._last_producer_id = 0
 
     def use_config(self, config: BrokerConfig) -> None:
         """The broker's configuration changed: update topics and what requests look at."""
         self.topics.use_broker_config(config)
         self.group_coordinator.use_config(config)
+        self.transactions.use_config(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
 
@@ -71,15 +75,6 @@ class Broker:
         if len(self.brokers) == 1:
             return self.brokers[0].node_id
         return leader_of(topic.name, partition, self.settings.workers)
-
-    async def take_producer_id(self) -> int:
-        """An unused producer id; taken from the store a block at a time."""
-        while self._next_producer_id >= self._last_producer_id:
-            first = await self.store.topics.take_producer_ids(PRODUCER_ID_BLOCK)
-            self._next_producer_id = first
-            self._last_producer_id = first + PRODUCER_ID_BLOCK
-        self._next_producer_id += 1
-        return self._next_producer_id - 1
 
     async def changes_applied(self) -> None:
         """Until all workers serve what this one changed: before the reply to a change."""

@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65, KIP-664)."""
+"""DescribeTransactions (key 65, KIP-664): state, producer and partitions of transactional ids."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from broker.server.connection import Call
 from broker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TopicData,
     TransactionState,
 )
 
@@ -16,8 +17,28 @@ async def handle(
     broker: Broker, request: DescribeTransactionsRequest, call: Call
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(ErrorCode.COORDINATOR_NOT_AVAILABLE, each)
-            for each in request.transactional_ids
-        ]
+        transaction_states=[_describe(broker, name) for name in request.transactional_ids]
+    )
+
+
+def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+    transactions = broker.transactions.transactions
+    error = transactions.availability(transactional_id)
+    if error:
+        return TransactionState(error_code=error, transactional_id=transactional_id)
+    view = transactions.describe(transactional_id)
+    if view is None:
+        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        return TransactionState(error_code=error, transactional_id=transactional_id)
+    partitions: dict[str, list[int]] = {}
+    for place in view.places:
+        partitions.setdefault(place.topic, []).append(place.partition)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=view.state,
+        transaction_timeout_ms=view.timeout_ms,
+        transaction_start_time_ms=view.started_ms,
+        producer_id=view.producer_id,
+        producer_epoch=view.producer_epoch,
+        topics=[TopicData(topic, sorted(indexes)) for topic, indexes in partitions.items()],
     )

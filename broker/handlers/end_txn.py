@@ -1,15 +1,43 @@
-"""EndTxn (key 26, KIP-98)."""
+"""EndTxn (key 26): commit or abort (KIP-98); answered once the decision is stored.
+
+PRODUCER_FENCED is known from v2 on. KIP-890: v5 raises the epoch with every transaction and says so
+in its answer.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
 from broker.handlers.context import Broker
 from broker.server.connection import Call
-from broker.wire.messages.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
+from broker.txn.effects import Answer, EndAnswer
+from broker.txn.events import End
+from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
-async def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse:
-    return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+class EndToken:
+    """What the transactional id calls with the answer."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, EndAnswer)
+        self._call.reply(
+            EndTxnResponse(
+                error_code=answer.error,
+                producer_id=answer.producer_id,
+                producer_epoch=answer.producer_epoch,
+            )
+        )
+
+
+def handle(broker: Broker, request: EndTxnRequest, call: Call) -> None:
+    event = End(
+        EndToken(call),
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        call.header.api_version,
+    )
+    broker.transactions.submit(request.transactional_id, event)

@@ -1,33 +1,79 @@
-"""InitProducerId (key 22, KIP-98, KIP-360): ids for idempotent producers.
+"""InitProducerId (key 22): ids and epochs of producers (KIP-98).
 
-An idempotent producer that recovers (KIP-360) sends its old id and epoch and gets a new id: the old
-one is not fenced, but no other producer uses it.
+KIP-360: from v3 on a producer that goes on after an error sends its id and epoch. An idempotent one
+gets a new id: the old one is not fenced, but no other producer uses it. A transactional one gets
+the next epoch. PRODUCER_FENCED is known from v4 on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.context import Broker
 from broker.server.connection import Call
+from broker.txn.effects import Answer, InitAnswer
+from broker.txn.events import Init
+from broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-NO_ID, NO_EPOCH = -1, -1
+
+class InitToken:
+    """What the transactional id calls with the answer."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[InitAnswer] = asyncio.get_running_loop().create_future()
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, InitAnswer)
+        if not self.answer.done():
+            self.answer.set_result(answer)
 
 
 async def handle(
     broker: Broker, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
-    has_id, has_epoch = request.producer_id != NO_ID, request.producer_epoch != NO_EPOCH
-    if request.transactional_id == "" or has_id != has_epoch:
+    has_id = request.producer_id != NO_PRODUCER_ID
+    if has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        # The transaction APIs are not advertised: clients fail before they get here.
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+        return await _transactional(broker, request.transactional_id, request, call)
     try:
-        return InitProducerIdResponse(producer_id=await broker.take_producer_id(), producer_epoch=0)
+        producer_id = await broker.producer_ids.next()
     except StoreFault as fault:
         return _refused(code_for(fault))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _transactional(
+    broker: Broker, transactional_id: str, request: InitProducerIdRequest, call: Call
+) -> InitProducerIdResponse:
+    if not transactional_id:
+        return _refused(ErrorCode.INVALID_REQUEST)
+    error = broker.transactions.transactions.availability(transactional_id)
+    if error:
+        return _refused(error)
+    with contextlib.suppress(StoreFault):
+        await broker.producer_ids.ensure()  # a new id needs one, and cannot wait for it
+    token = InitToken()
+    event = Init(
+        token,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        call.header.api_version,
+    )
+    broker.transactions.submit(transactional_id, event)
+    answer = await token.answer
+    return InitProducerIdResponse(
+        error_code=answer.error,
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )
 
 
 def _refused(error: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error, producer_id=NO_ID, producer_epoch=NO_EPOCH)
+    return InitProducerIdResponse(
+        error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    )

@@ -1,31 +1,154 @@
-"""TxnOffsetCommit (key 28, KIP-98, KIP-447)."""
+"""TxnOffsetCommit (key 28, KIP-98): offsets that become a group's when their transaction commits.
+
+KIP-447: member and generation are checked from v3. KIP-890: TRANSACTION_ABORTABLE from v4; v5 adds
+the group to the transaction by itself, below the client has done so with AddOffsetsToTxn.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
+import asyncio
+
+from broker.errors import ErrorCode, KafkaError, StoreFault, coordinator_code_for
+from broker.group.commits import check_metadata
+from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
 from broker.handlers.context import Broker
+from broker.log.topics import Topic
+from broker.placement import slot_of
 from broker.server.connection import Call
+from broker.txn.record import GROUP_OFFSETS, Place
 from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from broker.wire.schema import NO_UUID
+
+FIRST_VERSION_THAT_ADDS_THE_GROUP = 5
+
+_UNAVAILABLE = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+# The first version that knows an error, and what older ones get.
+_SINCE = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: (2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ErrorCode.TRANSACTION_ABORTABLE: (4, ErrorCode.INVALID_TXN_STATE),
+}
 
 
 async def handle(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
 ) -> TxnOffsetCommitResponse:
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                topic.name,
-                [
-                    TxnOffsetCommitResponsePartition(p.partition_index, error)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    version = call.header.api_version
+    refused = _check(broker, request)
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    answers = [await _topic(broker, item, refused, accepted) for item in request.topics]
+    error = await _commit(broker, request, version, accepted) if accepted else ErrorCode.NONE
+    for topic in answers:
+        for partition in topic.partitions:
+            partition.error_code = _known_to(version, ErrorCode(partition.error_code or error))
+    return TxnOffsetCommitResponse(topics=answers)
+
+
+def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    coordinator = broker.group_coordinator
+    return coordinator.groups.check_commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        coordinator.now_ms(),
+        knows_group_id_not_found=False,
+        transactional=True,
     )
+
+
+async def _topic(
+    broker: Broker,
+    item: TxnOffsetCommitRequestTopic,
+    refused: ErrorCode,
+    accepted: dict[TopicPartition, CommittedOffset],
+) -> TxnOffsetCommitResponseTopic:
+    topic: Topic | None = None
+    if not refused:
+        try:
+            topic = await broker.topics.find(item.name)
+        except StoreFault:
+            refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    coordinator = broker.group_coordinator
+    most = coordinator.groups.config.offset_metadata_max_size
+    answers = []
+    for partition in item.partitions:
+        error = refused
+        if not error and (topic is None or not 0 <= partition.partition_index < topic.partitions):
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not error:
+            error = check_metadata(partition.committed_metadata, most)
+        if not error:
+            accepted[TopicPartition(item.name, partition.partition_index)] = new_commit(
+                partition.committed_offset,
+                coordinator.now_ms(),
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata,
+            )
+        answers.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
+    return TxnOffsetCommitResponseTopic(item.name, answers)
+
+
+async def _commit(
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    version: int,
+    accepted: dict[TopicPartition, CommittedOffset],
+) -> ErrorCode:
+    transactional = broker.group_coordinator.transactional
+    with transactional.joining(request.group_id, request.producer_id) as joining:
+        error, number = await _join(broker, request, version)
+        # It may have taken a while: refuse a member that was fenced meanwhile.
+        error = error or _check(broker, request)
+        if error:
+            return error
+        try:
+            await transactional.commit(joining, number, accepted)
+        except StoreFault as fault:
+            return coordinator_code_for(fault)
+        except KafkaError as refusal:
+            return refusal.code
+    return ErrorCode.NONE
+
+
+async def _join(
+    broker: Broker, request: TxnOffsetCommitRequest, version: int
+) -> tuple[ErrorCode, int]:
+    """Get the group's slot into the transaction, or find it there; and the transaction's number."""
+    answered: asyncio.Future[tuple[ErrorCode, int]] = asyncio.get_running_loop().create_future()
+
+    def done(error: ErrorCode, number: int) -> None:
+        if not answered.done():
+            answered.set_result((error, number))
+
+    broker.joins.ask(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        Place(GROUP_OFFSETS, NO_UUID, slot_of(request.group_id)),
+        verify_only=version < FIRST_VERSION_THAT_ADDS_THE_GROUP,
+        done=done,
+    )
+    error, number = await answered
+    if error in _UNAVAILABLE:
+        # The transaction's coordinator, not the group's, which the client would look for again.
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elif error is ErrorCode.PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return error, number
+
+
+def _known_to(version: int, error: ErrorCode) -> ErrorCode:
+    since, older = _SINCE.get(error, (0, error))
+    return error if version >= since else older

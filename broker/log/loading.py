@@ -10,7 +10,7 @@ from broker.log.history import LogHistory
 from broker.log.reader import LogReader
 from broker.log.state import LogState
 from broker.store.log_history import Floor, Outcome, Proof
-from broker.store.streams import INDEX_PAGE, SavedState, Streams
+from broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
 
 logger = logging.getLogger("moldau.log")
 
@@ -41,12 +41,16 @@ class Loading:
             # log for proved has to know of it.
             saved = await self._streams.saved_state(reader.key, self._history.worker)
             reader.start_loaded(saved.start, may_go_back=True)
-            if saved.history == token:
-                state = begun.get((token, reader.epochs.current)) or await self._fold(saved)
+            is_proved = saved.history == token
+            if is_proved and (state := begun.get((token, reader.epochs.current))) is not None:
                 state.begin_epoch(reader.epochs.start)
                 return state, saved.reserved
-            state, last_id = await self._fold_unproved(saved)
-            proof = await self._history.prove(reader.key, last_id, state.end, self._floor)
+            last_id, state = await (
+                self._fold_proved(saved) if is_proved else self._fold_unproved(saved)
+            )
+            if is_proved and state.end >= last_id.end:
+                return state, saved.reserved
+            proof = await self._history.prove(reader.key, last_id.text, state.end, self._floor)
             if proof.outcome is Outcome.WHOLE:
                 return state, 0
             if proof.outcome is Outcome.GONE:
@@ -72,27 +76,32 @@ class Loading:
         state.begin_epoch(reader.epochs.start)
         return state
 
-    async def _fold_unproved(self, saved: SavedState) -> tuple[LogState, bytes]:
-        """The fold of a log that may have lost entries, and the id of its last entry.
+    # The last id is asked for first: what is appended after that shows in the proof.
 
-        A snapshot that knows more than the log has is of no use.
+    async def _fold_proved(self, saved: SavedState) -> tuple[LastId, LogState]:
+        return await asyncio.gather(self._streams.last_id(self._reader.key), self._fold(saved))
+
+    async def _fold_unproved(self, saved: SavedState) -> tuple[LastId, LogState]:
+        """The same for a log that may have lost entries.
+
+        A snapshot that knows more than the log has ever had is of no use.
         """
-        last, state = await asyncio.gather(
-            self._streams.last_entry(self._reader.key), self._fold(saved)
+        key = self._reader.key
+        last_id, last, state = await asyncio.gather(
+            self._streams.last_id(key), self._streams.last_entry(key), self._fold(saved)
         )
-        epoch_start = self._reader.epochs.start
-        end = max(end_of(last) if last is not None else 0, epoch_start)
-        if state.end > end:
+        end = max(end_of(last) if last is not None else 0, self._reader.epochs.start)
+        # Unless the last entry was removed: then only the snapshot knows where it ended.
+        if state.end > end >= last_id.end:
             logger.warning("%r: its snapshot is beyond its end %d", self._reader, end)
             state = await self._fold(saved, use_snapshot=False)
-        last_id = (last.base, 1) if last is not None else (0, 0)
-        return state, b"%d-%d" % max(last_id, (epoch_start, 0))
+        return last_id, state
 
     async def _began_epoch(self, state: LogState, proof: Proof) -> None:
         reader, end = self._reader, state.end
         if proof.floor > end:
             logger.critical(
-                "%r LOST OFFSETS %d TO %d: the store came back without these records. "
+                "%r LOST OFFSETS %d TO %d: the store does not have these records any more. "
                 "It goes on at offset %d, in leader epoch %d",
                 *(reader, end, proof.floor - 1, proof.start, proof.epoch),
             )

@@ -23,6 +23,7 @@ from broker.server.request_route import RequestRoute
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     PEER_ADDRESS,
+    WORKER,
     RequestHeader,
     read_request_header,
     response_frame,
@@ -79,6 +80,11 @@ class Call(msgspec.Struct, eq=False):
     def peer(self) -> str:
         return self.connection.peer
 
+    @property
+    def is_from_worker(self) -> bool:
+        """Another worker asks, for what its clients need (coordinator/peers.py)."""
+        return self.connection.peer.startswith(WORKER)
+
 
 Dispatch = Callable[[Call, bytearray], None]
 
@@ -117,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         name = transport.get_extra_info("peername")
-        # A unix socket's other end is a router, which sends its client's address first.
+        # A unix socket's other end sends first who it is: a router its client's address.
         self._is_local = not isinstance(name, tuple)
         self.peer = "unix" if self._is_local else str(name[0])
         self.last_active = self._loop.time()

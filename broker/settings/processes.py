@@ -54,6 +54,7 @@ class WorkerSettings(WorkerLimits, frozen=True, forbid_unknown_fields=True, kw_o
     redis_url: str
     # Of the embedded store: the file with its history token, the directory of its append-only file.
     store_files: tuple[str, str] | None = None
+    worker_sockets: list[str] = []  # of all workers: transactions make them speak to each other
     data_dir: str
     broker_configs: dict[str, str] = {}
 
@@ -121,6 +122,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         *,
         redis_url: str,
         listeners: list[int],
+        worker_sockets: list[str],
         store_files: tuple[str, str] | None = None,
     ) -> WorkerSettings:
         """The settings of worker `index`."""
@@ -133,6 +135,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             brokers=self.endpoints(),
             redis_url=redis_url,
             store_files=store_files,
+            worker_sockets=worker_sockets,
             data_dir=self.data_dir,
             broker_configs=self.broker,
             **self._shared(WorkerLimits),

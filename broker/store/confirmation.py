@@ -3,7 +3,8 @@
 With replicas: every one that is online has it (WAIT). The embedded store: its append-only file was
 forced to disk, by this process (the kernel has what the store replied to). Another server with an
 append-only file: WAITAOF, or, before Redis 7.2, the time `appendfsync everysec` takes. A server
-that keeps no file, or never syncs it, promises nothing, and there is nothing to wait for.
+that keeps no file, or never syncs it, promises nothing, and there is nothing to wait for. One whose
+disk is slow is waited for, and StoreTimeout is raised in the end: what was written may be lost.
 
 One confirmation covers everything that was acknowledged before it begins, whoever wrote it.
 """
@@ -17,13 +18,14 @@ from pathlib import Path
 from broker.errors import StoreRefused, StoreTimeout
 from broker.store import keys
 from broker.store.history import StoreHistory
-from broker.store.pipe import Pipe
+from broker.store.pipe import REPLY_TIMEOUT, Pipe, within
 
 ATTEMPTS = 10
 WAIT_MS = 1000
+SYNC_MS = 5000  # of one attempt
 SYNCED_AFTER_S = 1.05  # `everysec` has begun to sync what was written before
 LOOK_AGAIN_S = 0.05
-LONGEST_SYNC_MS = 5000
+IDLE_LOOKS = 2  # a server that syncs nothing after so many attempts never does
 
 
 class Confirmation:
@@ -38,14 +40,21 @@ class Confirmation:
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
         self._has_waitaof = True
-        self._syncs = True  # its append-only file, as far as we know
+        self._barrier = 0  # the connection that wrote this round's barrier
+        self._syncs: bool | None = None  # its append-only file; None: it does not say
         self._syncs_at = b""  # the token that is known of
+        self._idle_looks = 0
 
     @property
     def is_slow(self) -> bool:
         """May it take a second?"""
         facts = self._history.facts
-        return self._files is None and facts.aof_enabled and self._syncs and not facts.online
+        return (
+            self._files is None
+            and facts.aof_enabled
+            and self._syncs is not False
+            and not facts.online
+        )
 
     async def confirm(self) -> None:
         """Wait until everything that was acknowledged so far is safe. Raises StoreFault."""
@@ -57,11 +66,12 @@ class Confirmation:
         if previous is not None:
             await asyncio.wait([previous])
         self._running, self._next = self._next, None  # from here on it is too late to join
+        self._barrier = 0
         for _ in range(ATTEMPTS):
             if await self._try():
                 return
             await self._history.refresh(self._pipe)
-        raise StoreTimeout("the store's replicas do not confirm what was written")
+        raise StoreTimeout("the store confirms nothing: a replica hangs, or its disk is slow")
 
     async def _try(self) -> bool:
         facts = self._history.facts
@@ -73,35 +83,73 @@ class Confirmation:
         if self._files is not None:
             await asyncio.to_thread(_sync, self._files)
         elif facts.aof_enabled and await self._is_synced_at_all():
-            await self._wait_for_sync()
+            return await self._is_synced() or await self._never_syncs()
         return True
 
     async def _is_synced_at_all(self) -> bool:
         token = self._history.token
         if self._syncs_at != token:
-            try:
-                found: list[bytes] = await self._pipe.ask("CONFIG", "GET", "appendfsync")
-                self._syncs = b"no" not in found
-            except StoreRefused:
-                self._syncs = True  # no permission to ask: WAITAOF will show it
-            self._syncs_at = token
-        return self._syncs
+            self._syncs_at, self._idle_looks = token, 0
+            await self._ask_policy()
+        return self._syncs is not False
 
-    async def _wait_for_sync(self) -> None:
-        await self._pipe.ask("SET", keys.BARRIER, 1)
+    async def _ask_policy(self) -> None:
+        try:
+            found: list[bytes] = await self._pipe.ask("CONFIG", "GET", "appendfsync")
+            self._syncs = b"no" not in found
+        except StoreRefused:
+            self._syncs = None  # managed services forbid CONFIG
+
+    async def _is_synced(self) -> bool:
+        """False: not in time. The next attempt waits for the same writes."""
         if self._has_waitaof:
             try:
-                synced, _ = await self._pipe.ask("WAITAOF", 1, 0, LONGEST_SYNC_MS)
-                self._syncs = bool(synced)
+                return await self._wait_for_sync()
             except StoreRefused as fault:
                 if "unknown command" not in str(fault):
                     raise
                 self._has_waitaof = False
-            else:
-                return
+        return await self._wait_for_everysec()
+
+    async def _wait_for_sync(self) -> bool:
+        # WAITAOF covers what its own connection wrote last, so write something first; once, or a
+        # disk that takes longer than an attempt would never be done.
+        pipe = self._pipe
+        written = []
+        if self._barrier != pipe.client_id:
+            written.append(pipe.call("SET", keys.BARRIER, 1))
+        waited = pipe.call("WAITAOF", 1, 0, SYNC_MS)  # in the same turn: on the same connection
+        client_id = pipe.client_id
+        *_, (synced, _) = await within(REPLY_TIMEOUT, asyncio.gather(*written, waited))
+        self._barrier = client_id
+        return bool(synced)
+
+    async def _wait_for_everysec(self) -> bool:
         await asyncio.sleep(SYNCED_AFTER_S)
-        while b"aof_pending_bio_fsync:0" not in await self._pipe.ask("INFO", "persistence"):  # noqa: ASYNC110
+        if not await self._is_syncing():
+            return True
+        # It may have begun before our writes: then the next one is theirs.
+        return await self._until_idle() and await self._until_idle(SYNCED_AFTER_S)
+
+    async def _until_idle(self, after_s: float = 0.0) -> bool:
+        await asyncio.sleep(after_s)
+        for _ in range(round(SYNC_MS / 1000 / LOOK_AGAIN_S)):
+            if not await self._is_syncing():
+                return True
             await asyncio.sleep(LOOK_AGAIN_S)
+        return False
+
+    async def _is_syncing(self) -> bool:
+        return b"aof_pending_bio_fsync:0" not in await self._pipe.ask("INFO", "persistence")
+
+    async def _never_syncs(self) -> bool:
+        """Of a server that did not sync in time: does it ever?"""
+        await self._ask_policy()
+        if self._syncs is None:
+            self._idle_looks = 0 if await self._is_syncing() else self._idle_looks + 1
+            if self._idle_looks >= IDLE_LOOKS:
+                self._syncs = False
+        return self._syncs is False
 
 
 def _sync(directory: Path) -> None:

@@ -47,7 +47,10 @@ def check_format(stored: bytes) -> None:
     number, _, version = stored.decode("utf-8", "replace").partition(" ")
     if number != str(CURRENT):
         needed = f"it needs Moldau {version} or newer" if version else "a newer Moldau wrote it"
-        raise StoreRefused(f"the store has format {number}, this version knows {CURRENT}: {needed}")
+        raise StoreRefused(
+            f"the store has format {number}, this version knows {CURRENT}: {needed}. "
+            "Install that, or give another store (--data-dir, --redis)"
+        )
 
 
 def refuse_old_format() -> StoreRefused:

@@ -14,18 +14,19 @@ them for longer than any network holds a packet back.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
+from broker.errors import SlotNotTaken, StoreDown, StoreRefused
 from broker.store import keys
+from broker.store.fence import EVEN_IF_FULL as _EVEN_IF_FULL
+from broker.store.fence import FENCE as _FENCE
+from broker.store.fence import fenced as _fenced
+from broker.store.offset_scripts import COMMIT, COMMIT_SHA, DROP, END, OVERTAKE
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command, pairs
 
-_EVEN_IF_FULL = "#!lua flags=allow-oom\n"
-_FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -1 end "
 # Unless another owner has taken the slot since `held`. What was taken under another history of the
 # store may have been lost: generations then go on at a number above all that any member has seen,
 # the seconds since 2020, which an int32 holds until 2088.
@@ -42,17 +43,6 @@ _TAKE = (
     "redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', epoch), 'owner', ARGV[1], "
     "'history', ARGV[3], 'floor', string.format('%.0f', floor)) "
     "return {epoch, before, floor}"
-)
-# Offsets that exist are those of a group in the index. `unpack` takes no more than 8,000 words.
-_COMMIT = (
-    _FENCE + "local new = 0 for i = 3, #ARGV, 4000 do "
-    "new = new + redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 3999, #ARGV))) end "
-    "if new > 0 then redis.call('SADD', KEYS[2], ARGV[2]) end return 1"
-)
-_COMMIT_SHA = hashlib.sha1(_COMMIT.encode(), usedforsecurity=False).hexdigest()
-_DROP = (
-    _EVEN_IF_FULL + _FENCE + "for i = 2, #ARGV, 4000 do "
-    "redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 3999, #ARGV))) end return 1"
 )
 _SAVE = (
     _FENCE + "local gone = redis.call('HGET', KEYS[3], 'gone') "
@@ -75,6 +65,7 @@ _REMOVE = (
 )
 GONE_BYTES = 512  # of identities, the newest
 GONE_SECONDS = 3600
+FENCED = -1  # what scripts return instead of writing
 _NO_EPOCH = b"none"
 
 
@@ -139,6 +130,10 @@ class GroupStore:
         """The epoch under which this worker took it; 0: it did not."""
         return self._held.get(slot, 0)
 
+    def taken(self, slot: int) -> bytes | None:
+        """The epoch that writes compare; None: the slot is not taken on this connection."""
+        return self._taken.get(slot)
+
     def floor(self, slot: int) -> int:
         """Below it no group of the slot begins a new generation."""
         return self._floors.get(slot, 0)
@@ -155,7 +150,7 @@ class GroupStore:
         ]
         # Fenced off, but from now on the store knows the script of commits by its hash.
         where = [name(slots[0]) for name in (keys.slot, keys.groups, keys.slot)]
-        replies = await self._all(*calls, ("EVAL", _COMMIT, 3, *where, _NO_EPOCH))
+        replies = await self._all(*calls, ("EVAL", COMMIT, 3, *where, _NO_EPOCH))
         outcome = {slot: Taken(*reply) for slot, reply in zip(slots, replies[:-1], strict=True)}
         for slot, taken in outcome.items():
             if taken.epoch:
@@ -261,13 +256,25 @@ class GroupStore:
 
     # --- offsets ---
 
-    async def save_offsets(self, slot: int, group_id: str, offsets: Mapping[bytes, bytes]) -> None:
-        """Nothing is awaited before the write: see `Groups.check_commit`."""
-        epoch = self._taken.get(slot)
-        if epoch is None:
-            raise SlotNotTaken(f"slot {slot} is being taken")
-        self._commits += 1
-        number = self._newest[group_id] = self._commits
+    async def save_offsets(
+        self,
+        slot: int,
+        group_id: str,
+        offsets: Mapping[bytes, bytes],
+        overtaken: Sequence[bytes] = (),
+    ) -> None:
+        """Nothing is awaited before the write: see `Groups.check_commit`.
+
+        `overtaken`: fields of pending offsets that these ones replace, where they are there.
+        """
+        if overtaken:
+            words: list[bytes | str | int] = [group_id, len(overtaken), *overtaken]
+            words += (word for pair in offsets.items() for word in pair)
+            where = (keys.groups(slot), keys.offsets(slot, group_id))
+            await self._change_offsets(slot, group_id, OVERTAKE, where, *words)
+            return
+        epoch = self._epoch_now(slot)
+        number = self._begin_change(group_id)
         fields = b"".join(
             b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value)
             for field, value in offsets.items()
@@ -279,7 +286,7 @@ class GroupStore:
             is_newest = self._newest.get(group_id) == number
             # Behind a newer commit of the group it would undo that one: then the client repeats it.
             if is_newest and isinstance(reply, StoreRefused) and "NOSCRIPT" in str(reply):
-                again = _commit_head(slot, group_id, epoch, "EVAL", _COMMIT)
+                again = _commit_head(slot, group_id, epoch, "EVAL", COMMIT)
                 self._pipe.send((b"*%d\r\n%b%b" % (count, again, fields),), finish)
                 return
             if is_newest:
@@ -291,6 +298,63 @@ class GroupStore:
         if await within(REPLY_TIMEOUT, future) < 0:
             raise _fenced(slot)
 
+    async def end_offsets(
+        self,
+        slot: int,
+        group_id: str,
+        number: int,
+        partitions: Sequence[tuple[bytes, bytes, Sequence[bytes]]],
+        *,
+        commit: bool,
+    ) -> list[tuple[int, bytes | None]]:
+        """Apply a marker to the pending offsets of one producer; `END` says how.
+
+        For each partition: its field, the pending one, and those of other producers. Nothing is
+        awaited before the write.
+        """
+        if not partitions:
+            return []
+        words: list[bytes | int] = []
+        for field, own, others in partitions:
+            words += (field, own, len(others), *others)
+        where = (keys.offsets(slot, group_id),)
+        reply = await self._change_offsets(
+            slot, group_id, END, where, number, 1 if commit else 0, *words
+        )
+        return list(zip(reply[::2], reply[1::2], strict=True))
+
+    async def _change_offsets(
+        self,
+        slot: int,
+        group_id: str,
+        script: str,
+        names: Sequence[bytes],
+        *words: bytes | str | int,
+    ) -> Any:
+        epoch = self._epoch_now(slot)
+        number = self._begin_change(group_id)
+        where = (keys.slot(slot), *names)
+        try:
+            reply = await self._pipe.ask("EVAL", script, len(where), *where, epoch, *words)
+        finally:
+            if self._newest.get(group_id) == number:
+                del self._newest[group_id]
+        if reply == FENCED:
+            raise _fenced(slot)
+        return reply
+
+    def _epoch_now(self, slot: int) -> bytes:
+        epoch = self._taken.get(slot)
+        if epoch is None:
+            raise SlotNotTaken(f"slot {slot} is being taken")
+        return epoch
+
+    def _begin_change(self, group_id: str) -> int:
+        """Nothing of the group that was sent before may be sent again behind it."""
+        self._commits += 1
+        self._newest[group_id] = self._commits
+        return self._commits
+
     async def offset(self, slot: int, group_id: str, field: bytes) -> bytes | None:
         """One committed offset, whichever worker owns the group."""
         value: bytes | None = await self._pipe.ask("HGET", keys.offsets(slot, group_id), field)
@@ -299,17 +363,13 @@ class GroupStore:
     async def drop_offsets(self, slot: int, group_id: str, fields: Iterable[bytes]) -> None:
         dropped = list(fields)
         if dropped:
-            await self._write(slot, _DROP, (keys.offsets(slot, group_id),), *dropped)
+            await self._write(slot, DROP, (keys.offsets(slot, group_id),), *dropped)
 
 
 @lru_cache(maxsize=8192)  # most groups commit again and again
 def _commit_head(
-    slot: int, group_id: str, epoch: bytes, how: str = "EVALSHA", script: str = _COMMIT_SHA
+    slot: int, group_id: str, epoch: bytes, how: str = "EVALSHA", script: str = COMMIT_SHA
 ) -> bytes:
     """The command of a commit from its name to the group id, without the number of words."""
     words = (keys.slot(slot), keys.groups(slot), keys.offsets(slot, group_id), epoch, group_id)
     return command(how, script, 3, *words).partition(b"\r\n")[2]
-
-
-def _fenced(slot: int) -> StoreFenced:
-    return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")

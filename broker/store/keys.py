@@ -100,7 +100,7 @@ def cleaner(log: bytes) -> bytes:
     return _beside(log, b":cleaner")
 
 
-# --- groups: everything of a slot has its tag ---
+# --- groups and transactions: everything of a slot has its tag ---
 
 
 def slot(number: int) -> bytes:
@@ -120,6 +120,16 @@ def group(slot_number: int, group_id: str) -> bytes:
 
 def offsets(slot_number: int, group_id: str) -> bytes:
     return group(slot_number, group_id) + b":offsets"
+
+
+def transactions(slot_number: int) -> bytes:
+    """The index of a slot's transactional ids."""
+    return slot(slot_number) + b":txns"
+
+
+def transaction(slot_number: int, transactional_id: str) -> bytes:
+    """The key of a transactional id's record."""
+    return slot(slot_number) + b":txn:" + escaped(transactional_id)
 
 
 def escaped(group_id: str) -> bytes:

@@ -34,12 +34,18 @@ _RELEASE = (
     _BEGIN + "if redis.call('HGET', KEYS[1], 'history') ~= ARGV[1] then return 0 end "
     "return redis.call('HDEL', KEYS[1], 'r:' .. ARGV[2], 'c:' .. ARGV[2])"
 )
+# A log whose last id is beyond its end is not whole, whatever was proved before: another program
+# removed its last entries. A caller that does not know of an epoch has to read the log again.
+#
 # ARGV: token, the last id as it was read, the end of the log, the caller's floor and epoch, is it
 # proved whole by other means, its worker number, how much to reserve for it in a new epoch.
 _PROVE = (
     _BEGIN + "local state = redis.call('HGETALL', KEYS[2]) "
     "local end_, ceiling, floor = tonumber(ARGV[3]), 0, tonumber(ARGV[4]) "
     "local number = tonumber(ARGV[5]) "
+    "local offset, sequence = string.match(ARGV[2], '(%d+)-(%d+)') "
+    "local reached = tonumber(offset) + math.min(tonumber(sequence), 1) "
+    "floor = math.max(floor, reached) "
     "local reserved, history, epochs, start, snapshot_at = {}, nil, '', nil, -1 "
     "for i = 1, #state, 2 do local name, value = state[i], state[i + 1] "
     "if name == 'history' then history = value "
@@ -52,7 +58,9 @@ _PROVE = (
     "ceiling = math.max(ceiling, tonumber(value)) "
     "elseif string.sub(name, 1, 2) == 'c:' then reserved[#reserved + 1] = name end end "
     "if not start then return {3} end "
-    "if history == ARGV[1] then return {0} end "
+    "local last, began = string.match(epochs, '(%d+):(%d+):%d+$') "
+    "if tonumber(began or '0') > end_ then return {4} end "
+    "if history == ARGV[1] and reached <= end_ then return {0} end "
     "local info = redis.call('XINFO', 'STREAM', KEYS[1]) "
     "for i = 1, #info, 2 do if info[i] == 'last-generated-id' and info[i + 1] ~= ARGV[2] then "
     "return {4} end end "
@@ -60,9 +68,8 @@ _PROVE = (
     "redis.call('HDEL', KEYS[2], 'floor', 'floor_epoch') "
     "redis.call('HSET', KEYS[2], 'history', ARGV[1]) "
     "local whole = not history or ARGV[6] == '1' or math.max(ceiling, floor) <= end_ "
-    "if whole then return {1} end "
+    "if whole and reached <= end_ then return {1} end "
     "local begin = math.max(ceiling, floor, end_ + 1) "
-    "local last = string.match(epochs, '(%d+):%d+:%d+$') "
     "number = math.max(number, tonumber(last or '0')) + 1 "
     "if epochs ~= '' then epochs = epochs .. ' ' end "
     "local text = string.format('%d:%.0f:%.0f', number, begin, end_) "

@@ -19,6 +19,7 @@ from broker.store.sentinel import follow
 from broker.store.streams import Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
+from broker.store.transactions import TransactionStore
 
 
 class StoreFiles(NamedTuple):
@@ -32,7 +33,7 @@ class Store:
     """Separate connections by what they carry, so that none waits behind another's bytes.
 
     bulk: appends; replicated: WAIT for replicas; reads: logs; control: small commands;
-    groups: groups and offsets, in one order; blocking: the watcher's XREAD.
+    groups: groups, offsets and transactions, in one order; blocking: the watcher's XREAD.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Store:
         self.epochs = EpochStore(self.control)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.groups = GroupStore(self.groups_pipe)
+        self.transactions = TransactionStore(self.groups, self.groups_pipe)
 
     async def connect(self) -> None:
         await asyncio.gather(*(pipe.connect() for pipe in self._pipes()))

@@ -65,6 +65,19 @@ _APPEND_EVEN_IF_FULL = (
     "#!lua flags=allow-oom\nreturn redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[1], 'b', ARGV[2])"
 )
 
+# Of a missing stream too. XINFO alone would send its first and last entry along.
+_LAST_ID = (
+    "local info = redis.pcall('XINFO', 'STREAM', KEYS[1]) if info.err then return '0-0' end "
+    "for i = 1, #info, 2 do if info[i] == 'last-generated-id' then return info[i + 1] end end"
+)
+
+
+class LastId(NamedTuple):
+    """The largest id a log ever had, of an entry that may have been removed since or of XSETID."""
+
+    text: bytes
+    end: int  # the log reaches at least up to there
+
 
 class Entry(NamedTuple):
     base: int
@@ -172,6 +185,11 @@ class Streams:
         reply = await self._reads.ask("XREVRANGE", key, "+", "-", "COUNT", 1)
         entries = decode_entries(reply)
         return entries[0] if entries else None
+
+    async def last_id(self, key: bytes) -> LastId:
+        text: bytes = await self._reads.ask("EVAL", _LAST_ID, 1, key)
+        offset, _, sequence = text.partition(b"-")
+        return LastId(text, int(offset) + (sequence != b"0"))
 
     async def entries_at(self, key: bytes, offset: int, count: int) -> list[Entry]:
         """`read` as a coroutine."""

@@ -34,6 +34,7 @@ _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
 JOIN_BELOW = 16384  # smaller responses are joined: cheaper than writing many parts
 # Not an API of Kafka: what a router sends first on a worker's unix socket. See `peer_frame`.
 PEER_ADDRESS = 32767
+WORKER = "worker "  # in place of an address: no client has one that begins so
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -127,3 +128,8 @@ def peer_frame(host: str) -> bytes:
     """
     name = host.encode()
     return LENGTH.pack(_HEAD.size + len(name)) + _HEAD.pack(PEER_ADDRESS, 0, 0, len(name)) + name
+
+
+def worker_frame(index: int) -> bytes:
+    """The same, sent by another worker: what follows is its own."""
+    return peer_frame(f"{WORKER}{index}")

@@ -172,7 +172,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
             # One stage: a router is ready when the workers are, and all stop at the same time, so
             # that requests parked in a worker are answered through the router.
             files = None if store is None else store.files
-            workers = worker_specs(settings, url, listeners, files)
+            workers = worker_specs(settings, url, sockets, listeners, files)
             return workers + router_specs(settings, sockets, pinged, listeners)
 
         stages.append(serving())

@@ -29,6 +29,7 @@ _ENVIRONMENT = {**MALLOC_ENV, "PYTHONSAFEPATH": "1"}
 def worker_specs(
     settings: ServeSettings,
     url: str,
+    sockets: Sequence[Path],
     listeners: Listeners,
     store_files: tuple[str, str] | None = None,
 ) -> list[ChildSpec]:
@@ -46,7 +47,13 @@ def worker_specs(
             argv=WORKER_ARGV,
             env=_ENVIRONMENT,
             stdin_line=msgspec.json.encode(
-                settings.worker(index, redis_url=url, listeners=listening, store_files=store_files)
+                settings.worker(
+                    index,
+                    redis_url=url,
+                    listeners=listening,
+                    worker_sockets=[str(each) for each in sockets],
+                    store_files=store_files,
+                )
             ),
             ping=settings.worker_address(index),
             pass_fds=tuple(listening),

@@ -229,7 +229,7 @@ def test_2_26_everything_is_killed(start_moldau: Start, group: str) -> None:
         broker.remember_members()
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        broker.process.wait(10)
+        broker.process.wait(30)
         again = start_moldau(workers=2, port=broker.port, data_dir=broker.data_dir, broker=QUICK)
 
         assert stored(again, group) == before

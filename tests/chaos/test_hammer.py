@@ -65,7 +65,7 @@ def test_idempotent_and_plain_writers_through_every_worker(broker: Broker) -> No
             Orders("large", most_bytes=60_000, most_records=10, pause_s=0.01),
         ],
     )
-    assert produced > 1_000
+    assert produced > 100
 
 
 def test_writers_that_change_workers_in_the_middle_of_everything(broker: Broker) -> None:
@@ -79,7 +79,7 @@ def test_writers_that_change_workers_in_the_middle_of_everything(broker: Broker)
             Orders("c", switch_every=11, most_bytes=4_000),
         ],
     )
-    assert produced > 300
+    assert produced > 100
 
 
 def test_identical_batches_of_plain_writers_are_all_there(broker: Broker) -> None:
@@ -92,7 +92,7 @@ def test_identical_batches_of_plain_writers_are_all_there(broker: Broker) -> Non
         ],
         follow=False,
     )
-    assert produced > 1_000
+    assert produced > 100
 
 
 def test_4_1_what_follows_a_request_that_has_to_be_looked_up_stays_behind_it(

@@ -38,7 +38,7 @@ def test_connections_made_while_a_process_is_down_are_answered_by_its_successor(
     old = broker.pids(role)[0]
     broker.kill("supervisor", number=signal.SIGSTOP)  # the gap lasts until it goes on
     os.kill(old, signal.SIGKILL)
-    wait_until(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE, 10, "it is dead")
+    wait_until(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE, 30, "it is dead")
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(RawClient(ports(broker)[port])) for _ in range(50)]
         for client in clients:
@@ -138,7 +138,7 @@ def spares(broker: Broker) -> list[int]:
 
 def spare(broker: Broker, other_than: int | None = None) -> int:
     """The spare's pid, once there is one."""
-    wait_until(lambda: spares(broker) not in ([], [other_than]), 20, "there is a spare")
+    wait_until(lambda: spares(broker) not in ([], [other_than]), 30, "there is a spare")
     (pid,) = spares(broker)
     return pid
 
@@ -165,8 +165,8 @@ def test_no_spare_outlives_a_killed_supervisor(start_moldau: Start) -> None:
     broker = start_moldau(workers=1)
     os.kill(spare(broker), signal.SIGSTOP)
     broker.kill("supervisor")
-    broker.process.wait(10)
-    wait_until(lambda: not broker.leftovers(), 10, f"orphans are gone: {broker.leftovers()}")
+    broker.process.wait(30)
+    wait_until(lambda: not broker.leftovers(), 30, f"orphans are gone: {broker.leftovers()}")
 
 
 def test_without_a_spare_a_worker_is_restarted_all_the_same(start_moldau: Start) -> None:

@@ -20,7 +20,7 @@ from broker.wire.schema import Message
 from tests.support.raw_client import RawClient
 
 BROKER_RESOURCE = 4
-UNKNOWN_TOPIC, SETTLE_S = 3, 10.0
+UNKNOWN_TOPIC, SETTLE_S = 3, 30.0
 COORDINATOR_NOT_READY = {14, 15, 16}
 CLOSED = "the connection is closed"
 ANSWERS = Path(__file__).with_name("answers")

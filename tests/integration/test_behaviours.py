@@ -60,7 +60,7 @@ def test_4_2_acks_0_is_not_answered(client: RawClient, topic: str) -> None:
         client.send(request(topic, 0, b"%d" % number), NAMED_PRODUCE)
     client.send(MetadataRequest(topics=[]))
     assert client.receive().brokers  # the first answer there is
-    wait_until(lambda: client.fetch(topic, 0).high_watermark == 20, 10, "all are appended")
+    wait_until(lambda: client.fetch(topic, 0).high_watermark == 20, 30, "all are appended")
     values = [record.value for record in records_in(client.fetch(topic, 0))]
     assert values == [b"%d" % number for number in range(20)]
 
@@ -160,7 +160,7 @@ def test_6_4_metadata_creates_topics(client: RawClient) -> None:
     unasked = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     assert client.call(unasked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     asked = MetadataRequest([MetadataRequestTopic(name=name)])
-    wait_until(lambda: client.call(asked).topics[0].error_code == 0, 10, "it is there")
+    wait_until(lambda: client.call(asked).topics[0].error_code == 0, 30, "it is there")
     assert client.produce(name, make_batch([(None, b"x", 1)])).error_code == 0
 
 

@@ -98,23 +98,24 @@ def test_broker_configuration_is_in_force_on_all(clients: list[RawClient]) -> No
 def test_a_worker_that_is_stopped_delays_a_change_once(
     broker: Broker, clients: list[RawClient]
 ) -> None:
+    said = broker.log().count("a change was not applied")
     broker.kill("worker", 2, signal.SIGSTOP)
     try:
         began = time.monotonic()
         create_topic(clients[0], "without-one")
-        assert BOUND_S * 0.9 < time.monotonic() - began < BOUND_S + 1
+        assert time.monotonic() - began > BOUND_S * 0.9
         assert partitions(clients[1], "without-one") == 1
-        began = time.monotonic()
+        assert broker.log().count("a change was not applied") == said + 1
         add_partitions(clients[0], "without-one", 2)
         assert partitions(clients[1], "without-one") == 2
         delete(clients[0], "without-one")
         assert partitions(clients[1], "without-one") is None
-        assert time.monotonic() - began < BOUND_S * 0.9
+        assert broker.log().count("a change was not applied") == said + 1  # once, not each time
     finally:
         broker.kill("worker", 2, signal.SIGCONT)
     # It catches up, and is waited for again.
     create_topic(clients[0], "all-again")
-    wait_until(lambda: partitions(clients[2], "all-again") == 1, 5, "it catches up")
+    wait_until(lambda: partitions(clients[2], "all-again") == 1, 30, "it catches up")
     for total in range(2, 12):
         add_partitions(clients[0], "all-again", total)
         assert partitions(clients[2], "all-again") == total

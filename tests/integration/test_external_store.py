@@ -28,7 +28,7 @@ def _round_trip(broker: Broker) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "any"})
     consumer.assign([TopicPartition("trip", 0, OFFSET_BEGINNING)])
     values: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(values) < 100 and time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
@@ -73,7 +73,7 @@ def tls_store(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
         ]
     )
     url = f"rediss://:s3cret@localhost:{port}/2?ssl_ca_certs={made}"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             with redis.from_url(url) as client:
@@ -115,7 +115,7 @@ def tls_sentinel(tmp_path: Path, certificate: tuple[Path, Path], tls_store: str)
     )
     process = subprocess.Popen([program, str(conf), "--sentinel"], stdout=subprocess.DEVNULL)
     with redis.Redis("localhost", port, ssl=True, ssl_ca_certs=str(made)) as client:
-        wait_until(lambda: _is_watching(client), 20, "the sentinel watches the store")
+        wait_until(lambda: _is_watching(client), 30, "the sentinel watches the store")
     yield f"rediss+sentinel://:s3cret@localhost:{port}/main/2?ssl_ca_certs={made}"
     process.kill()
     process.wait()

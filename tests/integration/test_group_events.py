@@ -62,7 +62,7 @@ def test_events_of_a_groups_life(start_moldau: Callable[..., Broker]) -> None:
     def names() -> list[str]:
         return [event["event"] for event in events_of(moldau, "life")]
 
-    wait_until(lambda: "group_empty" in names(), 20, "its end")
+    wait_until(lambda: "group_empty" in names(), 30, "its end")
     events = events_of(moldau, "life")
     assert [event["event"] for event in events] == [
         "member_joined", "rebalance_started", "rebalance_completed", "member_left",
@@ -79,7 +79,7 @@ def test_events_of_a_groups_life(start_moldau: Callable[..., Broker]) -> None:
 
     admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
     admin.delete_consumer_groups(["life"])["life"].result(20)
-    wait_until(lambda: names()[-1] == "group_deleted", 20, "its deletion")
+    wait_until(lambda: names()[-1] == "group_deleted", 30, "its deletion")
 
 
 def test_commits_are_written_when_a_worker_stops(start_moldau: Callable[..., Broker]) -> None:
@@ -102,7 +102,7 @@ def test_the_topic_is_internal_and_bounded(start_moldau: Callable[..., Broker]) 
     create_topic(moldau.bootstrap, "any", 1)
     produce(moldau.bootstrap, "any", [(0, 0)])
     consume(moldau, "g", "any", "c").close()
-    wait_until(lambda: bool(events_of(moldau, "g")), 20, "events")
+    wait_until(lambda: bool(events_of(moldau, "g")), 30, "events")
     cli = Cli(moldau)
     described = cli.json("topics", "describe", GROUP_EVENTS)["topics"][0]
     assert described["internal"] is True

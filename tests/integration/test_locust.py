@@ -113,10 +113,20 @@ def succeeded(run: Run) -> Counts:
     return {(kind, api): int(count) for kind, api, count, _ in rows}
 
 
-def test_every_user_class_and_api_is_in_the_statistics(moldau: Broker, locust: Locust) -> None:
-    words = ("--lifetime", "1", "--session-ms", "6000", "--groups", "2", "--heartbeat-ms", "300")
-    counts = succeeded(locust(moldau.bootstrap, *headless(20, 6), *words, file="loadtest"))
-    assert {kind for kind, _ in counts} == ALL_USERS
+def counted(
+    start: Callable[[int], Run], seconds: int, is_complete: Callable[[Counts], bool]
+) -> Counts:
+    """Of a run of so many seconds; of a longer one if the machine was too busy for all of it."""
+    counts = succeeded(start(seconds))
+    return counts if is_complete(counts) else succeeded(start(4 * seconds))
+
+
+def users_in(counts: Counts) -> set[str]:
+    return {kind for kind, _ in counts}
+
+
+EVERY_API = {
+    (kind, api)
     for kind, apis in {
         "Producer": {"Metadata", "InitProducerId", "Produce", "Fetch"},
         "TailReader": {"ListOffsets", "Fetch", "end to end"},
@@ -142,15 +152,31 @@ def test_every_user_class_and_api_is_in_the_statistics(moldau: Broker, locust: L
             "ListOffsets",
             "ApiVersions",
         },
-    }.items():
-        assert apis <= {api for who, api in counts if who == kind}
+    }.items()
+    for api in apis
+}
+
+
+def test_every_user_class_and_api_is_in_the_statistics(moldau: Broker, locust: Locust) -> None:
+    words = ("--lifetime", "1", "--session-ms", "6000", "--groups", "2", "--heartbeat-ms", "300")
+
+    def start(seconds: int) -> Run:
+        return locust(moldau.bootstrap, *headless(20, seconds), *words, file="loadtest")
+
+    counts = counted(start, 6, lambda counts: counts.keys() >= EVERY_API)
+    assert counts.keys() >= EVERY_API
+    assert users_in(counts) == ALL_USERS
 
 
 def test_several_processes_and_a_report(moldau: Broker, locust: Locust, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    words = (*two_processes(), "--html", str(report))
-    counts = succeeded(locust(moldau.bootstrap, *headless(20, 4), *words))
-    assert {kind for kind, _ in counts} == ALL_USERS
+
+    def start(seconds: int) -> Run:
+        words = (*two_processes(), "--html", str(report))
+        return locust(moldau.bootstrap, *headless(20, seconds), *words)
+
+    counts = counted(start, 4, lambda counts: users_in(counts) == ALL_USERS)
+    assert users_in(counts) == ALL_USERS
     assert counts["Producer", "Produce"] > 0
     assert counts["Producer", "Fetch"] > 0  # it reads back what it wrote when it stops
     assert "Produce" in report.read_text()
@@ -166,7 +192,7 @@ def test_codecs_and_acknowledgements(moldau: Broker, locust: Locust) -> None:
     runs = [
         locust(
             moldau.bootstrap,
-            *headless(3, 3),
+            *headless(3, 5),
             *("--codec", codec, "--acks", acks, "--idempotent", idempotent, "--rate", "10"),
             *("Producer", "TailReader", "ColdReader"),
         )
@@ -239,7 +265,7 @@ def test_a_record_that_is_not_right_fails_the_run(moldau: Broker, locust: Locust
     runs = {}
     for what, (batches, _) in BROKEN.items():
         topic = ("--topic", _broken_topic(moldau, batches))
-        words = (*headless(1, 2), *IGNORING_ERRORS, *topic)
+        words = (*headless(1, 4), *IGNORING_ERRORS, *topic)
         runs[what] = locust(moldau.bootstrap, *words, "ColdReader")
     for what, run in runs.items():
         _assert_failed(run, what)
@@ -249,7 +275,7 @@ def test_a_record_that_is_not_right_for_one_of_several_processes(
     moldau: Broker, locust: Locust
 ) -> None:
     topic = ("--topic", _broken_topic(moldau, BROKEN["lost"][0]))
-    words = (*headless(2, 3), *IGNORING_ERRORS, *topic, *two_processes())
+    words = (*headless(2, 6), *IGNORING_ERRORS, *topic, *two_processes())
     _assert_failed(locust(moldau.bootstrap, *words, "ColdReader"), "lost")
 
 
@@ -282,7 +308,7 @@ def test_the_web_interface(moldau: Broker, locust: Locust) -> None:
     page = f"http://127.0.0.1:{port}"
 
     def get(path: str) -> str:
-        with urllib.request.urlopen(f"{page}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{page}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def is_up() -> bool:
@@ -299,7 +325,7 @@ def test_the_web_interface(moldau: Broker, locust: Locust) -> None:
         form = urllib.parse.urlencode(
             {"user_count": 20, "spawn_rate": 20, "host": moldau.bootstrap, "topic": run.topic}
         )
-        with urllib.request.urlopen(f"{page}/swarm", form.encode(), timeout=10) as answer:
+        with urllib.request.urlopen(f"{page}/swarm", form.encode(), timeout=30) as answer:
             assert json.loads(answer.read())["success"]
         wait_until(lambda: {"Produce", "Fetch"} <= requests(), 30, "requests are counted")
     finally:

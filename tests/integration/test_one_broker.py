@@ -37,7 +37,7 @@ def test_a_broker_that_was_killed_does_not_keep_the_next_one_out(
     first = start_moldau(workers=1, redis=store.url)
     first.kill("supervisor")
     first.process.wait()  # or it would be a zombie, which is a process
-    wait_until(lambda: not first.leftovers(), 20, "its processes are gone")
+    wait_until(lambda: not first.leftovers(), 30, "its processes are gone")
     with redis_py.from_url(store.url) as client:
         assert client.get("moldau:serving") is not None
     start_moldau(workers=1, redis=store.url)

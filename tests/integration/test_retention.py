@@ -62,9 +62,9 @@ def start_of(client: RawClient, topic: str) -> int:
 
 
 def check_start(clients: list[RawClient], topic: str, start: int, end: int) -> None:
-    """Every worker says the same of the log, in every answer that tells of it, within a second."""
+    """Every worker says the same of the log, in every answer that tells of it, soon."""
     for client in clients:
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + PATIENCE_S
         while (said := start_of(client, topic)) != start:
             assert time.monotonic() < deadline, f"log start {said}, not {start}"
         assert list_offset(client, topic, LATEST).offset == end
@@ -204,7 +204,7 @@ def test_delete_records(clients: list[RawClient], store: redis.Redis) -> None:
         answer = delete_records(client, name, asked)
         assert (answer.error_code, answer.low_watermark) == (0, start)
         for each in clients:
-            wait_until(lambda c=each, s=start: start_of(c, name) == s, 1, f"it starts at {start}")  # type: ignore[misc]
+            wait_until(lambda c=each, s=start: start_of(c, name) == s, 30, f"it starts at {start}")  # type: ignore[misc]
         assert stored.entries() == 10 - start // 10, "entries go as wholes"
         assert partition_size(clients, name) == stored.bytes_from(start) <= whole
         assert [record.offset for record in read_all(clients[1], name, start)] == [

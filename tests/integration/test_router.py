@@ -54,7 +54,7 @@ def test_groups_of_both_workers_by_one_connection(routed: Broker) -> None:
     """A worker that is not the owner refuses heartbeats."""
     with RawClient(routed.port) as client:
         # While a worker loads its groups, heartbeats succeed.
-        wait_until(lambda: not client.call(ListGroupsRequest()).error_code, 20, "groups loaded")
+        wait_until(lambda: not client.call(ListGroupsRequest()).error_code, 30, "groups loaded")
         for worker in (0, 1, 0, 1):
             answer = client.call(HeartbeatRequest(owned_by(worker), 1, "unknown"))
             assert answer.error_code == UNKNOWN_MEMBER
@@ -139,7 +139,7 @@ def test_produce_and_fetch_by_leader_and_by_several_leaders(routed: Broker) -> N
                 return [record.value for record in records_in(found)]
 
             # The leader learns of what was appended through another worker.
-            wait_until(lambda: len(values()) == 3, 20, "the leader has learned of it")
+            wait_until(lambda: len(values()) == 3, 30, "the leader has learned of it")
             assert values() == [b"first", b"second", b"third"]
 
 
@@ -271,7 +271,7 @@ def test_acks_0_is_forwarded_and_a_failure_closes_the_connection(routed: Broker)
                 lambda number=number: bool(  # type: ignore[misc]
                     records_in(client.fetch(topic, 0, partition=number))
                 ),
-                20,
+                30,
                 "it is in the log",
             )
         request.topic_data[0].partition_data[0].index = 77

@@ -126,14 +126,14 @@ def test_sighup_restarts_workers_with_the_new_settings(
     before = broker.pids("worker")
     config.write_text('log-level = "debug"\nstore-maxmemory = "1gb"\n')
     broker.kill("supervisor", number=signal.SIGHUP)
-    wait_until(lambda: "configuration reloaded" in broker.log(), 20, "it was read again")
+    wait_until(lambda: "configuration reloaded" in broker.log(), 30, "it was read again")
     assert not set(before) & set(broker.pids("worker"))
     assert broker.log().count("log level is debug") == 2
     assert "store-maxmemory changed: restart serve to apply it" in broker.log()
 
     config.write_text('log-levle = "info"\n')
     broker.kill("supervisor", number=signal.SIGHUP)
-    wait_until(lambda: "did you mean 'log-level'" in broker.log(), 20, "the slip is named")
+    wait_until(lambda: "did you mean 'log-level'" in broker.log(), 30, "the slip is named")
     assert len(broker.pids("worker")) == 2
 
 

@@ -85,13 +85,27 @@ def test_topics_groups_and_offsets_are_there_after_the_upgrade(
         assert member.committed("kept") == 1
 
 
-def test_a_store_of_a_newer_version_is_refused(start_moldau: Start, server: RedisServer) -> None:
-    with redis.from_url(server.url) as client:
-        client.set(keys.FORMAT, "3 0.9.0")
-        client.set(keys.CLUSTER, "cluster")
+@pytest.mark.parametrize("kind", ["embedded", "external"])
+def test_a_store_of_a_newer_version_is_refused(
+    start_moldau: Start, server: RedisServer, kind: str
+) -> None:
+    """In one line: cause and remedy."""
+    where: dict[str, object] = {"redis": server.url}
+    if kind == "embedded":
+        broker = start_moldau(workers=1)
+        with redis.from_url(broker.store_url) as client:
+            client.set(keys.FORMAT, "3 0.9.0")
+        assert broker.stop() == 0
+        where = {"data_dir": broker.data_dir}
+    else:
+        with redis.from_url(server.url) as client:
+            client.set(keys.FORMAT, "3 0.9.0")
+            client.set(keys.CLUSTER, "cluster")
     with pytest.raises(NotStartedError) as refused:
-        start_moldau(workers=1, redis=server.url)
+        start_moldau(workers=1, **where)
     assert refused.value.exit_code == 3
-    assert "the store has format 3" in refused.value.log
-    assert "needs Moldau 0.9.0 or newer" in refused.value.log
-    assert "Traceback" not in refused.value.log
+    said = [line for line in refused.value.log.splitlines() if "append-only file" not in line]
+    assert said == [
+        "moldau: the store has format 3, this version knows 2: it needs Moldau 0.9.0 or newer. "
+        "Install that, or give another store (--data-dir, --redis)"
+    ]

@@ -4,12 +4,12 @@ Records are produced all the while. A kill between the commits of the two tables
 the other, files that no table knows, and offsets that are not committed to the broker.
 """
 
-import os
-import signal
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from ops.pipeline.lake.schemas import BATCHES, RECORDS
@@ -73,7 +73,8 @@ def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Arch
         workers = archiving.children("python")
         assert workers
         for worker in workers[-2:]:
-            os.kill(worker.pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
         archiving.wait_commits(before + 2)
 
         # The driver, between the commits of the two tables.
@@ -86,7 +87,7 @@ def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Arch
         archiving.start("--continuous", "--interval", "0.1", "--max-records", "600")
         archiving.wait_commits(archiving.version(RECORDS) + 1)
         (java,) = archiving.children("java")[:1]
-        os.kill(java.pid, signal.SIGKILL)
+        java.kill()
         archiving.wait_done(code=1)
         assert "moldau: Spark's Java process has ended" in archiving.output()
     finally:

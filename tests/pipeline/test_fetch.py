@@ -93,7 +93,7 @@ def test_no_broker_and_no_such_topic(moldau: Broker) -> None:
     nowhere = FetchSettings((("127.0.0.1", 1),), patience_s=0.2)
     with pytest.raises(PipelineError, match=r"kafka.bootstrap.servers=127.0.0.1:1.*moldau serve"):
         connect(nowhere)
-    hasty = settings_for(moldau, patience_s=0.3)
+    hasty = settings_for(moldau, patience_s=2)
     with pytest.raises(PipelineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         offsets_and_keys(hasty, OffsetRange(TopicPartition("no-such-topic", 0), 0, 10))
 

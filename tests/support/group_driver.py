@@ -167,7 +167,8 @@ class GroupDriver(GroupWorld):
         """An offset that was checked and stored."""
         offsets = {TopicPartition(topic, partition): committed}
         self.stored_offsets.update(offsets)
-        self._run(self.groups.committed(self.group_id, offsets, self.now))
+        order = self.groups.pending.next_order()
+        self._run(self.groups.committed(self.group_id, offsets, self.now, order))
 
     # --- shorthands ---
 

@@ -11,6 +11,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.group.effects import Answer, JoinAnswer, SyncAnswer
 from broker.group.events import Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
+from broker.placement import slot_of
 from broker.settings.kafka import BrokerConfig
 from broker.store.store import Store
 from tests.support.redis_server import RedisServer
@@ -68,9 +69,31 @@ class Shell:
         wanted = {TopicPartition(*place): committed for place in places or (("t", 0),)}
         await self.coordinator.commit(group, wanted)
 
+    async def txn_commit(
+        self, group: str, producer_id: int, number: int, offset: int, *places: tuple[str, int]
+    ) -> None:
+        """A TxnOffsetCommit that was let into transaction `number`."""
+        transactional = self.coordinator.transactional
+        committed = new_commit(offset, self.coordinator.now_ms())
+        wanted = {TopicPartition(*place): committed for place in places or (("t", 0),)}
+        with transactional.joining(group, producer_id) as joining:
+            await transactional.commit(joining, number, wanted)
+
+    async def end(self, group: str, producer_id: int, number: int, *, commit: bool) -> None:
+        """A marker for the slot of a group."""
+        await self.coordinator.end_transaction(slot_of(group), producer_id, 0, number, commit)
+
+    def pending(self, group: str) -> dict[tuple[int, str, int], int | None]:
+        """Offsets of open transactions by producer and partition; None: overtaken."""
+        offsets = self.coordinator.groups.offsets.get(group)
+        return {
+            (producer_id, *place): None if one.committed is None else one.committed.offset
+            for producer_id, place, one in (offsets.pending if offsets is not None else ())
+        }
+
     async def quiet(self) -> None:
         """Until every group is stored."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while any(  # noqa: ASYNC110
                 group.is_writing for group in self.coordinator.groups.by_id.values()
             ):

@@ -101,6 +101,6 @@ def add_entries(client: Any, count: int, value: bytes, first: int = 1) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -68,7 +68,7 @@ def running_redis(
 
 
 def _answers(server: RedisServer) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while server.process.poll() is None:
         try:
             with redis.from_url(server.url) as client:

@@ -28,7 +28,7 @@ import psutil  # type: ignore[import-untyped]
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket
 
-STOP_PATIENCE_S = 20.0
+STOP_PATIENCE_S = 30.0
 MOLDAU: tuple[str, ...] = (sys.executable, "-m", "ops.cli")
 # The same command, but its workers only keep the contract with the supervisor.
 MOLDAU_WITH_FAKE_WORKERS: tuple[str, ...] = (sys.executable, "-m", "tests.support.fake_serve")
@@ -192,10 +192,10 @@ class Broker:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
-        wait_until(lambda: not self.leftovers(), 10, "nothing runs any more")
+        self.process.wait(30)
+        wait_until(lambda: not self.leftovers(), 30, "nothing runs any more")
 
-    def wait_restarted(self, role: str, index: int, old_pid: int, patience_s: float = 20) -> None:
+    def wait_restarted(self, role: str, index: int, old_pid: int, patience_s: float = 60) -> None:
         """Wait until another process than `old_pid` serves in its place."""
 
         def is_back() -> bool:
@@ -220,7 +220,7 @@ class Broker:
         finally:
             if self.process.stdout is not None:
                 self.process.stdout.close()
-        wait_until(lambda: not self.leftovers(), 5.0, "its processes are gone")
+        wait_until(lambda: not self.leftovers(), 30, "its processes are gone")
         return code
 
 

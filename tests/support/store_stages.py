@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 from tests.support.lossy_store import LossyStore, StorePair
 
 # Answers that were on their way when the store died reach their clients within this time.
-DRAIN_S = 0.7
+DRAIN_S = 1.5
 
 
 class Stage(ABC):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 from broker.errors import ErrorCode
-from broker.log.callbacks import await_callback
+from broker.log.callbacks import Completion, await_callback
 from broker.log.flight import Participation
 from broker.log.joining import Joined
 from broker.log.markers import Marker
@@ -69,7 +68,11 @@ async def end(
     log: PartitionLog, producer: int, number: int, *, commit: bool, epoch: int = 0
 ) -> None:
     marker = Marker(producer, epoch, number, commit)
-    await await_callback(partial(log.write_marker, marker))
+
+    def begin(done: Completion) -> None:
+        log.write_marker(marker, done)
+
+    await await_callback(begin)
 
 
 class Participant:

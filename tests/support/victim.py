@@ -44,7 +44,7 @@ class Witness:
 
     def must_be_served(self) -> None:
         before = self.served
-        wait_until(lambda: self.served > before + 3 or self._fault is not None, 20, "served")
+        wait_until(lambda: self.served > before + 3 or self._fault is not None, 30, "served")
         if self._fault is not None:
             raise self._fault
 
@@ -86,7 +86,7 @@ class Victim:
         return self.broker.log()[self._log_size :]
 
     def must_say(self, why: str) -> None:
-        wait_until(lambda: why in self.said(), 10, f"the log says {why!r}: {self.said()[-2000:]}")
+        wait_until(lambda: why in self.said(), 30, f"the log says {why!r}: {self.said()[-2000:]}")
 
     def must_be_well(self) -> None:
         self.grown()

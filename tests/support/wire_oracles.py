@@ -6,7 +6,11 @@ version we serve is known to at least one of them.
 
 from __future__ import annotations
 
-from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnPartitionResult
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnTopic,
+)
+from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic
 from broker.wire.schema import Field, Message, fields_of
 
 NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {}
@@ -16,6 +20,8 @@ NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0
 # Tagged fields of our own, which workers exchange: other codecs skip them.
 OURS: dict[tuple[type[Message], str], str] = {
     (AddPartitionsToTxnPartitionResult, "transaction_number"): "joins a batch to its transaction",
+    (AddPartitionsToTxnTopic, "topic_id"): "which topic of that name",
+    (WritableTxnMarkerTopic, "topic_id"): "which topic of that name",
 }
 
 

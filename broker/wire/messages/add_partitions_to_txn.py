@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import Bool, F, Int16, Int32, Int64, Message, String
+from broker.wire.schema import NO_UUID, Bool, F, Int16, Int32, Int64, Message, String, Uuid
 
 
 class AddPartitionsToTxnTopic(Message):
     name: String = ""
     partitions: list[Int32] = []
+    # Ours, as is `transaction_number` below: a worker that asks knows which topic of that name.
+    topic_id: Annotated[Uuid, F(since=5, tag=100)] = NO_UUID
 
 
 class AddPartitionsToTxnTransaction(Message):

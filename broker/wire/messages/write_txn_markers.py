@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import Bool, F, Int8, Int16, Int32, Int64, Message, String
+from broker.wire.schema import NO_UUID, Bool, F, Int8, Int16, Int32, Int64, Message, String, Uuid
 
 
 class WritableTxnMarkerTopic(Message):
     name: String = ""
     partition_indexes: list[Int32] = []
+    # Ours: a topic that was deleted and created again must not get the markers of the old one.
+    # It is written only if set, and other readers skip tags they do not know.
+    topic_id: Annotated[Uuid, F(since=2, tag=100)] = NO_UUID
 
 
 class WritableTxnMarker(Message):

@@ -39,7 +39,7 @@ def read_all(broker: Broker, topic: str, count: int, partition: int = 0) -> list
         return len(got) >= count
 
     try:
-        wait_until(enough, 20, f"{count} messages of {topic}")
+        wait_until(enough, 30, f"{count} messages of {topic}")
     finally:
         consumer.close()
     return got
@@ -186,7 +186,7 @@ def test_old_entries_are_not_trimmed(start_moldau: Callable[..., Broker]) -> Non
         native = ("--config", "moldau.storage=native")
         store.xadd("moldau:usual:0", {"value": "a"}, id="1000-0")
         cli.json("topics", "create", "usual", "--partitions", "1", *native)
-        wait_until(lambda: store.xlen("moldau:usual:0") == 0, 20, "retention did its work")
+        wait_until(lambda: store.xlen("moldau:usual:0") == 0, 30, "retention did its work")
         assert store.xlen("old") == 1
 
 

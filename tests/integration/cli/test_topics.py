@@ -60,10 +60,10 @@ def test_what_is_created_is_there_for_clients_and_in_the_list(
         (topic, 3),
         (long, 3),
     ]
-    wait_until(lambda: len(partitions_seen(admin, topic)) == 3, 10, "the client sees it")
+    wait_until(lambda: len(partitions_seen(admin, topic)) == 3, 30, "the client sees it")
     assert config_seen(admin, topic, "retention.ms") == "77000"
 
-    wait_until(lambda: long in cli("topics", "list").stdout, 20, "listed, and not cut short")
+    wait_until(lambda: long in cli("topics", "list").stdout, 30, "listed, and not cut short")
     listed = {one["name"]: one for one in cli.json("topics", "list")["topics"]}
     assert listed[topic]["partitions"] == 3
     assert listed[topic]["id"] == created["topics"][0]["id"]
@@ -145,7 +145,7 @@ def test_alter_changes_all_or_nothing(cli: Cli, admin: AdminClient, topic: str) 
         "cleanup.policy": ("delete", "compact"),
         "retention.ms": ("77000", "604800000"),
     }
-    wait_until(lambda: len(partitions_seen(admin, topic)) == 4, 10, "the client sees them")
+    wait_until(lambda: len(partitions_seen(admin, topic)) == 4, 30, "the client sees them")
     assert config_seen(admin, topic, "cleanup.policy") == "compact"
     assert config_seen(admin, topic, "retention.ms") == "604800000"
 
@@ -172,11 +172,11 @@ def test_delete_wants_to_be_sure(cli: Cli, admin: AdminClient, topic: str) -> No
     cli.json("topics", "create", topic, other)
     assert "--yes" in cli.refused("topics", "delete", topic)
     assert "not confirmed" in cli.refused("topics", "delete", topic, typed="n\n")
-    wait_until(lambda: bool(partitions_seen(admin, topic)), 10, "it is still there")
+    wait_until(lambda: bool(partitions_seen(admin, topic)), 30, "it is still there")
 
     done = cli("topics", "delete", topic, typed="y\n")
     assert (done.returncode, done.stdout) == (0, f"{topic} deleted\n")
-    wait_until(lambda: not partitions_seen(admin, topic), 10, "it is gone for clients")
+    wait_until(lambda: not partitions_seen(admin, topic), 30, "it is gone for clients")
     assert cli.json("topics", "delete", other, "--yes") == {"deleted": [other]}
     assert topic in cli.refused("topics", "delete", topic, "--yes")
 

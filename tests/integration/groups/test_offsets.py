@@ -217,5 +217,5 @@ def test_2_25_offsets_of_a_deleted_topic_go(member: RawMember, topic: str) -> No
 
     member.call(DeleteTopicsRequest(topics=[DeleteTopicState(topic)]))
 
-    wait_until(lambda: member.committed(topic) == -1, 10, "the offset is gone")
+    wait_until(lambda: member.committed(topic) == -1, 30, "the offset is gone")
     assert member.commit(topic, 4) == UNKNOWN_TOPIC

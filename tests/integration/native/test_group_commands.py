@@ -32,7 +32,7 @@ class TestCommands:
             Monitor(topic.broker.store_url) as monitor,
             topic.member(group, **latest) as member,
         ):
-            wait_until(lambda: bool(member.poll(0.05) or topic.group(group)), 20, "is made")
+            wait_until(lambda: bool(member.poll(0.05) or topic.group(group)), 30, "is made")
             (four,) = topic.add(4)
             assert member.read(1) == [b"4"]
             assert topic.pending(group) == {member.member_id: 1}
@@ -51,7 +51,7 @@ class TestCommands:
         with topic.member(group) as member:
             member.read(3)
             member.commit()
-        wait_until(lambda: topic.consumers(group) == [], 10, "its consumer is gone")
+        wait_until(lambda: topic.consumers(group) == [], 30, "its consumer is gone")
         topic.add(4)
 
         with Monitor(topic.broker.store_url) as monitor, topic.member(group) as member:

@@ -174,7 +174,7 @@ class TestDelivery:
             member.read(3)
             member.commit()
             assert topic.consumers(group) == [member.member_id]
-        wait_until(lambda: topic.consumers(group) == [], 10, "its consumer is gone")
+        wait_until(lambda: topic.consumers(group) == [], 30, "its consumer is gone")
         topic.add(4)
         with topic.member(group) as member:
             member.read(1)
@@ -185,7 +185,7 @@ class TestDelivery:
         change = [ConsumerGroupTopicPartitions(group, [end])]
         topic.admin.alter_consumer_group_offsets(change)[group].result()
 
-        wait_until(lambda: topic.consumers(group) == [], 10, "its consumer is gone")
+        wait_until(lambda: topic.consumers(group) == [], 30, "its consumer is gone")
 
     def test_a_deleted_group_is_gone_from_the_stream(self, topic: Native, group: str) -> None:
         topic.add(1)
@@ -194,7 +194,7 @@ class TestDelivery:
             member.commit()
         topic.admin.delete_consumer_groups([group])[group].result()
 
-        wait_until(lambda: topic.group(group) is None, 10, "it is gone")
+        wait_until(lambda: topic.group(group) is None, 30, "it is gone")
 
     def test_a_group_that_only_redis_knows(self, topic: Native, group: str) -> None:
         ids = topic.add(*range(6))

@@ -27,7 +27,7 @@ class TestRetention:
             topic.store.xadd(topic.key(), {"value": "old"}, id=f"{now - 3_600_000 + number}-0")
         kept = topic.add("a", "b")
 
-        wait_until(lambda: topic.store.xlen(topic.key()) == 2, 20, "the old ones are gone")
+        wait_until(lambda: topic.store.xlen(topic.key()) == 2, 30, "the old ones are gone")
 
         with topic.member("g") as member:
             assert member.read(2) == [b"a", b"b"]
@@ -46,7 +46,7 @@ class TestRetention:
         with topic.member("g") as member:
             member.read(2)
             member.commit()
-        wait_until(lambda: topic.store.xlen(topic.key()) == 0, 20, "all is gone")
+        wait_until(lambda: topic.store.xlen(topic.key()) == 0, 30, "all is gone")
 
         now = int(time.time() * 1000) + 3_600_000  # not to be removed before it is read
         topic.store.xadd(topic.key(), {"value": "c"}, id=f"{now}-0")
@@ -61,7 +61,7 @@ class TestRetention:
             topic.add(f"{number:04}" + "x" * 996)
 
         # No more than fit: a first look may have come before all were there.
-        wait_until(lambda: topic.store.xlen(topic.key()) <= 200, 20, "the first ones are gone")
+        wait_until(lambda: topic.store.xlen(topic.key()) <= 200, 30, "the first ones are gone")
 
         left = topic.store.xlen(topic.key())
         with topic.member("g") as member:

@@ -14,11 +14,20 @@ START_MS = 1_700_000_000_000
 ISOLATION = pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 
 
-def one_batch(kafka: Session, topic: str, count: int, prefix: str = "record") -> None:
-    """Produce records that are stored as one batch."""
-    before = len(kafka.stored(topic))
-    kafka.produce(topic, numbered(count, prefix), linger_ms=200)
-    assert len(kafka.stored(topic)) == before + 1
+def topic_of_batches(kafka: Session, *counts: int) -> str:
+    """A topic that consists of batches with so many records each.
+
+    A client that does not get the CPU for longer than it lingers sends what it has: then the next
+    topic is tried, and it lingers longer.
+    """
+    for linger_ms in (200, 1000, 5000):
+        topic = kafka.topic()
+        for count in counts:
+            kafka.produce(topic, numbered(count), linger_ms=linger_ms)
+        stored = [batch.record_count for batch in kafka.stored(topic)]
+        if stored == list(counts):
+            return topic
+    raise AssertionError(f"stored as batches of {stored} records")
 
 
 class ConsumingTests:
@@ -57,9 +66,7 @@ class ConsumingTests:
 
     @pytest.mark.parametrize("offset", [1, 50, 99, 100, 150])
     def test_from_the_middle_of_a_batch(self, kafka: Session, offset: int) -> None:
-        topic = kafka.topic()
-        one_batch(kafka, topic, 100)
-        one_batch(kafka, topic, 100)
+        topic = topic_of_batches(kafka, 100, 100)
         consumer = kafka.consumer()
 
         consumer.assign({Place(topic): offset})

@@ -6,7 +6,13 @@ from broker.errors import ErrorCode
 from broker.group.commits import (
     check_metadata,
 )
-from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition, new_commit
+from broker.group.offsets import (
+    CommittedOffset,
+    CommittedOffsets,
+    PendingOffset,
+    TopicPartition,
+    new_commit,
+)
 from tests.support.group_driver import GroupDriver
 
 # 21. OffsetCommit
@@ -163,22 +169,11 @@ def test_2_22_offsets_survive_a_restart() -> None:
 def test_2_22_an_offset_of_an_open_transaction_is_unstable() -> None:
     offsets = CommittedOffsets()
     offsets.apply({TopicPartition("t", 0): new_commit(1, 0)})
-    offsets.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
+    offsets.pending.add(77, {TopicPartition("t", 0): PendingOffset(1, 1, new_commit(2, 0))})
     assert offsets.is_pending("t", 0)
     assert not offsets.is_pending("t", 1)
     committed = offsets.get("t", 0)
     assert committed is not None
     assert committed.offset == 1
-
-
-@pytest.mark.parametrize("commits", [True, False])
-def test_2_22_the_end_of_the_transaction_makes_it_stable(commits: bool) -> None:
-    offsets = CommittedOffsets()
-    offsets.add_pending(77, {TopicPartition("t", 0): new_commit(2, 0)})
-    offsets.add_pending(77, {TopicPartition("t", 1): new_commit(3, 0)})
-    if commits:
-        offsets.apply(offsets.pending_of(77))
-    offsets.end_transaction(77)
+    offsets.pending.remove(77, TopicPartition("t", 0))
     assert not offsets.is_pending("t", 0)
-    assert [committed.offset for _, committed in offsets] == ([2, 3] if commits else [])
-    assert offsets.pending_of(77) == {}

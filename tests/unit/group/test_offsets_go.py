@@ -8,7 +8,12 @@ from broker.group.commits import (
     is_forgettable,
     subscribed_topics,
 )
-from broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
+from broker.group.offsets import (
+    CommittedOffsets,
+    PendingOffset,
+    TopicPartition,
+    new_commit,
+)
 from tests.support.group_driver import GroupDriver
 from tests.support.subscriptions import consumer, keys, subscription
 
@@ -153,7 +158,7 @@ def test_2_25_never_while_rebalancing() -> None:
 def test_2_25_never_one_a_transaction_is_about_to_replace() -> None:
     g = GroupDriver()
     g.commit("t", 0, new_commit(1, g.now - WEEK))
-    g.offsets.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
+    g.offsets.pending.add(7, {TopicPartition("t", 0): PendingOffset(1, 1, new_commit(2, g.now))})
     assert expired_offsets(g.group, g.offsets, g.now) == []
 
 
@@ -182,7 +187,7 @@ def test_2_25_nothing_left_and_empty_means_forgettable() -> None:
 def test_2_25_a_pending_transaction_keeps_a_group() -> None:
     g = GroupDriver()
     g.commit("t", 0, new_commit(1, g.now))
-    g.offsets.add_pending(7, {TopicPartition("t", 0): new_commit(2, g.now)})
+    g.offsets.pending.add(7, {TopicPartition("t", 0): PendingOffset(1, 1, new_commit(2, g.now))})
     g.offsets.remove("t", 0)
     assert not is_forgettable(g.group, g.offsets)
 

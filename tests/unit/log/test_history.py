@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +134,101 @@ async def test_a_snapshot_of_an_earlier_history_is_refused(store: LossyStore) ->
         await append(log, plain(b"x"))
         await host.streams.save_snapshot(log.key, 90, b"later", b"another history")
         assert await host.streams.snapshot_at(log.key) == -1
+
+
+# --- another program removes the last entries ---
+
+
+def remove_all(store: LossyStore, log: Any) -> None:
+    with store.client() as client:
+        client.xtrim(log.key, maxlen=0, approximate=False)
+
+
+def remove_each(store: LossyStore, log: Any) -> None:
+    with store.client() as client:
+        client.xdel(log.key, *(entry_id for entry_id, _ in client.xrange(log.key)))
+
+
+def remove_last(store: LossyStore, log: Any) -> None:
+    with store.client() as client:
+        client.xdel(log.key, client.xrevrange(log.key, count=1)[0][0])
+
+
+REMOVALS = pytest.mark.parametrize("remove", [remove_all, remove_each, remove_last])
+
+
+@REMOVALS
+async def test_entries_are_removed_and_the_store_begins_another_history(
+    store: LossyStore, remove: Callable[[LossyStore, Any], None]
+) -> None:
+    async with Host(store.url) as host:
+        log = await host.create(next(_names))
+        for _ in range(3):
+            await append(log, plain(b"x", b"y"))
+        ceiling = reserved(store, log)
+        remove(store, log)
+        kept = len(await stored(host, log)) * 2
+        store.kill()
+        store.start()
+        assert await append(log, plain(b"z")) == ceiling
+        assert (log.leader_epoch, log.epochs.gaps) == (1, ((kept, ceiling),))
+        assert await append(log, plain(b"z")) == ceiling + 1
+
+
+@REMOVALS
+async def test_entries_are_removed_and_another_worker_loads_the_log(
+    store: LossyStore, remove: Callable[[LossyStore, Any], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """No offset is used again, though the history is the same."""
+    async with Host(store.url, "a") as host, Host(store.url, "b", worker=1) as other:
+        log = await host.create(next(_names))
+        for _ in range(3):
+            await append(log, plain(b"x", b"y"))
+        ceiling = reserved(store, log)
+        remove(store, log)
+        kept = len(await stored(host, log)) * 2
+        theirs = other.log(log.topic)
+        assert await append(theirs, plain(b"z")) == ceiling
+        assert (theirs.leader_epoch, theirs.epochs.gaps) == (1, ((kept, ceiling),))
+        assert f"LOST OFFSETS {kept} TO 4: the store does not have these records" in caplog.text
+        # The first one knew the end; now it goes on behind the other.
+        assert await append(log, plain(b"z")) == ceiling + 1
+        assert log.epochs.gaps == theirs.epochs.gaps
+        assert [entry.base async for entry in log.reader.scan(0)][-2:] == [ceiling, ceiling + 1]
+
+
+async def test_entries_are_removed_while_no_worker_runs(store: LossyStore) -> None:
+    """Nothing is reserved any more, and the snapshot knows where the log ended."""
+    async with Host(store.url) as host:
+        log = await host.create(next(_names))
+        for _ in range(3):
+            await append(log, plain(b"x", b"y"))
+        await log.replica.save_snapshot()
+        await log.appender.release()
+    remove_all(store, log)
+    store.kill()
+    store.start()
+    async with Host(store.url) as host:
+        log = host.log(log.topic)
+        assert await append(log, plain(b"z")) == 6
+        assert log.leader_epoch == 0
+
+
+async def test_an_epoch_without_entries_and_another_history(store: LossyStore) -> None:
+    """The last id is that of XSETID then, of no entry."""
+    async with Host(store.url) as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+    starts = [0]
+    for number in (1, 2):
+        starts.append(reserved(store, log))
+        store.kill()
+        store.start()
+        async with Host(store.url) as host:
+            log = host.log(log.topic)
+            await log.current()
+            assert log.epochs.start == starts[number]
+    async with Host(store.url) as host:
+        log = host.log(log.topic)
+        assert await append(log, plain(b"y")) == starts[2] > starts[1]
+        assert (log.leader_epoch, log.epochs.gaps) == (2, ((1, starts[2]),))

@@ -40,7 +40,7 @@ async def test_current_does_not_wait_for_the_queue_to_run_dry(server: RedisServe
         for _ in range(4):
             log.append(Endless(plain(b"x")))
         for _ in range(20):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await log.current()
         stop = True
         await until(lambda: not log.is_busy)
@@ -145,7 +145,7 @@ async def test_what_is_not_a_batch_in_the_log_is_reported_and_nothing_hangs(
             client.xadd(log.key, {"b": "no batch"}, id="1-1")
         for _ in range(2):
             with pytest.raises(Exception):  # noqa: B017 - any answer will do
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(30):
                     await append(log, plain(b"y"))
         # The connection it came over serves others.
         healthy = await host.create(next(_names))

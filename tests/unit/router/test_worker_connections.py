@@ -78,7 +78,7 @@ async def test_requests_that_begin_alike_go_where_they_belong(short_tmp_path: Pa
                 stage.writer.write(frame[:cut])
                 await asyncio.sleep(0.001)
             stage.writer.write(frame[cut:])
-            reply = await asyncio.wait_for(stage.receive(), 10)
+            reply = await asyncio.wait_for(stage.receive(), 30)
             assert struct.unpack_from(">i", reply) == (number,)
         for worker, numbers in zip(stage.workers, expected, strict=True):
             got = [read_request_header(frame).correlation_id for frame in worker.frames]
@@ -93,7 +93,7 @@ async def test_a_produce_to_several_leaders_changes_where_the_next_ones_go(
         away = next(index for index in range(6) if leader_of("t", index, WORKERS) != HOME)
         for number, partitions in enumerate(([away], [away], [0, 1, 2], [away], [away])):
             stage.writer.write(produce_to(partitions, number))
-            reply = await asyncio.wait_for(stage.receive(), 10)
+            reply = await asyncio.wait_for(stage.receive(), 30)
             assert struct.unpack_from(">i", reply) == (number,)
         home, leader = stage.workers[HOME], stage.workers[leader_of("t", away, WORKERS)]
         assert numbers_of(leader) == [0, 1]

@@ -229,7 +229,7 @@ def test_a_wildcard_address_is_never_advertised(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_worker_gets_all_it_needs() -> None:
     settings = load(port="2000", workers="3", tail_cache_bytes="1mb", log_level="debug")
-    worker = settings.worker(1, redis_url="unix:///s", listeners=[7, 8])
+    worker = settings.worker(1, redis_url="unix:///s", listeners=[7, 8], worker_sockets=["/a"])
     assert worker == WorkerSettings(
         index=1,
         workers=3,
@@ -238,6 +238,7 @@ def test_a_worker_gets_all_it_needs() -> None:
         listeners=[7, 8],
         brokers=settings.endpoints(),
         redis_url="unix:///s",
+        worker_sockets=["/a"],
         data_dir=settings.data_dir,
         tail_cache_bytes=1 << 20,
         log_level="debug",

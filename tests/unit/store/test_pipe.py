@@ -118,7 +118,7 @@ async def test_every_command_gets_its_own_reply_or_a_fault_however_often_the_con
             answered += 1
 
         async with asyncio.timeout(60):
-            while sent < 20_000 or len(proxy.links) < 40:
+            while sent < 20_000 or len(proxy.links) < 40 or answered <= 1_000:
                 for _ in range(chance.randrange(40)):
                     number = sent
                     sent += 1
@@ -129,7 +129,6 @@ async def test_every_command_gets_its_own_reply_or_a_fault_however_often_the_con
         if live is not None:
             live.cut()
         await until(lambda: replied == sent)
-        assert answered > 1_000
 
 
 async def test_nothing_goes_out_before_the_password_and_the_database(short_tmp_path: Path) -> None:
@@ -163,8 +162,8 @@ async def test_nothing_goes_out_before_the_password_and_the_database(short_tmp_p
 async def test_a_store_that_stops_answering_is_left(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with StoreProxy(server.port) as proxy, connected(proxy.url, stall_after=0.2) as pipe:
-        await asyncio.sleep(0.5)  # idle is not stalled
+    async with StoreProxy(server.port) as proxy, connected(proxy.url, stall_after=1.0) as pipe:
+        await asyncio.sleep(1.5)  # idle is not stalled
         assert len(proxy.links) == 1
         (await proxy.link("pipe")).replies.hold()
         with pytest.raises(StoreUnavailable):
@@ -175,18 +174,18 @@ async def test_a_store_that_stops_answering_is_left(
 
 
 async def test_a_store_that_is_slow_but_answers_is_not_left(server: RedisServer) -> None:
-    async with StoreProxy(server.port) as proxy, connected(proxy.url, stall_after=0.5) as pipe:
+    async with StoreProxy(server.port) as proxy, connected(proxy.url, stall_after=2.0) as pipe:
         link = await proxy.link("pipe")
         link.replies.hold()
         answers = []
-        for number in range(12):  # a reply is always pending, but never for long
+        for number in range(25):  # a reply is always pending, but never for long
             answers.append(pipe.call("ECHO", number))
             await asyncio.sleep(0.1)
             link.replies.release()
             await asyncio.sleep(0.01)
             link.replies.hold()
         link.replies.release()
-        assert await asyncio.gather(*answers) == [b"%d" % number for number in range(12)]
+        assert await asyncio.gather(*answers) == [b"%d" % number for number in range(25)]
         assert len(proxy.links) == 1
 
 

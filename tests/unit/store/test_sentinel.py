@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -109,18 +108,18 @@ async def test_all_follow_the_master(watched: Watched) -> None:
     await asyncio.to_thread(watched.start_again, killed)
 
 
-async def test_a_master_that_says_nothing_is_left(tmp_path: Path) -> None:
+async def test_a_master_that_says_nothing_is_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its machine has no power, or no network: no connection is closed."""
     with watched_servers(tmp_path) as watched:
         async with store_at(watched.url) as store:
             silent = watched.master
             silent.process.send_signal(signal.SIGSTOP)
-            began = time.monotonic()
             await set_when_possible(store.control, "key", "value")
-            took = time.monotonic() - began
             assert store.control.server == ("127.0.0.1", watched.master_port)
             assert watched.master_port != silent.port
-            assert took < 15, "not by stall detection"
+            assert "no reply for" not in caplog.text, "not by stall detection"
             with redis.Redis(port=watched.master_port) as client:
                 assert client.get("key") == b"value"
 
@@ -199,7 +198,7 @@ async def test_a_command_that_blocks_on_a_demoted_master_ends(
         await asyncio.sleep(0.05)
         demote(two[0], two[1])
         with pytest.raises(StoreFault) as fault:
-            await asyncio.wait_for(blocked, 5)
+            await asyncio.wait_for(blocked, 15)
         assert isinstance(fault.value, StoreDemoted | StoreUnavailable)
         await until(lambda: not pipe.is_up)
         promote(two[0])

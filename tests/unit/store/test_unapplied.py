@@ -71,7 +71,7 @@ async def test_a_silent_worker_is_waited_for_once_until_it_is_back(
     changes.acknowledged(Acknowledgement(late, 1))
     began = time.monotonic()
     await changes.wait()
-    assert 0.04 < time.monotonic() - began < 1
+    assert time.monotonic() - began > 0.04
     assert "by worker 2" in caplog.text
     # The next one waits for worker 1 only.
     changes.acknowledged(Acknowledgement(expected(changes), 1))

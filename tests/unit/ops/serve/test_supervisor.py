@@ -173,7 +173,10 @@ async def test_a_child_deaf_to_sigterm_is_killed_in_time(
     assert is_gone(pid)
 
 
-async def test_a_second_sigterm_does_not_wait_for_a_deaf_child(short_tmp_path: Path) -> None:
+async def test_a_second_sigterm_does_not_wait_for_a_deaf_child(
+    short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "STOP_S", 90)
     begun = time.monotonic()
     async with supervised(short_tmp_path, [[child(DEAF)]]) as supervisor:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,239 @@
+"""Connections to the other workers, over the unix sockets that routers use, in Kafka's messages.
+
+A link carries one kind of request, one at a time: who uses it gathers meanwhile what goes into the
+next one. A request that is not answered within 2 s has no answer: its outcome is unknown. From then
+on the worker counts as down, and requests fail at once until it answers a ping again. Connecting
+proves nothing: the supervisor keeps the socket open while a worker is restarted, and the kernel
+accepts for one that is stopped.
+
+    unknown ── first request ──▶ connecting ── answered ──▶ up ── lost, or no answer ──▶ down
+                                                            ▲                             │
+                                                            └────── a ping is answered ───┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from broker.wire.advertised import PING
+from broker.wire.apis import APIS, Api, ApiKey
+from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame, worker_frame
+from broker.wire.primitives import MalformedMessage
+from broker.wire.schema import Message
+
+logger = logging.getLogger("moldau.coordinator")
+
+ANSWER_WITHIN_S = 2.0
+FIRST_RETRY_S, LAST_RETRY_S = 0.05, 1.0
+LOG_EVERY_S = 30.0  # a worker that is restarted again and again is reported elsewhere
+LARGEST_ANSWER = 100 << 20
+CLIENT_ID = "moldau"
+
+# Called with the response; None: there is none, and what became of the request is unknown.
+Answered = Callable[[Message | None], None]
+
+
+class Link:
+    """To one worker, for one kind of request."""
+
+    def __init__(self, path: str, own: int, worker: int, api: Api, version: int) -> None:
+        self._path = path
+        self._greeting = worker_frame(own) + PING
+        self.worker = worker
+        self._api = api
+        self._version = version
+        self._loop = asyncio.get_running_loop()
+        self._connection: _Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._frame = b""  # of a request that waits for the connection
+        self._answered: Answered | None = None  # of the request under way
+        self._number = 0  # of that request
+        self._expiry: asyncio.TimerHandle | None = None
+        self._is_down = False
+        self._is_closed = False
+        self._log_at = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """A request is under way: no other may be sent."""
+        return self._answered is not None
+
+    @property
+    def is_down(self) -> bool:
+        return self._is_down
+
+    def send(self, message: Message, answered: Answered) -> None:
+        """Call `answered`, later, with the response or None."""
+        assert not self.is_busy, "one request at a time"
+        if self._is_down or self._is_closed:
+            self._loop.call_soon(answered, None)
+            return
+        self._answered = answered
+        self._number = self._number % 0x7FFF_FFFF + 1  # 0 is the ping's
+        self._expiry = self._loop.call_later(ANSWER_WITHIN_S, self._expired)
+        frame = request_frame(self._api, self._version, self._number, CLIENT_ID, message)
+        if self._connection is not None:
+            self._connection.write(frame)
+            return
+        self._frame = frame
+        if self._opening is None:
+            self._opening = self._loop.create_task(self._open())
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._failed("this worker stops")
+
+    # --- connections ---
+
+    async def _open(self) -> None:
+        """Connect until the worker answers."""
+        delay = FIRST_RETRY_S
+        while not self._is_closed:
+            try:
+                _, made = await self._loop.create_unix_connection(self._new, self._path)
+            except OSError as fault:
+                self._failed(str(fault))
+            else:
+                if await made.is_up and made is self._connection:
+                    break
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_RETRY_S)
+        self._opening = None
+
+    def _new(self) -> _Connection:
+        return _Connection(self)
+
+    def connected(self, connection: _Connection) -> None:
+        frame, self._frame = self._frame, b""
+        self._connection = connection
+        connection.write(self._greeting + frame)
+
+    def is_answered(self, connection: _Connection) -> None:
+        """The ping of a connection."""
+        if self._is_down and connection is self._connection:
+            self._is_down = False
+            logger.info("worker %d answers %s again", self.worker, self._api.name)
+
+    def received(self, connection: _Connection, frame: bytearray) -> None:
+        if connection is not self._connection or self._answered is None:
+            return  # behind what was given up
+        try:
+            number, message = read_response(self._api, self._version, frame)
+        except MalformedMessage as fault:
+            self._failed(f"a malformed answer: {fault}")
+            return
+        if number != self._number:
+            self._failed(f"an answer to request {number} in place of {self._number}")
+            return
+        self._end(message)
+
+    def lost(self, connection: _Connection, reason: str) -> None:
+        if connection is self._connection:
+            self._failed(reason)
+
+    # --- failing ---
+
+    def _expired(self) -> None:
+        self._failed(f"no answer within {ANSWER_WITHIN_S:g} s")
+
+    def _failed(self, reason: str) -> None:
+        """Give up the connection and the request that is under way; look when it is back."""
+        connection, self._connection = self._connection, None
+        self._frame = b""
+        if connection is not None:
+            connection.abort()
+        if self._is_closed:
+            if self._opening is not None:
+                self._opening.cancel()
+        else:
+            self._set_down(reason)
+            if self._opening is None:
+                self._opening = self._loop.create_task(self._open())
+        if self._answered is not None:
+            self._end(None)
+
+    def _set_down(self, reason: str) -> None:
+        now = self._loop.time()
+        if not self._is_down and now >= self._log_at:
+            self._log_at = now + LOG_EVERY_S
+            logger.warning("worker %d: no %s: %s", self.worker, self._api.name, reason)
+        self._is_down = True
+
+    def _end(self, message: Message | None) -> None:
+        answered, self._answered = self._answered, None
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if answered is not None:
+            answered(message)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of a link. The first answer on it is the ping's."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        # True once the ping is answered, False if the connection ends before.
+        self.is_up: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._link.connected(self)
+
+    def write(self, frame: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(frame)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._data
+        buffer += data
+        while len(buffer) >= LENGTH_SIZE:
+            (size,) = LENGTH.unpack_from(buffer)
+            if not 0 <= size <= LARGEST_ANSWER:
+                self._link.lost(self, f"an answer of {size} bytes")
+                return
+            end = LENGTH_SIZE + size
+            if len(buffer) < end:
+                return
+            frame = buffer[LENGTH_SIZE:end]
+            del buffer[:end]
+            if not self.is_up.done():
+                self.is_up.set_result(True)
+                self._link.is_answered(self)
+            else:
+                self._link.received(self, frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self.is_up.done():
+            self.is_up.set_result(False)
+        self._link.lost(self, str(exc or "the connection was closed"))
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Peers:
+    """The links of a worker. `sockets`: of all workers, by their index."""
+
+    def __init__(self, sockets: Sequence[str], own: int) -> None:
+        self._sockets = sockets
+        self._own = own
+        self._links: dict[tuple[int, ApiKey], Link] = {}
+
+    def link(self, worker: int, api: ApiKey, version: int) -> Link:
+        found = self._links.get((worker, api))
+        if found is None:
+            found = Link(self._sockets[worker], self._own, worker, APIS[api], version)
+            self._links[worker, api] = found
+        return found
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()

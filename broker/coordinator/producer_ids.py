@@ -1,0 +1,64 @@
+"""Unused producer ids, taken from the store a block at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from broker.errors import StoreFault
+from broker.txn.record import NO_PRODUCER_ID
+
+logger = logging.getLogger("moldau.coordinator")
+
+BLOCK = 1000
+LOW = 100  # the next block is taken in advance: `take` cannot wait
+
+
+class ProducerIds:
+    """`take_block`: the first of so many ids."""
+
+    def __init__(self, take_block: Callable[[int], Awaitable[int]]) -> None:
+        self._take_block = take_block
+        self._blocks: list[range] = []
+        self._taking: asyncio.Task[None] | None = None
+
+    def take(self) -> int:
+        """`NO_PRODUCER_ID` if there is none at hand: there will be one soon."""
+        if sum(map(len, self._blocks)) <= LOW:
+            self._take_more()
+        if not self._blocks:
+            return NO_PRODUCER_ID
+        block = self._blocks.pop(0)
+        if len(block) > 1:
+            self._blocks.insert(0, block[1:])
+        return block[0]
+
+    async def next(self) -> int:
+        """Waits for the store if there is none at hand. Raises StoreFault."""
+        await self.ensure()
+        return self.take()
+
+    async def ensure(self) -> None:
+        """Until `take` has one. Raises StoreFault."""
+        while not self._blocks:
+            await asyncio.shield(self._take_more())
+
+    def _take_more(self) -> asyncio.Task[None]:
+        if self._taking is None:
+            self._taking = asyncio.get_running_loop().create_task(self._take_next_block())
+            self._taking.add_done_callback(self._taken)
+        return self._taking
+
+    async def _take_next_block(self) -> None:
+        first = await self._take_block(BLOCK)
+        self._blocks.append(range(first, first + BLOCK))
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        self._taking = None
+        if not task.cancelled() and isinstance(fault := task.exception(), StoreFault):
+            logger.warning("producer ids: waiting for the store: %s", fault)
+
+    def close(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()

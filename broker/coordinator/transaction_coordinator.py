@@ -1,0 +1,356 @@
+"""The transaction coordinator of a worker: runs the effects of its transactional ids.
+
+The state machine (`broker/txn`) is pure; this is its shell, as `group_coordinator.py` is that of
+groups: answers go to the tokens of handlers, records to the store and back as `Persisted` events,
+timers to the event loop, markers to `markers.py`. Callbacks throughout: every transaction of every
+producer passes here several times, and a task for each write would cost more than the write.
+
+Transactional ids live in the slots of groups (`slots.py`): they are loaded with them, given up with
+them, and written again with them when the store has lost its tail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from broker.coordinator.slots import Slots
+from broker.errors import (
+    ErrorCode,
+    SlotNotTaken,
+    StoreFault,
+    StoreFenced,
+    StoreTimeout,
+    StoreUnavailable,
+)
+from broker.placement import slot_of
+from broker.settings.kafka import BrokerConfig
+from broker.store.replication import NEVER, Replication
+from broker.store.transactions import TransactionStore
+from broker.txn.config import TxnConfig
+from broker.txn.effects import (
+    Answer,
+    ArmTimer,
+    CancelTimer,
+    Effect,
+    Persist,
+    Reply,
+    StateChanged,
+    WriteMarkers,
+)
+from broker.txn.events import Event, MarkersWritten, Persisted, TimerFired
+from broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
+from broker.txn.timers import TimerKey
+from broker.txn.transaction import Transaction
+from broker.txn.transactions import Transactions
+from broker.txn.views import TxnView
+
+logger = logging.getLogger("moldau.coordinator")
+
+MEND_PATIENCE_S = 15.0  # for slots to be taken again
+REPLICATED_WITHIN_S = 5.0
+RETRY_S = 0.5
+AT_ONCE = 64  # records that are written again in one go
+LOG_EVERY_S = 5.0
+
+Written = Callable[[StoreFault | None], None]
+
+
+class Token(Protocol):
+    """Passed by a handler with a request; answered at once or later."""
+
+    def answered(self, answer: Answer) -> None: ...
+
+
+class MarkerWriter(Protocol):
+    def write(self, wanted: WriteMarkers, done: Callable[[], None]) -> None: ...
+    def forget(self, is_forgotten: Callable[[str], bool]) -> None: ...
+
+
+class Loaded(msgspec.Struct):
+    """What was found of a slot."""
+
+    records: list[TxnRecord]
+    token: bytes  # of the history in which it was found
+    settled_in: bytes  # the one in which it was last known to be whole
+
+    @property
+    def is_lost(self) -> bool:
+        """The store may have had more, which no worker knows."""
+        return bool(self.settled_in and self.token) and self.settled_in != self.token
+
+
+class TransactionCoordinator:
+    """`take_producer_id` never waits, and may have none."""
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        replication: Replication,
+        slots: Slots,
+        markers: MarkerWriter,
+        config: BrokerConfig,
+        *,
+        take_producer_id: Callable[[], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._replication = replication
+        self._slots = slots
+        self._markers = markers
+        self._spawn = spawn
+        self.now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        self._log_at = 0.0
+        self.transactions = Transactions(txn_config(config), take_producer_id, slot_of)
+        slots.host(self)
+
+    def use_config(self, config: BrokerConfig) -> None:
+        self.transactions.use_config(txn_config(config))
+
+    def loading(self) -> ErrorCode:
+        return self.transactions.loading()
+
+    def views(self) -> list[TxnView]:
+        return self.transactions.list()
+
+    def expire(self) -> None:
+        """Remove transactional ids that were not used for long."""
+        self.run(self.transactions.expire(self.now_ms()))
+
+    # --- events and effects ---
+
+    def submit(self, transactional_id: str, event: Event) -> None:
+        """Pass an event to its transactional id. A request's token is answered, now or later."""
+        self.run(self.transactions.handle(transactional_id, event, self.now_ms()))
+
+    def run(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Reply:
+                reply = cast("Reply", effect)
+                cast("Token", reply.call).answered(reply.answer)
+            elif kind is Persist:
+                self._persist(cast("Persist", effect))
+            elif kind is WriteMarkers:
+                wanted = cast("WriteMarkers", effect)
+                event = MarkersWritten(wanted.number)
+                self._markers.write(wanted, partial(self.submit, wanted.transactional_id, event))
+            elif kind is ArmTimer:
+                self._arm(cast("ArmTimer", effect))
+            elif kind is CancelTimer:
+                self._timers.pop(cast("CancelTimer", effect).key).cancel()
+            elif logger.isEnabledFor(logging.DEBUG):
+                _report(cast("StateChanged", effect))
+
+    def _arm(self, effect: ArmTimer) -> None:
+        armed = self._timers.get(effect.key)
+        if armed is not None:
+            armed.cancel()
+        delay = max(effect.at_ms - self.now_ms(), 0) / 1000
+        self._timers[effect.key] = self._loop.call_later(delay, self._fired, effect.key)
+
+    def _fired(self, key: TimerKey) -> None:
+        self._timers.pop(key, None)
+        self.submit(key.transactional_id, TimerFired(key))
+
+    # --- writing ---
+
+    def _persist(self, effect: Persist) -> None:
+        transaction = self.transactions.by_id[effect.transactional_id]
+        slot = slot_of(effect.transactional_id)
+        if self._slots.is_settled(slot):
+            self._write(effect, partial(self._written, effect, transaction))
+        else:  # else it would look as if the store had lost nothing
+            fault = SlotNotTaken(f"slot {slot} is being written again")
+            self._spawn(self._write_later(effect, transaction, fault))
+
+    def _write(self, effect: Persist, done: Written) -> None:
+        """Call `done` once the store has it, and its replicas a decision: what was announced as
+        committed must not be undone by a failover."""
+        name, record = effect.transactional_id, effect.record
+        slot = slot_of(name)
+        if record is None:
+            self._store.remove(slot, name, effect.token, done)
+            return
+        if record.state.is_ending and self._replication.replicas:
+            done = partial(self._replicate, done)
+        self._store.save(slot, name, effect.token, encode(record), done)
+
+    def _replicate(self, done: Written, fault: StoreFault | None) -> None:
+        if fault is not None:
+            done(fault)
+            return
+
+        def settle(outcome: int | StoreFault) -> None:
+            nonlocal done
+            timer.cancel()
+            answered, done = done, _ignore
+            if outcome == NEVER:
+                outcome = StoreUnavailable("the store was exchanged before its replicas had it")
+            answered(outcome if isinstance(outcome, StoreFault) else None)
+
+        text = f"the store's replicas do not have it after {REPLICATED_WITHIN_S:g} s"
+        timer = self._loop.call_later(REPLICATED_WITHIN_S, settle, StoreTimeout(text))
+        self._replication.when_replicated(settle)
+
+    def _written(self, effect: Persist, transaction: Transaction, fault: StoreFault | None) -> None:
+        if isinstance(fault, StoreFenced | SlotNotTaken):
+            self._spawn(self._write_later(effect, transaction, fault))
+        else:
+            self._persisted(effect, transaction, fault)
+
+    async def _write_later(
+        self, effect: Persist, transaction: Transaction, fault: StoreFault
+    ) -> None:
+        """Once its slot is taken again, if it still is this worker's then."""
+        slot = slot_of(effect.transactional_id)
+        if isinstance(fault, StoreFenced):
+            self._slots.fenced(slot)
+        elif self._slots.is_mended:
+            await asyncio.sleep(RETRY_S)  # not expected; certainly no reason to run in circles
+        try:
+            await self._slots.mended(MEND_PATIENCE_S)
+        except StoreTimeout as late:
+            self._persisted(effect, transaction, late)
+            return
+        if self._owns(transaction):
+            self._persist(effect)
+
+    def _owns(self, transaction: Transaction) -> bool:
+        """It was not given up meanwhile, and perhaps loaded again with the same revisions."""
+        return self.transactions.by_id.get(transaction.transactional_id) is transaction
+
+    def _persisted(
+        self, effect: Persist, transaction: Transaction, fault: StoreFault | None
+    ) -> None:
+        if not self._owns(transaction):
+            return  # no outcome is waited for
+        error = ErrorCode.NONE
+        if fault is not None:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self._report_fault(effect, fault)
+        self.submit(effect.transactional_id, Persisted(effect.token, error))
+
+    def _report_fault(self, effect: Persist, fault: StoreFault) -> None:
+        now = self._loop.time()
+        if now >= self._log_at:
+            self._log_at = now + LOG_EVERY_S
+            name = effect.transactional_id
+            logger.warning("transactional id %s, perhaps others: not stored: %s", name, fault)
+
+    # --- slots (see `slots.Guest`) ---
+
+    def start_loading(self, slot: int) -> None:
+        self.transactions.start_loading(slot)
+
+    async def read(self, slot: int) -> Loaded:
+        token = self._store.history_token
+        settled_in = await self._store.settled_in(slot)
+        return Loaded(await self._records(slot), token, settled_in)
+
+    def loaded(self, slot: int, found: Loaded) -> None:
+        effects = self.transactions.finish_loading(
+            slot, found.records, self.now_ms(), history_lost=found.is_lost
+        )
+        if found.is_lost and found.records:
+            logger.warning(
+                "the store may have lost something of the %d transactional ids of slot %d: "
+                "their producers are fenced",
+                len(found.records),
+                slot,
+            )
+        writes = self._run_but_writes(effects)
+        if writes or found.settled_in != found.token:
+            self._spawn(self._settle(slot, found.token, writes))
+
+    async def _settle(self, slot: int, token: bytes, writes: list[Persist]) -> None:
+        """Note that nothing is lost, as soon as that is so. If it cannot be noted, the next worker
+        takes all for lost again: no harm."""
+        try:
+            await self._write_all(writes)
+            await self._store.settle(slot, token)
+        except StoreFault as fault:
+            logger.warning("slot %d: the history of its transactions: %s", slot, fault)
+
+    def give_up(self, slot: int) -> None:
+        self.run(self.transactions.give_up(slot, self.now_ms()))
+        self._markers.forget(lambda transactional_id: slot_of(transactional_id) == slot)
+
+    async def write_again(self, slot: int) -> int:
+        if not self.transactions.is_loaded(slot):
+            return 0
+        token = self._store.history_token
+        found = await self._records(slot)
+        effects = self.transactions.store_again(slot, found, self.now_ms())
+        writes = self._run_but_writes(effects)
+        await self._write_all(writes)
+        await self._store.settle(slot, token)
+        return len(writes)
+
+    async def _records(self, slot: int) -> list[TxnRecord]:
+        records = []
+        for stored in await self._store.load(slot):
+            try:
+                records.append(decode(stored.record))
+            except (UnknownRecordFormat, msgspec.DecodeError) as fault:
+                # Its writes are refused by its revision, so nothing of it is overwritten.
+                name = stored.transactional_id
+                logger.critical("transactional id %s cannot be served: %s", name, fault)
+        return records
+
+    def _run_but_writes(self, effects: Iterable[Effect]) -> list[Persist]:
+        writes: list[Persist] = []
+        for effect in effects:
+            if isinstance(effect, Persist):
+                writes.append(effect)
+            else:
+                self.run((effect,))
+        return writes
+
+    async def _write_all(self, writes: list[Persist]) -> None:
+        """Raises StoreFault."""
+        for start in range(0, len(writes), AT_ONCE):
+            some = writes[start : start + AT_ONCE]
+            faults = await asyncio.gather(*map(self._write_now, some))
+            for fault in faults:
+                if fault is not None:
+                    raise fault
+
+    async def _write_now(self, effect: Persist) -> StoreFault | None:
+        transaction = self.transactions.by_id.get(effect.transactional_id)
+        if transaction is None:
+            return None  # given up meanwhile
+        outcome: asyncio.Future[StoreFault | None] = self._loop.create_future()
+        self._write(effect, outcome.set_result)
+        fault = await outcome
+        self._persisted(effect, transaction, fault)
+        return fault
+
+
+def _report(changed: StateChanged) -> None:
+    logger.debug(
+        "transactional id %s: %s -> %s, transaction %d",
+        changed.transactional_id,
+        changed.previous,
+        changed.state,
+        changed.number,
+    )
+
+
+def _ignore(fault: StoreFault | None) -> None:
+    """Of a write that was given up."""
+
+
+def txn_config(config: BrokerConfig) -> TxnConfig:
+    return TxnConfig(
+        max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
+        id_expiration_ms=config.get_int("transactional.id.expiration.ms"),
+    )

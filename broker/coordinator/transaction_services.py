@@ -1,0 +1,54 @@
+"""Everything of a worker that takes part in transactions, wired together."""
+
+from __future__ import annotations
+
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.joins import Joins
+from broker.coordinator.local_markers import LocalMarkers
+from broker.coordinator.markers import Markers
+from broker.coordinator.orphans import Orphans
+from broker.coordinator.peers import Peers
+from broker.coordinator.producer_ids import ProducerIds
+from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from broker.log.logs import Logs
+from broker.log.topics import Topics
+from broker.settings.kafka import BrokerConfig
+from broker.settings.processes import WorkerSettings
+from broker.store.store import Store
+
+
+class TransactionServices:
+    """Made before the groups of the worker are loaded: transactional ids are loaded with them."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        store: Store,
+        topics: Topics,
+        logs: Logs,
+        groups: GroupCoordinator,
+        config: BrokerConfig,
+    ) -> None:
+        worker, workers = settings.index, settings.workers
+        self.peers = Peers(settings.worker_sockets, worker)
+        self.producer_ids = ProducerIds(store.topics.take_producer_ids)
+        self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
+        self.coordinator = TransactionCoordinator(
+            store.transactions,
+            store.replication,
+            groups.slots,
+            Markers(self.local_markers, self.peers, worker=worker, workers=workers),
+            config,
+            take_producer_id=self.producer_ids.take,
+            spawn=logs.spawn,
+            now_ms=groups.now_ms,
+        )
+        self.joins = Joins(self.coordinator, self.peers, worker=worker, workers=workers)
+        logs.joins = self.joins
+        logs.orphans = Orphans(
+            self.coordinator, self.peers, logs.spawn, worker=worker, workers=workers
+        )
+
+    def close(self) -> None:
+        self.peers.close()
+        self.producer_ids.close()

@@ -1,0 +1,177 @@
+"""Offsets of transactions: TxnOffsetCommit stores them as pending, markers commit or remove them.
+
+**No pending offset outlives its marker.** A TxnOffsetCommit is announced (`joining`) before the
+coordinator of its transaction is asked. That one says yes with the number n while transaction n is
+open, so marker n arrives here after the announcement. If it arrives before the offsets are sent to
+the store, it is noted, and they are refused. If it arrives later, it is behind them on the same
+connection, and ends them. A slot that was taken again in between may have had another owner, and
+the marker may have gone there: then they are refused too, and the client asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from broker.coordinator.slots import Slots
+from broker.coordinator.stored import decode_offset, encode_pending, offset_field, pending_field
+from broker.errors import (
+    ErrorCode,
+    KafkaError,
+    SlotNotTaken,
+    StoreFenced,
+    StoreRefused,
+)
+from broker.group.effects import Effect
+from broker.group.groups import Groups
+from broker.group.offsets import CommittedOffset, TopicPartition
+from broker.group.pending import ANY_NUMBER, Ended
+from broker.placement import slot_of
+from broker.store.groups import GroupStore
+
+logger = logging.getLogger("moldau.coordinator")
+
+Committed = Callable[[str, Mapping[TopicPartition, CommittedOffset]], None]
+
+
+class Shell(Protocol):
+    """What the coordinator does for offsets of transactions."""
+
+    def now_ms(self) -> int: ...
+
+    def run(self, effects: Iterable[Effect]) -> None: ...
+
+    def count_commit(self, group_id: str) -> None: ...
+
+
+class Joining:
+    """A TxnOffsetCommit from before its transaction's coordinator is asked until it is stored."""
+
+    def __init__(self, group_id: str, slot: int, producer_id: int, epoch: int) -> None:
+        self.group_id = group_id
+        self.slot = slot
+        self.producer_id = producer_id
+        self.epoch = epoch  # under which the slot is held
+        self.ended: set[int] = set()  # transactions of the producer whose marker came since
+
+
+class TransactionalOffsets:
+    def __init__(self, shell: Shell, store: GroupStore, groups: Groups, slots: Slots) -> None:
+        self._shell = shell
+        self._store = store
+        self._groups = groups
+        self._slots = slots
+        self._joining: dict[tuple[int, int], list[Joining]] = {}  # by slot and producer id
+        # Called with what a transaction has committed.
+        self.on_committed: Committed | None = None
+
+    @contextmanager
+    def joining(self, group_id: str, producer_id: int) -> Iterator[Joining]:
+        """Around the question to the transaction's coordinator, and `commit`."""
+        slot = slot_of(group_id)
+        one = Joining(group_id, slot, producer_id, self._store.held(slot))
+        those = self._joining.setdefault((slot, producer_id), [])
+        those.append(one)
+        try:
+            yield one
+        finally:
+            those.remove(one)
+            if not those:
+                del self._joining[slot, producer_id]
+
+    async def commit(
+        self, joining: Joining, number: int, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Store as pending what `groups.check_commit` has just allowed and the coordinator has let
+        into transaction `number`. Raises StoreFault, or KafkaError if that has ended.
+
+        Nothing is awaited before the write.
+        """
+        group_id, slot, producer_id = joining.group_id, joining.slot, joining.producer_id
+        if number in joining.ended:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"transaction {number} has ended")
+        if not self._slots.is_settled(slot) or self._store.held(slot) != joining.epoch:
+            raise SlotNotTaken(f"slot {slot} is being taken, or written again")
+        commit = self._groups.txn_commit_begins(group_id, producer_id, number, offsets)
+        fields = {
+            pending_field(producer_id, partition): encode_pending(pending)
+            for partition, pending in commit.offsets.items()
+        }
+        may_be_stored = True
+        try:
+            await self._store.save_offsets(slot, group_id, fields)
+        except StoreRefused as fault:
+            may_be_stored = False
+            if isinstance(fault, StoreFenced):
+                self._slots.fenced(slot)
+            raise
+        finally:
+            effects = self._groups.txn_commit_ended(
+                group_id, commit, self._shell.now_ms(), may_be_stored=may_be_stored
+            )
+            self._shell.run(effects)
+
+    async def end(
+        self, slot: int, producer_id: int, producer_epoch: int, number: int, *, commit: bool
+    ) -> None:
+        """A marker. What it says is done when it returns; it may come more than once.
+
+        Raises StoreFault: then some of it may have been done.
+        """
+        for joining in self._joining.get((slot, producer_id), ()):
+            joining.ended.add(number)
+        self._check(slot)
+        for group_id in self._groups.pending.groups_of(slot, producer_id):
+            await self._end(slot, group_id, producer_id, number, commit=commit)
+            if number == ANY_NUMBER:
+                logger.warning(
+                    "group %s: an administrator's marker has %s the offsets of producer %d, "
+                    "epoch %d",
+                    group_id,
+                    "committed" if commit else "aborted",
+                    producer_id,
+                    producer_epoch,
+                )
+
+    def _check(self, slot: int) -> None:
+        """Raises StoreFault unless this worker knows what is pending in the slot."""
+        availability = self._groups.availability_of_slot(slot)
+        if availability is ErrorCode.NOT_COORDINATOR:
+            raise StoreFenced(f"slot {slot} belongs to another worker")
+        if availability is not ErrorCode.NONE or not self._slots.is_settled(slot):
+            raise SlotNotTaken(f"slot {slot} is being loaded, or written again")
+
+    async def _end(
+        self, slot: int, group_id: str, producer_id: int, number: int, *, commit: bool
+    ) -> None:
+        self._check(slot)  # again, for each group that is waited for
+        concerned = self._groups.pending.to_end(group_id, producer_id, number)
+        rows = [
+            (
+                offset_field(partition),
+                pending_field(producer_id, partition),
+                [pending_field(other, partition) for other in others],
+            )
+            for partition, others in concerned.items()
+        ]
+        try:
+            replies = await self._store.end_offsets(slot, group_id, number, rows, commit=commit)
+        except StoreFenced:
+            self._slots.fenced(slot)
+            raise
+        outcome = {
+            partition: Ended(order, None if value is None else decode_offset(value))
+            for partition, (order, value) in zip(concerned, replies, strict=True)
+        }
+        self._groups.pending.ended(group_id, producer_id, number, outcome)
+        committed = {
+            partition: ended.committed
+            for partition, ended in outcome.items()
+            if ended.committed is not None
+        }
+        if commit and committed and self.on_committed is not None:
+            self.on_committed(group_id, committed)
+        if any(ended.order for ended in outcome.values()):
+            self._shell.count_commit(group_id)

@@ -1,0 +1,16 @@
+"""The fence of a slot: one owner writes, and what others send, late or asleep, is refused.
+
+Every script that writes something of a slot has the slot's key as its first and the epoch under
+which it was taken as its first argument. How slots are taken is in groups.py.
+"""
+
+from __future__ import annotations
+
+from broker.errors import StoreFenced
+
+EVEN_IF_FULL = "#!lua flags=allow-oom\n"
+FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -1 end "
+
+
+def fenced(slot: int) -> StoreFenced:
+    return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")

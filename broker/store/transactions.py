@@ -1,0 +1,192 @@
+"""Records of transactional ids in Redis, as bytes: their meaning is known to `txn/` only.
+
+They live in the slots of groups, behind the same fence (groups.py), and are written over the same
+connection: a write of a worker that was replaced, or that a lost connection delivers late, is
+refused. A record carries a revision, and one that is not newer is refused as well.
+
+A transaction that cannot end stops every read_committed reader, and with them what would make room:
+so its records are written even when the store is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from broker.errors import SlotNotTaken, StoreFault, StoreRefused
+from broker.store import keys
+from broker.store.fence import EVEN_IF_FULL, FENCE, fenced
+from broker.store.groups import GroupStore
+from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
+from broker.store.resp import command
+
+_REVISION = "local at = tonumber(redis.call('HGET', KEYS[3], 'revision') or '-1') "
+_SAVE = (
+    EVEN_IF_FULL + FENCE + _REVISION + "if tonumber(ARGV[3]) <= at then return 0 end "
+    "redis.call('HSET', KEYS[3], 'revision', ARGV[3], 'record', ARGV[4]) "
+    "if at < 0 then redis.call('SADD', KEYS[2], ARGV[2]) end return 1"
+)
+_REMOVE = (
+    EVEN_IF_FULL + FENCE + _REVISION + "if tonumber(ARGV[3]) < at then return 0 end "
+    "redis.call('UNLINK', KEYS[3]) redis.call('SREM', KEYS[2], ARGV[2]) return 1"
+)
+_SETTLE = EVEN_IF_FULL + FENCE + "redis.call('HSET', KEYS[1], 'txns', ARGV[2]) return 1"
+_SHA = {
+    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    for script in (_SAVE, _REMOVE)
+}
+READ_AT_ONCE = 256  # records
+
+Written = Callable[[StoreFault | None], None]
+
+
+class StoredTransaction(NamedTuple):
+    """A record as it is stored, not decoded."""
+
+    transactional_id: str
+    record: bytes
+
+
+class TransactionStore:
+    """The transactional ids in the slots of one worker, which `groups` takes."""
+
+    def __init__(self, groups: GroupStore, pipe: Pipe) -> None:
+        self._groups = groups
+        self._pipe = pipe
+
+    # --- reading ---
+
+    async def load(self, slot: int) -> list[StoredTransaction]:
+        """All records of a slot that was taken."""
+        ids = await self.index(slot)
+        found: list[StoredTransaction] = []
+        for start in range(0, len(ids), READ_AT_ONCE):
+            some = ids[start : start + READ_AT_ONCE]
+            found += [
+                StoredTransaction(transactional_id, record)
+                for transactional_id, record in zip(
+                    some, await self._read(slot, some, "record"), strict=True
+                )
+                if record is not None
+            ]
+        return found
+
+    async def index(self, slot: int) -> list[str]:
+        """The transactional ids of a slot."""
+        return [name.decode() for name in await self._pipe.ask("SMEMBERS", keys.transactions(slot))]
+
+    async def revisions(self, slot: int, transactional_ids: Sequence[str]) -> list[int]:
+        """What is stored of them; 0: nothing."""
+        return [int(one or 0) for one in await self._read(slot, transactional_ids, "revision")]
+
+    async def _read(
+        self, slot: int, transactional_ids: Sequence[str], field: str
+    ) -> list[bytes | None]:
+        calls = asyncio.gather(
+            *(
+                self._pipe.call("HGET", keys.transaction(slot, transactional_id), field)
+                for transactional_id in transactional_ids
+            )
+        )
+        replies: list[bytes | None] = await within(REPLY_TIMEOUT, calls)
+        return replies
+
+    # --- histories ---
+
+    async def settled_in(self, slot: int) -> bytes:
+        """The history of the store in which the records of a slot were last known to be whole;
+        empty: they never were."""
+        return await self._pipe.ask("HGET", keys.slot(slot), "txns") or b""
+
+    @property
+    def history_token(self) -> bytes:
+        """Of the connection there is."""
+        return self._pipe.history_token
+
+    async def settle(self, slot: int, token: bytes) -> None:
+        """They are whole in this history. Raises StoreFault."""
+        epoch = self._groups.taken(slot)
+        if epoch is None:
+            raise SlotNotTaken(f"slot {slot} is being taken")
+        if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, token) < 0:
+            raise fenced(slot)
+
+    # --- writing ---
+
+    def save(
+        self, slot: int, transactional_id: str, revision: int, record: bytes, done: Written
+    ) -> None:
+        """Call `done` with the outcome: a callback, as two of them are part of every transaction.
+
+        StoreRefused: the store has a newer record. StoreFenced, SlotNotTaken: the slot has to be
+        taken again first.
+        """
+        self._write(_SAVE, slot, transactional_id, revision, done, record)
+
+    def remove(self, slot: int, transactional_id: str, revision: int, done: Written) -> None:
+        """Refused if the store has a newer record."""
+        self._write(_REMOVE, slot, transactional_id, revision, done)
+
+    def _write(
+        self,
+        script: str,
+        slot: int,
+        transactional_id: str,
+        revision: int,
+        done: Written,
+        *record: bytes,
+    ) -> None:
+        epoch = self._groups.taken(slot)
+        if epoch is None:
+            fault = SlotNotTaken(f"slot {slot} is being taken")
+            asyncio.get_running_loop().call_soon(done, fault)
+            return
+        where = (
+            keys.slot(slot),
+            keys.transactions(slot),
+            keys.transaction(slot, transactional_id),
+        )
+        words: tuple[bytes | str | int, ...] = (
+            len(where),
+            *where,
+            epoch,
+            transactional_id,
+            revision,
+            *record,
+        )
+
+        def finish(reply: Any) -> None:
+            # One write of an id at a time: sent again, it cannot undo a newer one.
+            if isinstance(reply, StoreRefused) and "NOSCRIPT" in str(reply):
+                self._pipe.send((command("EVAL", script, *words),), finish)
+            elif isinstance(reply, StoreFault):
+                done(reply)
+            elif reply < 0:
+                done(fenced(slot))
+            elif reply == 0:
+                text = f"revision {revision} of transactional id {transactional_id} is out of date"
+                done(StoreRefused(text))
+            else:
+                done(None)
+
+        self._pipe.send((command("EVALSHA", _SHA[script], *words),), finish)
+
+    # --- the same, awaited: for what is seldom ---
+
+    async def save_now(
+        self, slot: int, transactional_id: str, revision: int, record: bytes
+    ) -> None:
+        await _awaited(partial(self.save, slot, transactional_id, revision, record))
+
+    async def remove_now(self, slot: int, transactional_id: str, revision: int) -> None:
+        await _awaited(partial(self.remove, slot, transactional_id, revision))
+
+
+async def _awaited(begin: Callable[[Written], None]) -> None:
+    """Raises StoreFault."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    begin(partial(resolve, future))
+    await within(REPLY_TIMEOUT, future)

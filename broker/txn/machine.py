@@ -1,0 +1,150 @@
+"""What a transactional id does with effects, timers and its one write at a time."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from broker.errors import ErrorCode
+from broker.txn.config import TxnConfig
+from broker.txn.effects import (
+    Answer,
+    ArmTimer,
+    CancelTimer,
+    Effect,
+    Persist,
+    Reply,
+    StateChanged,
+    WriteMarkers,
+)
+from broker.txn.events import Request
+from broker.txn.record import Place, TxnRecord, TxnState
+from broker.txn.rules import TakeProducerId, refuse
+from broker.txn.timers import TimerKey, TimerKind
+from broker.txn.writes import Waiting, Write
+
+
+class Machine:
+    def __init__(
+        self,
+        transactional_id: str,
+        config: TxnConfig,
+        take_producer_id: TakeProducerId,
+        now_ms: int,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.config = config
+        self.take_producer_id = take_producer_id
+        self.now_ms = now_ms
+        self.record: TxnRecord | None = None
+        """As it is stored, except that Complete* may not be yet. None: the id is not known."""
+        self.places: frozenset[Place] = frozenset()
+        """Those of the record."""
+        self.is_overdue = False
+        """The open transaction is over its timeout, and its abort is not stored yet."""
+        self.completed_ms: int | None = None
+        """Since when the transaction is complete, as long as that is not stored."""
+        self.last_ended: TxnRecord | None = None
+        """The last Prepare* that was completed here: the store may lose its markers."""
+        self.revision = 0
+        """Of the last write that was begun."""
+        self.in_doubt = False
+        """The last write failed: the store may have what it was to store, or not."""
+        self.waiting: list[Waiting] = []
+        """Requests in the order in which they came."""
+        self.write: Write | None = None
+        """The write in flight."""
+        self.is_store_wanted = False
+        """The record is to be stored as it is, with the next write or by one of its own."""
+        self.lost_markers: list[WriteMarkers] = []
+        """Markers that the store may have lost: written again once the record is stored."""
+        self._effects: list[Effect] = []
+        self._armed: dict[TimerKind, int] = {}
+
+    # --- effects ---
+
+    def reply(self, event: Request, answer: Answer) -> None:
+        self._effects.append(Reply(event.call, answer))
+
+    def refuse(self, event: Request, error: ErrorCode) -> None:
+        self.reply(event, refuse(event, error))
+
+    def take_effects(self) -> list[Effect]:
+        effects = self._effects
+        self._effects = []
+        return effects
+
+    def write_markers(self, markers: WriteMarkers) -> None:
+        self._effects.append(markers)
+
+    # --- the record ---
+
+    def put(self, record: TxnRecord | None) -> None:
+        self.record = record
+        self.places = frozenset() if record is None else frozenset(record.places)
+
+    def become(self, record: TxnRecord | None) -> None:
+        before = self.record
+        self.put(record)
+        state = None if record is None else record.state
+        previous = None if before is None else before.state
+        if state is not previous:
+            known = record or before
+            number = 0 if known is None else known.number
+            self._effects.append(StateChanged(self.transactional_id, previous, state, number))
+
+    # --- timers ---
+
+    def arm(self, kind: TimerKind, at_ms: int) -> None:
+        """It fires at that time or before, and is then armed again if nothing is due."""
+        armed = self._armed.get(kind)
+        if armed is None or armed > at_ms:
+            self._armed[kind] = at_ms
+            self._effects.append(ArmTimer(TimerKey(self.transactional_id, kind), at_ms))
+
+    def cancel_all_timers(self) -> None:
+        for kind in self._armed:
+            self._effects.append(CancelTimer(TimerKey(self.transactional_id, kind)))
+        self._armed.clear()
+
+    def has_fired(self, key: TimerKey) -> bool:
+        """True if the timer was armed and its time has come; it is then no longer armed."""
+        at_ms = self._armed.get(key.kind)
+        if at_ms is None:
+            return False
+        if self.now_ms < at_ms:  # the event loop's clock is coarser than ours
+            self._effects.append(ArmTimer(key, at_ms))
+            return False
+        del self._armed[key.kind]
+        return True
+
+    # --- writes ---
+
+    def begin(self, write: Write) -> None:
+        self.revision += 1
+        if write.record is not None:
+            write.record = replace(write.record, revision=self.revision)
+        write.markers, self.lost_markers = self.lost_markers, []
+        self.write = write
+        self.is_store_wanted = False
+        self._effects.append(Persist(self.transactional_id, self.revision, write.record))
+
+    def take_waiting(self) -> list[Waiting]:
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing is known of the id, stored, or asked for: drop it."""
+        return self.record is None and self.write is None and not self.waiting and not self.in_doubt
+
+
+def markers_of(record: TxnRecord) -> WriteMarkers:
+    """What a record in Prepare* wants written. An open one, too: it is aborted."""
+    return WriteMarkers(
+        record.transactional_id,
+        record.producer_id,
+        record.producer_epoch,
+        record.number,
+        record.state is TxnState.PREPARE_COMMIT,
+        record.places,
+    )

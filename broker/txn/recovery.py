@@ -1,0 +1,118 @@
+"""What a restart asks for, a store that lost its tail, and the end of ownership."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.txn import transitions
+from broker.txn.config import TxnConfig
+from broker.txn.effects import Effect
+from broker.txn.machine import markers_of
+from broker.txn.record import TxnRecord
+from broker.txn.rules import TakeProducerId
+from broker.txn.serial import is_after
+from broker.txn.transaction import Transaction
+
+
+def restore(
+    record: TxnRecord,
+    config: TxnConfig,
+    take_producer_id: TakeProducerId,
+    now_ms: int,
+    *,
+    history_lost: bool = False,
+) -> tuple[Transaction, list[Effect]]:
+    """The transaction as it was stored: the deadline of an open one stays, and the markers of one
+    that is ending are asked for again, as it is not known which of them are written.
+
+    `history_lost`: the store may have had more of it, which nobody knows any more.
+    """
+    transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
+    transaction.revision = record.revision
+    transaction.put(record)
+    if history_lost:
+        transaction.put(transitions.disowned(record, now_ms))
+        _store_before_markers(transaction)
+        transaction.go_on()
+    else:
+        transaction.settle()
+    return transaction, transaction.take_effects()
+
+
+def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int) -> list[Effect]:
+    """The store lost its tail, and has `stored` of this id.
+
+    Decisions of ours may be lost, and markers with them: partitions would be left with a
+    transaction that never ends. So the last one that ended is ended again, and one that only the
+    store knows to be open is aborted: its decision is lost, and so is every marker of it.
+    """
+    transaction.now_ms = now_ms
+    if stored is not None:
+        if _has_all(transaction, stored):
+            return []
+        transaction.revision = max(transaction.revision, stored.revision)
+    record, ended = transaction.record, transaction.last_ended
+    if record is None and stored is None:
+        return []
+    if record is not None and stored is not None and _is_undecided(stored, record, ended):
+        transaction.lost_markers.append(markers_of(stored))
+    if record is not None and ended is not None:
+        if _is_completed(record, ended):
+            transaction.become(ended)
+        else:
+            transaction.lost_markers.append(markers_of(ended))
+    _store_before_markers(transaction)
+    transaction.go_on()
+    return transaction.take_effects()
+
+
+def unload(transaction: Transaction, now_ms: int) -> list[Effect]:
+    """Another worker owns the id from now on, or this one stops: whoever waits gets
+    NOT_COORDINATOR. What is stored stays; the outcome of a write in flight is not waited for."""
+    transaction.now_ms = now_ms
+    write, transaction.write = transaction.write, None
+    for request in write.requests() if write is not None else ():
+        transaction.refuse(request, ErrorCode.NOT_COORDINATOR)
+    for waiting in transaction.take_waiting():
+        transaction.refuse(waiting.event, ErrorCode.NOT_COORDINATOR)
+    transaction.cancel_all_timers()
+    return transaction.take_effects()
+
+
+def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
+    """The store has our last write. Markers precede what is stored after them, so they are there
+    too, unless the last write was the decision itself."""
+    record = transaction.record
+    return (
+        stored.revision == transaction.revision
+        and record is not None
+        and transaction.write is None
+        and transaction.completed_ms is None
+        and not transaction.in_doubt
+        and not record.state.is_ending
+    )
+
+
+def _is_undecided(stored: TxnRecord, record: TxnRecord, ended: TxnRecord | None) -> bool:
+    """Only the store knows the places of this transaction, which is over for us. A later number
+    than ours is that of a write that failed: no client has got it, and it will be used again."""
+    is_known = ended is not None and ended.number == stored.number
+    return bool(stored.places) and is_after(record.number, stored.number) and not is_known
+
+
+def _is_completed(record: TxnRecord, ended: TxnRecord) -> bool:
+    """Nothing has happened since that transaction was completed."""
+    is_complete = record.state.is_committed or record.state.is_aborted
+    return is_complete and not record.state.is_ending and record.number == ended.number
+
+
+def _store_before_markers(transaction: Transaction) -> None:
+    """Store the record as it is now in memory. If it is a decision, then its markers are written:
+    a decision always comes before its markers."""
+    transaction.is_store_wanted = True
+    record = transaction.record
+    if record is None or not record.state.is_ending:
+        return
+    if record.places:
+        transaction.lost_markers.append(markers_of(record))
+    else:
+        transaction.complete(record)

@@ -1,0 +1,269 @@
+"""`Transaction`: one transactional id and its transactions. Events in, effects out.
+
+Requests are decided in the order in which they came, by `rules.py`, against what is stored: as long
+as a write is in flight, those that come wait for it. `recovery.py` has what a restart and a store
+that lost its tail ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from broker.errors import ErrorCode
+from broker.txn import rules, transitions
+from broker.txn.effects import AddAnswer, Effect
+from broker.txn.events import (
+    Add,
+    End,
+    Event,
+    Init,
+    MarkersWritten,
+    Persisted,
+    Request,
+    TimerFired,
+)
+from broker.txn.machine import Machine, markers_of
+from broker.txn.record import Place, TxnRecord, TxnState
+from broker.txn.rules import Answered, Outcome, Stored
+from broker.txn.timers import TimerKind
+from broker.txn.transitions import Identity, current
+from broker.txn.writes import Waiting, Write
+
+
+class Transaction(Machine):
+    """README.md says what it does in each state.
+
+    `now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
+    once, at its start, and adds the monotonic clock.
+    """
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        match event:
+            case Init() | Add() | End():
+                self._requested(event)
+            case Persisted():
+                self._persisted(event)
+            case MarkersWritten():
+                self._markers_written(event)
+            case TimerFired():
+                self._timer_fired(event)
+        return self.take_effects()
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Remove the id if it has not been used for long."""
+        self.now_ms = now_ms
+        record = self.record
+        if record is None or self.write is not None:
+            return []
+        if record.state is TxnState.ONGOING or record.state.is_ending:
+            return []
+        if now_ms - record.updated_ms >= self.config.id_expiration_ms:
+            self.begin(Write(None))
+        return self.take_effects()
+
+    # --- requests ---
+
+    def _requested(self, event: Request) -> None:
+        if self.write is not None and isinstance(event, Add) and self._is_in(event):
+            # Whatever is being written: these places are stored already.
+            assert self.record is not None
+            self.reply(event, AddAnswer(ErrorCode.NONE, self.record.number))
+            return
+        self.waiting.append(Waiting(event))
+        self.go_on()
+
+    def _is_in(self, event: Add) -> bool:
+        record = self.record
+        return (
+            record is not None
+            and record.state is TxnState.ONGOING
+            and current(record) == Identity(event.producer_id, event.producer_epoch)
+            and self.places.issuperset(event.places)
+        )
+
+    def go_on(self) -> None:
+        """Decide what waits, up to the first request that has to be stored.
+
+        Places that others add go into the same write. If no request brings a write, the one begins
+        that was wanted without a request.
+        """
+        if self.write is not None:
+            return
+        record = self.record
+        if self.is_overdue and record is not None:
+            self.begin(Write(transitions.fenced(record, current(record), self.now_ms)))
+            return
+        write: Write | None = None
+        places: Set[Place] = self.places
+        queue = self.take_waiting()
+        for index, waiting in enumerate(queue):
+            event = waiting.event
+            if write is not None and not (write.takes_more and isinstance(event, Add)):
+                self.waiting += queue[index:]
+                break
+            match self._decide(event, record, places):
+                case Answered(answer=answer):
+                    if write is None or answer.error is not ErrorCode.NONE:
+                        self.reply(event, answer)
+                    else:  # its places are only in the write
+                        write.answers.append((event, answer))
+                case Stored(record=changed, answer=None):
+                    write = Write(changed, looked_at_again=[waiting])
+                case Stored(record=changed, answer=promised) if promised is not None:
+                    write = write or Write(changed, takes_more=isinstance(event, Add))
+                    write.record = record = changed
+                    write.answers.append((event, promised))
+                    if write.takes_more:
+                        places = frozenset(changed.places)
+                case _:
+                    self._wait(waiting)
+        if write is None and self.is_store_wanted:
+            write = Write(self.record, changes=False)
+        if write is not None:
+            self.begin(write)
+
+    def _decide(self, event: Request, record: TxnRecord | None, places: Set[Place]) -> Outcome:
+        match event:
+            case Init():
+                return rules.init(
+                    record,
+                    self.transactional_id,
+                    event,
+                    self.config.max_timeout_ms,
+                    self.take_producer_id,
+                    self.now_ms,
+                )
+            case Add():
+                return rules.add(record, places, event, self.now_ms)
+            case End():
+                return rules.end(record, event, self.take_producer_id, self.now_ms)
+
+    def _wait(self, waiting: Waiting) -> None:
+        """For the markers of the transaction before."""
+        if waiting.until_ms is None:
+            waiting.until_ms = self.now_ms + self.config.wait_for_markers_ms
+        if waiting.until_ms <= self.now_ms:
+            self.refuse(waiting.event, ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            self.waiting.append(waiting)
+            self.arm(TimerKind.MARKERS, waiting.until_ms)
+
+    # --- writes ---
+
+    def _persisted(self, event: Persisted) -> None:
+        write = self.write
+        if write is None or event.token != self.revision:
+            return
+        self.write = None
+        if event.error is ErrorCode.NONE:
+            self._stored(write)
+        else:
+            self._failed(write, event.error)
+
+    def _stored(self, write: Write) -> None:
+        self.in_doubt = False
+        if write.changes:
+            self.completed_ms = None
+            self.become(write.record)
+        elif write.record is None or self.record is None or write.record.state is self.record.state:
+            self.completed_ms = None  # markers may have been written while it was stored
+        for request, answer in write.answers:
+            self.reply(request, answer)
+        for markers in write.markers:
+            self.write_markers(markers)
+        if write.changes:
+            self.settle()
+        self.waiting[:0] = write.looked_at_again
+        self.go_on()
+
+    def _failed(self, write: Write, error: ErrorCode) -> None:
+        """Nothing has changed, but the store may have it: a later write replaces it. Whoever waits
+        is not kept waiting for another try."""
+        self.in_doubt = True
+        self.lost_markers = write.markers + self.lost_markers
+        for request in write.requests():
+            self.refuse(request, error)
+        for waiting in self.take_waiting():
+            if write.changes or waiting.until_ms is None:
+                self.refuse(waiting.event, error)
+            else:
+                self.waiting.append(waiting)
+        self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
+
+    def settle(self) -> None:
+        """What the state asks for that was just stored, or found in the store."""
+        record = self.record
+        if record is None:
+            return
+        if record.state is TxnState.ONGOING:
+            self.arm(TimerKind.TIMEOUT, record.started_ms + record.timeout_ms)
+            return
+        self.is_overdue = False
+        if record.state.is_ending:
+            if record.places:
+                self.write_markers(markers_of(record))
+            else:
+                self.complete(record)
+
+    # --- the end of a transaction ---
+
+    def _markers_written(self, event: MarkersWritten) -> None:
+        record = self.record
+        if record is not None and record.state.is_ending and event.number == record.number:
+            self.complete(record)
+            self.go_on()
+
+    def complete(self, record: TxnRecord) -> None:
+        if record.places:
+            self.last_ended = record
+        self.become(transitions.completed(record, self.now_ms))
+        self.completed_ms = self.now_ms
+        self.arm(TimerKind.IDLE, self.now_ms + self.config.complete_after_ms)
+
+    # --- timers ---
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        if not self.has_fired(event.key):
+            return
+        match event.key.kind:
+            case TimerKind.TIMEOUT:
+                self._timeout_fired()
+            case TimerKind.MARKERS:
+                self._stop_waiting()
+            case TimerKind.IDLE:
+                self._idle()
+            case TimerKind.PERSIST_RETRY:
+                if self.in_doubt and self.write is None:
+                    self.is_store_wanted = True
+                    self.go_on()
+
+    def _timeout_fired(self) -> None:
+        record = self.record
+        if record is None or record.state is not TxnState.ONGOING:
+            return
+        deadline_ms = record.started_ms + record.timeout_ms
+        if self.now_ms < deadline_ms:  # it was armed for a transaction before
+            self.arm(TimerKind.TIMEOUT, deadline_ms)
+            return
+        self.is_overdue = True
+        self.go_on()
+
+    def _stop_waiting(self) -> None:
+        for waiting in self.take_waiting():
+            if waiting.until_ms is not None and waiting.until_ms <= self.now_ms:
+                self.refuse(waiting.event, ErrorCode.CONCURRENT_TRANSACTIONS)
+                continue
+            self.waiting.append(waiting)
+            if waiting.until_ms is not None:
+                self.arm(TimerKind.MARKERS, waiting.until_ms)
+
+    def _idle(self) -> None:
+        if self.completed_ms is None or self.write is not None:
+            return
+        due_ms = self.completed_ms + self.config.complete_after_ms
+        if self.now_ms < due_ms:  # it was armed for a transaction before
+            self.arm(TimerKind.IDLE, due_ms)
+        else:
+            self.is_store_wanted = True
+            self.go_on()

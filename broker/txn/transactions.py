@@ -1,0 +1,170 @@
+"""The transactional ids of one worker, and what is answered for unknown, loading and foreign ones.
+
+No I/O: the coordinator says which slots the worker owns and what was found in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from broker.errors import ErrorCode
+from broker.txn import recovery
+from broker.txn.config import TxnConfig
+from broker.txn.effects import Effect, Reply
+from broker.txn.events import Add, End, Event, Init, Request
+from broker.txn.record import TxnRecord
+from broker.txn.rules import TakeProducerId, refuse
+from broker.txn.transaction import Transaction
+from broker.txn.views import TxnView, view
+
+Effects: TypeAlias = list[Effect]
+Owned: TypeAlias = list[Transaction]
+Views: TypeAlias = list[TxnView]  # in the class, `list` is the method
+
+
+class Transactions:
+    """A transactional id belongs to a slot, as groups do.
+
+    A slot is foreign (another worker owns its ids), then loading, then loaded.
+    """
+
+    def __init__(
+        self,
+        config: TxnConfig,
+        take_producer_id: TakeProducerId,
+        slot_of: Callable[[str], int],
+    ) -> None:
+        self.config = config
+        self._take_producer_id = take_producer_id
+        self._slot_of = slot_of
+        self._loaded: dict[int, bool] = {}
+        self.by_id: dict[str, Transaction] = {}
+
+    # --- slots ---
+
+    def start_loading(self, slot: int) -> None:
+        self._loaded[slot] = False
+
+    def finish_loading(
+        self,
+        slot: int,
+        records: Iterable[TxnRecord],
+        now_ms: int,
+        *,
+        history_lost: bool = False,
+    ) -> Effects:
+        """The transactions go on as they were stored.
+
+        `history_lost`: the store may have had later records, with epochs that producers know.
+        """
+        effects: Effects = []
+        for record in records:
+            effects += self._restore(record, now_ms, history_lost=history_lost)
+        self._loaded[slot] = True
+        return effects
+
+    def store_again(self, slot: int, found: Iterable[TxnRecord], now_ms: int) -> Effects:
+        """The store lost its tail, and has this of the slot: what differs is written again, and
+        markers that may be lost too."""
+        stored = {record.transactional_id: record for record in found}
+        effects: Effects = []
+        for transaction in self.of_slot(slot):
+            record = stored.pop(transaction.transactional_id, None)
+            effects += recovery.store_again(transaction, record, now_ms)
+        for record in stored.values():  # removed here, and back
+            effects += self._restore(record, now_ms, history_lost=True)
+        return effects
+
+    def give_up(self, slot: int, now_ms: int) -> Effects:
+        """Another worker owns the slot from now on, or this one stops."""
+        self._loaded.pop(slot, None)
+        effects: Effects = []
+        for transaction in self.of_slot(slot):
+            effects += recovery.unload(transaction, now_ms)
+            del self.by_id[transaction.transactional_id]
+        return effects
+
+    def is_loaded(self, slot: int) -> bool:
+        return self._loaded.get(slot, False)
+
+    def of_slot(self, slot: int) -> Owned:
+        return [one for name, one in self.by_id.items() if self._slot_of(name) == slot]
+
+    def availability(self, transactional_id: str) -> ErrorCode:
+        """NONE if this worker owns the id, whether it is known or not. Otherwise
+        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        loaded = self._loaded.get(self._slot_of(transactional_id))
+        if loaded is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def loading(self) -> ErrorCode:
+        """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
+        if all(self._loaded.values()):
+            return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def use_config(self, config: TxnConfig) -> None:
+        """Use other limits from now on; requests that wait and armed timers keep theirs."""
+        self.config = config
+        for transaction in self.by_id.values():
+            transaction.config = config
+
+    # --- events ---
+
+    def handle(self, transactional_id: str, event: Event, now_ms: int) -> Effects:
+        transaction = self.by_id.get(transactional_id)
+        if transaction is not None:
+            return self._handle(transaction, event, now_ms)
+        if not isinstance(event, Init | Add | End):
+            return []  # given up, or removed, in the meantime
+        error = self._unavailable(transactional_id, event)
+        if error is not ErrorCode.NONE:
+            return [Reply(event.call, refuse(event, error))]
+        transaction = Transaction(transactional_id, self.config, self._take_producer_id, now_ms)
+        self.by_id[transactional_id] = transaction
+        return self._handle(transaction, event, now_ms)
+
+    def expire(self, now_ms: int) -> Effects:
+        """Remove ids that have not been used for `transactional.id.expiration.ms`."""
+        effects: Effects = []
+        for transaction in self.by_id.values():
+            effects += transaction.expire(now_ms)
+        return effects
+
+    # --- what is shown ---
+
+    def describe(self, transactional_id: str) -> TxnView | None:
+        transaction = self.by_id.get(transactional_id)
+        record = None if transaction is None else transaction.record
+        return None if record is None else view(record)
+
+    def list(self) -> Views:
+        records = (transaction.record for transaction in self.by_id.values())
+        return [view(record) for record in records if record is not None]
+
+    # --- underneath ---
+
+    def _restore(self, record: TxnRecord, now_ms: int, *, history_lost: bool) -> Effects:
+        transaction, effects = recovery.restore(
+            record, self.config, self._take_producer_id, now_ms, history_lost=history_lost
+        )
+        self.by_id[record.transactional_id] = transaction
+        return effects
+
+    def _handle(self, transaction: Transaction, event: Event, now_ms: int) -> Effects:
+        effects = transaction.handle(event, now_ms)
+        if transaction.is_gone:
+            transaction.cancel_all_timers()
+            effects += transaction.take_effects()
+            del self.by_id[transaction.transactional_id]
+        return effects
+
+    def _unavailable(self, transactional_id: str, event: Request) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        error = self.availability(transactional_id)
+        if error is ErrorCode.NONE and not isinstance(event, Init):
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return error

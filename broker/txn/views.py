@@ -1,0 +1,32 @@
+"""What is shown of a transactional id: DescribeTransactions, ListTransactions, the command line."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from broker.txn.record import Place, TxnRecord, TxnState
+
+
+class TxnView(Struct, frozen=True):
+    transactional_id: str
+    state: TxnState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    """-1: no transaction since InitProducerId."""
+    number: int
+    places: tuple[Place, ...]
+
+
+def view(record: TxnRecord) -> TxnView:
+    return TxnView(
+        record.transactional_id,
+        record.state,
+        record.producer_id,
+        record.producer_epoch,
+        record.timeout_ms,
+        record.started_ms,
+        record.number,
+        record.places,
+    )

@@ -1,0 +1,361 @@
+"""Restarts at every step, slots that move, and stores that lost their tail."""
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.txn.transitions import Identity
+from tests.support.txn_driver import P0, P1, P2, TIMEOUT_MS, TxnDriver, error, identity
+
+
+def ending(commit: bool, version: int = 5) -> tuple[TxnDriver, Identity]:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0, P1)
+    t.hold_markers = True
+    return t, t.end(who, commit=commit, version=version)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_restart_sends_the_markers_again(commit: bool, version: int) -> None:
+    t, who = ending(commit, version)
+    t.restart()
+    t.restart()
+    first, *others = t.all_markers
+    assert others == [first, first]
+    assert first.commit is commit
+    add = t.call_add(who, P2)
+    assert add.waits
+    t.markers_done()
+    assert add.answer.number == 2
+
+
+def test_a_restart_before_complete_is_stored() -> None:
+    t, who = ending(commit=True)
+    t.markers_done()
+    t.restart()
+    t.assert_state("PrepareCommit")
+    t.markers_done()
+    t.assert_state("CompleteCommit")
+    assert t.add(who, P0) == 2
+
+
+def test_a_restart_after_complete_is_stored() -> None:
+    t, who = ending(commit=True)
+    t.markers_done()
+    t.sleep(1_000)
+    t.restart()
+    t.assert_state("CompleteCommit")
+    assert len(t.all_markers) == 1
+    assert t.add(who, P0) == 2
+
+
+def test_a_restart_after_the_abort_of_nothing() -> None:
+    t = TxnDriver()
+    who = t.end(t.init(), commit=False)
+    t.restart()
+    t.assert_state("CompleteAbort")
+    assert not t.all_markers
+    t.sleep(1_000)
+    assert t.record().state == "CompleteAbort"
+    t.add(who, P0)
+
+
+def test_a_restart_while_the_decision_is_being_stored() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.hold_writes = True
+    t.call_end(who, commit=True)
+    t.restart()
+    t.assert_state("Ongoing")
+    again = t.call_end(who, commit=True)
+    t.write_done()
+    assert again.answer.error is ErrorCode.NONE
+
+
+def test_init_answers_the_same_after_a_restart() -> None:
+    t = TxnDriver()
+    a = t.init()
+    b = t.init(a)
+    t.restart()
+    assert t.init(a) == b
+
+
+def test_a_marker_that_is_reported_twice_ends_no_later_transaction() -> None:
+    t, who = ending(commit=True)
+    (markers,) = t.markers
+    t.markers_done()
+    t.add(who, P0)
+    who = t.end(who, commit=False)
+    t.markers.insert(0, markers)
+    t.markers.pop()
+    t.markers_done()
+    t.assert_state("PrepareAbort")
+
+
+def test_a_slot_that_is_given_up_answers_whoever_waits() -> None:
+    t, who = ending(commit=True)
+    t.hold_writes = True
+    calls = [t.call_add(who, P0), t.call_init(), t.call_end(who, commit=False)]
+    other = t.call_init(name="other")
+    t.give_up()
+    assert {error(call) for call in [*calls, other]} == {ErrorCode.NOT_COORDINATOR}
+    assert not t.timers
+    assert not t.transactions.by_id
+    assert error(t.call_init()) is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_slot_that_is_given_up_while_it_writes() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.hold_writes = True
+    calls = [t.call_add(who, P1), t.call_add(who, P2), t.call_init()]
+    t.give_up()
+    assert {error(call) for call in calls} == {ErrorCode.NOT_COORDINATOR}
+
+
+def test_a_slot_that_is_being_loaded() -> None:
+    t = TxnDriver()
+    t.transactions.start_loading(0)
+    for call in (t.call_init(), t.call_add(Identity(1, 0), P0)):
+        assert error(call) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert t.transactions.loading() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not t.transactions.is_loaded(0)
+    t.run(t.transactions.finish_loading(0, [], t.now))
+    assert t.transactions.loading() is ErrorCode.NONE
+    assert t.transactions.is_loaded(0)
+    assert t.init()
+
+
+# --- a store that lost its tail ---
+
+
+def test_what_the_store_lost_is_written_again() -> None:
+    t = TxnDriver()
+    who = t.init()
+    kept = dict(t.stored)
+    t.add(who, P0)
+    ongoing = t.record()
+    t.lose_tail(kept)
+    assert t.record().revision > ongoing.revision
+    assert t.record().places == (P0,)
+    assert not t.all_markers
+    assert t.end(who, commit=True)
+
+
+def test_what_the_store_did_not_lose_is_left_alone() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.end(who, commit=True)
+    t.sleep(5_000)
+    asked, markers = t.writes_asked, len(t.all_markers)
+    t.lose_tail(t.stored)
+    assert (t.writes_asked, len(t.all_markers)) == (asked, markers)
+
+
+@pytest.mark.parametrize("lost", ["markers", "decision", "everything"])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_markers_that_the_store_lost_are_written_again(lost: str, is_stored: bool) -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    ongoing = dict(t.stored)
+    who = t.end(who, commit=True)
+    decided = dict(t.stored)
+    if is_stored:
+        t.sleep(5_000)
+    t.hold_writes = t.hold_markers = True
+    t.lose_tail({"markers": decided, "decision": ongoing, "everything": {}}[lost])
+    assert not t.markers  # the decision comes first
+    add = t.call_add(who, P1)
+    t.write_done()
+    assert t.record().state == "PrepareCommit"
+    (again,) = t.markers
+    assert again == t.all_markers[0]
+    assert add.waits
+    t.markers_done()
+    t.write_done()
+    assert add.answer.number == 2
+
+
+def test_markers_that_the_store_lost_while_they_were_written() -> None:
+    t, who = ending(commit=True)
+    t.lose_tail(dict(t.stored))
+    assert t.all_markers == [t.all_markers[0]] * 2
+    t.markers_done()
+    assert t.add(who, P0) == 2
+
+
+def test_markers_that_are_written_while_the_decision_is_stored_again() -> None:
+    t, _who = ending(commit=True)
+    t.hold_writes = True
+    t.lose_tail({})
+    t.markers_done()
+    t.assert_state("CompleteCommit")
+    t.write_done()
+    t.markers_done()
+    t.sleep(2_000)
+    t.write_done()
+    assert t.record().state == "CompleteCommit"
+
+
+def test_the_abort_of_nothing_is_not_taken_for_the_transaction_before() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True)
+    who = t.end(who, commit=False)
+    t.lose_tail(kept)
+    assert [(m.number, m.commit) for m in t.all_markers] == [(1, True), (1, True)]
+    t.assert_state("CompleteAbort")
+    assert t.add(who, P0) == 3
+
+
+def test_markers_of_the_transaction_before_come_again_beside_the_open_one() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True)
+    t.add(who, P1)
+    t.lose_tail(kept)
+    assert [(m.number, m.commit) for m in t.all_markers] == [(1, True), (1, True)]
+    t.assert_state("Ongoing")
+    assert t.record().number == 2
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_only_the_store_knows_to_be_open_is_aborted(commit: bool) -> None:
+    """Its decision is lost, and so is every marker of it."""
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    for place in (P1, P2):
+        who = t.end(who, commit=commit)
+        t.add(who, place)
+    who = t.end(who, commit=True)
+    t.all_markers.clear()
+    t.lose_tail(kept)
+    assert [(m.number, m.commit, m.places) for m in t.all_markers] == [
+        (1, False, (P0,)),
+        (3, True, (P2,)),
+    ]
+
+
+def test_an_add_that_failed_is_not_aborted_for_its_number_comes_again() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.hold_writes = True
+    t.call_add(who, P0)
+    t.fail_write(stored=True)
+    t.hold_writes = False
+    t.lose_tail(dict(t.stored))
+    assert not t.all_markers
+    assert t.record().state == "Empty"
+    assert t.add(who, P0) == 1
+
+
+def test_markers_that_come_again_wait_for_a_write_that_fails() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    t.end(who, commit=True)
+    t.hold_writes = t.hold_markers = True
+    t.lose_tail(kept)
+    t.fail_write()
+    assert not t.markers
+    t.sleep(t.config.persist_retry_ms)
+    t.write_done()
+    assert len(t.markers) == 1
+    t.markers_done()
+    t.assert_state("CompleteCommit")
+
+
+def test_a_tail_lost_while_a_write_is_in_flight() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True)
+    t.hold_writes = t.hold_markers = True
+    t.all_markers.clear()
+    add = t.call_add(who, P1)
+    t.lose_tail(kept)
+    t.write_done()
+    assert add.answer.number == 2
+    t.write_done()
+    assert t.record().state == "Ongoing"
+    assert [(m.number, m.commit) for m in t.all_markers] == [(1, True)]
+
+
+def test_an_id_that_was_removed_and_is_back() -> None:
+    t = TxnDriver()
+    who = t.init()
+    kept = dict(t.stored)
+    t.sleep(8 * 24 * 3_600_000)
+    t.run(t.transactions.expire(t.now))
+    t.lose_tail(kept)
+    t.assert_state("Empty")
+    assert error(t.call_add(who, P0)) is ErrorCode.PRODUCER_FENCED
+    assert t.init().producer_id != who.producer_id
+
+
+# --- a store that lost its tail, and no one knows what it was ---
+
+
+def test_epochs_that_may_have_been_given_out_are_not_given_again() -> None:
+    t = TxnDriver()
+    a = t.init()
+    kept = dict(t.stored)
+    b = t.init()
+    t.stored = kept
+    t.restart(history_lost=True)
+    c = t.init()
+    assert c.producer_id not in (a.producer_id, b.producer_id)
+    for old in (a, b):
+        assert error(t.call_init(old)) is ErrorCode.PRODUCER_FENCED
+        assert error(t.call_end(old, commit=False)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    t.add(c, P0)
+
+
+def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.hold_writes = t.hold_markers = True
+    t.restart(history_lost=True)
+    init = t.call_init()
+    t.fail_write()
+    assert error(init) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not t.markers
+    assert error(t.call_add(who, P1)) is ErrorCode.PRODUCER_FENCED
+    t.sleep(t.config.persist_retry_ms)
+    t.write_done()
+    assert t.record().state == "PrepareAbort"
+    (markers,) = t.markers
+    assert (markers.number, markers.commit, markers.producer_epoch) == (1, False, 32_767)
+    init = t.call_init()
+    t.markers_done()
+    t.write_done()
+    assert identity(init).producer_id != who.producer_id
+    t.sleep(2 * TIMEOUT_MS)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decision_of_a_lost_history_stays(commit: bool) -> None:
+    t, who = ending(commit)
+    t.restart(history_lost=True)
+    assert {markers.commit for markers in t.all_markers} == {commit}
+    t.markers_done()
+    t.assert_state("CompleteCommit" if commit else "CompleteAbort")
+    assert error(t.call_add(who, P0)) is ErrorCode.PRODUCER_FENCED
+    t.restart()
+    assert error(t.call_add(who, P0)) is ErrorCode.PRODUCER_FENCED
+    t.markers_done()
+    assert t.init().producer_id != who.producer_id
