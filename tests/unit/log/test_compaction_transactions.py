@@ -217,7 +217,7 @@ async def test_look_ups_by_time_pass_over_what_is_gone(server: RedisServer) -> N
 
 
 async def test_a_snapshot_covers_the_markers_that_go(server: RedisServer, store: Any) -> None:
-    """Without one there is no switch; with it, a late batch is still refused."""
+    """Without one there is no switch; with it, a late batch would still be refused."""
     async with Host(server.url) as host:
         cleaner = Cleaner(host, await create(host))
         log = cleaner.log
@@ -238,7 +238,8 @@ async def test_a_snapshot_covers_the_markers_that_go(server: RedisServer, store:
         async with Host(server.url, "other") as other_host:
             other = other_host.log(log.topic)
             await other.current()
-            known = other.producers()[producer.producer]
+            known = other.producers()[producer.producer].transactional
+            assert known is not None
             assert (known.ended, known.marker_at) == (1, 1)
 
 
