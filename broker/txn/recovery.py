@@ -24,7 +24,7 @@ def restore(
     """The transaction as it was stored: the deadline of an open one stays, and the markers of one
     that is ending are asked for again, as it is not known which of them are written.
 
-    `history_lost`: the store may have had more of it, which nobody knows any more.
+    `history_lost`: the store may have had later records of it, which are lost.
     """
     transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
     transaction.revision = record.revision
