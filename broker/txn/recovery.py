@@ -46,10 +46,8 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     store knows to be open is aborted: its decision is lost, and so is every marker of it.
     """
     transaction.now_ms = now_ms
-    if stored is not None:
-        if _has_all(transaction, stored):
-            return []
-        transaction.revision = max(transaction.revision, stored.revision)
+    if stored is not None and _has_all(transaction, stored):
+        return []
     record, ended = transaction.record, transaction.last_ended
     if record is None and stored is None:
         return []
