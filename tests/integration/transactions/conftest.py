@@ -69,8 +69,6 @@ def producers(broker: Broker, new_id: str) -> Iterator[Producers]:
         def make(
             client: ClientVersion = V2, transactional_id: str = new_id, *, direct: bool = False
         ) -> RawProducer:
-            return stack.enter_context(
-                RawProducer(broker, transactional_id, client, direct=direct)
-            )
+            return stack.enter_context(RawProducer(broker, transactional_id, client, direct=direct))
 
         yield make
