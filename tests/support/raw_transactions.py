@@ -37,6 +37,7 @@ from broker.wire.messages.describe_transactions import DescribeTransactionsReque
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -401,6 +402,15 @@ def restart_with_record(broker: Broker, transactional_id: str, **changes: Any) -
 
 
 # --- looking ---
+
+
+def await_loaded(client: RawClient) -> None:
+    """Until every coordinator knows its transactional ids."""
+    wait_until(
+        lambda: client.call(ListTransactionsRequest()).error_code == 0,
+        60,
+        "transactions are loaded",
+    )
 
 
 def describe_transaction(client: RawClient, transactional_id: str) -> Any:
