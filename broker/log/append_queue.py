@@ -151,6 +151,9 @@ class AppendQueue:
     def _gather_marker(self, append: MarkerAppend, state: LogState, flight: Flight) -> bool:
         """False: the one that makes it superfluous is in this very entry."""
         producer_id, ahead = append.header.producer_id, flight.producers
+        if refusal := append.refusal(state, ahead):
+            append.done(refusal, -1, -1)
+            return True
         if not append.is_needed(state, ahead):
             if producer_id in ahead:
                 self._queue.appendleft(append)

@@ -290,8 +290,12 @@ async def test_7_28_an_administrator_ends_what_is_open(server: RedisServer, topi
         await end(log, 7, ADMINISTRATORS, commit=False)
         assert log.end == 0, "nothing is open"
         await end(log, 7, 3, commit=True)
-        await send(log, 7, 0).outcome
-        await end(log, 7, ADMINISTRATORS, commit=False)
+        await send(log, 7, 0, epoch=1).outcome
+        with pytest.raises(KafkaError) as refused:
+            await end(log, 7, ADMINISTRATORS, commit=False)
+        assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (stable(log), log.end) == (1, 2)
+        await end(log, 7, ADMINISTRATORS, commit=False, epoch=1)
         assert stable(log) == log.end == 3
         await end(log, 7, 4, commit=True)
         assert await markers(host, log) == [(7, True, 3), (7, False, 3), (7, True, 4)]
