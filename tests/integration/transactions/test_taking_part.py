@@ -70,9 +70,8 @@ def test_7_6_a_look_adds_nothing(
     producer = producers(V1).begin()
     assert producer.add(topic, 1) == {1: 0}
     wanted = [AddPartitionsToTxnTopic(topic, [0, 1])]
-    missing = ABORTABLE if version >= 5 else WRONG_STATE
     assert producer.add_all(wanted, version=version, verify_only=True) == {
-        (topic, 0): missing,
+        (topic, 0): ABORTABLE,
         (topic, 1): 0,
     }
     assert _places(router, new_id) == {topic: [1]}
