@@ -48,6 +48,7 @@ from broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
 from broker.txn.timers import TimerKey
 from broker.txn.transaction import Transaction
 from broker.txn.transactions import Transactions
+from broker.txn.views import TxnView
 
 logger = logging.getLogger("moldau.coordinator")
 
@@ -114,6 +115,12 @@ class TransactionCoordinator:
     def use_config(self, config: BrokerConfig) -> None:
         self.transactions.use_config(txn_config(config))
 
+    def loading(self) -> ErrorCode:
+        return self.transactions.loading()
+
+    def views(self) -> list[TxnView]:
+        return self.transactions.list()
+
     def expire(self) -> None:
         """Remove transactional ids that were not used for long."""
         self.run(self.transactions.expire(self.now_ms()))
@@ -128,8 +135,7 @@ class TransactionCoordinator:
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
-                reply = cast("Reply", effect)
-                cast("Token", reply.call).answered(reply.answer)
+                _answer(cast("Reply", effect))
             elif kind is Persist:
                 self._persist(cast("Persist", effect))
             elif kind is WriteMarkers:
@@ -326,6 +332,14 @@ class TransactionCoordinator:
         fault = await outcome
         self._persisted(effect, transaction, fault)
         return fault
+
+
+def _answer(reply: Reply) -> None:
+    try:
+        cast("Token", reply.call).answered(reply.answer)
+    except Exception:
+        # A defect in one must not cost others their effects: an id waits for its write for ever.
+        logger.exception("an answer could not be sent")
 
 
 def _report(changed: StateChanged) -> None:

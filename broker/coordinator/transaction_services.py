@@ -6,6 +6,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.joins import Joins
 from broker.coordinator.local_markers import LocalMarkers
 from broker.coordinator.markers import Markers
+from broker.coordinator.orphans import Orphans
 from broker.coordinator.peers import Peers
 from broker.coordinator.producer_ids import ProducerIds
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
@@ -44,6 +45,9 @@ class TransactionServices:
         )
         self.joins = Joins(self.coordinator, self.peers, worker=worker, workers=workers)
         logs.joins = self.joins
+        logs.orphans = Orphans(
+            self.coordinator, self.peers, logs.spawn, worker=worker, workers=workers
+        )
 
     def close(self) -> None:
         self.peers.close()

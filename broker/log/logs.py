@@ -43,6 +43,12 @@ class Joins(Protocol):
         """Call `done` with the number of the transaction, once the place is durably part of it."""
 
 
+class Orphans(Protocol):
+    """Ends transactions that no coordinator is going to end."""
+
+    def look(self, log: PartitionLog, place: Place) -> None: ...
+
+
 class Logs:
     """Finds a partition's log, and runs the background work of logs."""
 
@@ -73,6 +79,7 @@ class Logs:
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
         self.joins: Joins | None = None  # asks the coordinators of transactions
+        self.orphans: Orphans | None = None
         topics.on_removed += (self._topic_removed, self.leader_epochs.topic_removed)
         store.reads.on_up = self.look_everywhere  # a read that was under way has failed
 
@@ -178,6 +185,12 @@ class Logs:
             transactional_id, producer_id, producer_epoch, place,
             verify_only=verify_only, done=done,
         )  # fmt: skip
+
+    def transactions_left_open(self, topic: str, partition: int) -> None:
+        found = self._topics.get(topic)
+        if found is not None and self.orphans is not None:
+            log = self.partition_log(found, partition)
+            self.orphans.look(log, Place(topic, found.topic_id, partition))
 
     # --- notices of what others append ---
 

@@ -133,6 +133,12 @@ class PartitionLog(Log):
     def write_marker(self, marker: Marker, done: Completion) -> None:
         self.appender.append(MarkerAppend(marker, done))
 
+    def transactions_left_open(self) -> set[int]:
+        """The producers of those that were open when the current leader epoch began."""
+        began = self.reader.epochs.start
+        open_here = self.reader.state.transactions.open
+        return {producer_id for producer_id, opened in open_here.items() if opened.first < began}
+
     @property
     def is_busy(self) -> bool:
         return self.appender.is_busy

@@ -63,6 +63,8 @@ class ReplicaHost(Protocol):
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
     def producers_kept_ms(self) -> int: ...
     def store_full(self, fault: StoreFull) -> None: ...
+    def transactions_left_open(self, topic: str, partition: int) -> None:
+        """A log with open transactions was loaded that once began a new leader epoch."""
 
 
 class Appender(Protocol):
@@ -334,6 +336,8 @@ class LogReplica:
             completion(None)
         self._appender.go_on()
         self._waiters.wake()
+        if self.reader.epochs.current and self.reader.state.transactions.open:
+            self.host.transactions_left_open(self.reader.topic, self.reader.partition)
 
     # --- snapshots ---
 
@@ -360,7 +364,7 @@ class LogReplica:
         try:
             if aborted := state.transactions.unsaved():
                 await streams.save_aborted(key, aborted)  # first: a snapshot leaves them out
-                state.transactions.saved(len(aborted))
+                state.transactions.saved(aborted)
             await streams.save_snapshot(key, end, snapshot, token)
         except StoreFault as fault:
             logger.warning("snapshot of %r not saved: %s", self, fault)

@@ -56,7 +56,7 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     if record is not None and stored is not None and _is_undecided(stored, record, ended):
         transaction.lost_markers.append(markers_of(stored))
     if record is not None and ended is not None:
-        if _is_completed(record, ended) and transaction.write is None:
+        if _is_completed(record, ended):
             transaction.become(ended)
         else:
             transaction.lost_markers.append(markers_of(ended))

@@ -71,8 +71,7 @@ def init(
         return Stored(first, InitAnswer(ErrorCode.NONE, *current(first)))
     after = _after(record, now_ms)
     is_current = given == current(after)
-    # With its previous epoch it has not opened this transaction, so it must not abort it either.
-    is_repeated = _was_before(given, after) and record.state is not TxnState.ONGOING
+    is_repeated = _was_before(given, after)
     if not (is_new or is_current or is_repeated):
         return refused(event, _fenced(event.version, 4))
     if record.state.is_ending:
@@ -164,7 +163,8 @@ def _after(record: TxnRecord, now_ms: int) -> TxnRecord:
 
 
 def _was_before(given: Identity, record: TxnRecord) -> bool:
-    """The producer has not got its last answer, and repeats what it asked with its old epoch."""
+    """The producer has not got its last answer, and repeats what it asked with its old epoch. While
+    a transaction is open there is none: it was opened with the new epoch."""
     return given != NONE and given == previous(record)
 
 
@@ -189,8 +189,9 @@ def _end_again(
     take_producer_id: TakeProducerId,
     now_ms: int,
 ) -> Outcome:
-    """With the epoch before: the answer was lost, or the transaction was over its timeout."""
-    if record.state is TxnState.ONGOING or record.state is TxnState.EMPTY:
+    """With the epoch before: the answer was lost, or the transaction was over its timeout. In Empty
+    it is InitProducerId that raised the epoch."""
+    if record.state is TxnState.EMPTY:
         return refused(event, ErrorCode.PRODUCER_FENCED)
     if event.commit or after.producer_epoch != FENCE:
         return _end_decided(record, after, event)

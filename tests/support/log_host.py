@@ -77,6 +77,7 @@ class Host:
         self.cache = TailCache(cache_bytes)
         self.full: list[StoreFull] = []
         self.kept_ms = 86_400_000
+        self.left_open: list[tuple[str, int]] = []
         self.asked: list[tuple[int, int, bool]] = []  # producer id, epoch, verify only
         self.coordinator: Callable[[int, int, Joined], None] = _no_coordinator
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +141,9 @@ class Host:
 
     def producers_kept_ms(self) -> int:
         return self.kept_ms
+
+    def transactions_left_open(self, topic: str, partition: int) -> None:
+        self.left_open.append((topic, partition))
 
     def store_full(self, fault: StoreFull) -> None:
         self.full.append(fault)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode
-from broker.log.callbacks import await_callback
+from broker.log.callbacks import Completion, await_callback
 from broker.log.flight import Participation
 from broker.log.joining import Joined
 from broker.log.markers import Marker
@@ -48,7 +48,11 @@ async def end(
     log: PartitionLog, producer: int, number: int, *, commit: bool, epoch: int = 0
 ) -> None:
     marker = Marker(producer, epoch, number, commit)
-    await await_callback(lambda done: log.write_marker(marker, done))
+
+    def begin(done: Completion) -> None:
+        log.write_marker(marker, done)
+
+    await await_callback(begin)
 
 
 class Coordinator:

@@ -14,17 +14,17 @@ from broker.coordinator import peers
 from broker.coordinator.peers import Link, Peers
 from broker.wire.apis import ApiKey
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from broker.wire.schema import Message
 from tests.support.fake_peers import fake_peer, until
-from tests.support.running import remove_dir, short_temp_dir
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A short path: those of unix sockets are limited."""
-    directory = short_temp_dir()
-    yield directory / "w1"
-    remove_dir(directory)
+def place(sockets: Path) -> Path:
+    return sockets / "w1"
 
 
 @contextlib.contextmanager
@@ -63,11 +63,6 @@ async def test_requests_are_answered_over_one_connection(place: Path) -> None:
 
 
 async def test_a_large_answer_in_pieces(place: Path) -> None:
-    from broker.wire.messages.list_transactions import (
-        ListTransactionsRequest,
-        ListTransactionsResponse,
-    )
-
     async def much(request: ListTransactionsRequest) -> ListTransactionsResponse:
         return ListTransactionsResponse(unknown_state_filters=["x" * 100] * 20_000)
 
@@ -139,8 +134,10 @@ async def test_a_worker_that_dies_with_a_request(place: Path) -> None:
             assert await ask(link, 3) == 3
 
 
-async def test_a_connection_lost_while_nothing_is_asked(place: Path) -> None:
-    """As idle, or because the worker was restarted."""
+async def test_a_connection_lost_while_nothing_is_asked(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As idle, or because the worker was restarted: no reason to say anything."""
     async with fake_peer(place, echo) as peer:
         with linked(place) as link:
             assert await ask(link, 1) == 1
@@ -148,6 +145,7 @@ async def test_a_connection_lost_while_nothing_is_asked(place: Path) -> None:
                 peer.cut()
                 await until(lambda: peer.connections == round_ + 2 and not link.is_down)  # noqa: B023
                 assert await ask(link, round_) == round_
+    assert [one for one in caplog.records if one.name == "moldau.coordinator"] == []
 
 
 async def test_no_socket_at_all(place: Path) -> None:

@@ -23,6 +23,7 @@ def test_every_key_is_listed() -> None:
     used |= {log, keys.state(log), keys.times(log), keys.marks(log), keys.cleaner(log)}
     used |= {*keys.generation(log, 8), keys.group(8, "<id>"), keys.offsets(8, "<id>")}
     used |= {keys.slot(8), keys.groups(8), keys.wake(9), keys.floors(b"<token>")}
+    used |= {keys.aborted(log), keys.transactions(8), keys.transaction(8, "<id>")}
     named = {
         key.decode().replace(":7", ":<partition>").replace(":8", ":<n>").replace(":9", ":<worker>")
         for key in used
@@ -58,6 +59,7 @@ def slot(key: bytes) -> int:
 def test_the_keys_of_a_log_are_in_one_slot(incarnation: int) -> None:
     log = keys.stream("orders", incarnation, 12)
     names = [keys.state(log), keys.times(log), keys.marks(log), keys.cleaner(log)]
+    names.append(keys.aborted(log))
     names += keys.generation(log, 4)
     assert keys.state(log) == b"{%b}:state" % log
     assert {slot(name) for name in names} == {slot(log)}

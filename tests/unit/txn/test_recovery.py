@@ -189,6 +189,32 @@ def test_markers_that_the_store_lost_while_they_were_written() -> None:
     assert t.add(who, P0) == 2
 
 
+def test_markers_that_are_written_while_the_decision_is_stored_again() -> None:
+    t, _who = ending(commit=True)
+    t.hold_writes = True
+    t.lose_tail({})
+    t.markers_done()
+    t.assert_state("CompleteCommit")
+    t.write_done()
+    t.markers_done()
+    t.sleep(2_000)
+    t.write_done()
+    assert t.record().state == "CompleteCommit"
+
+
+def test_the_abort_of_nothing_is_not_taken_for_the_transaction_before() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True)
+    who = t.end(who, commit=False)
+    t.lose_tail(kept)
+    assert [(m.number, m.commit) for m in t.all_markers] == [(1, True), (1, True)]
+    t.assert_state("CompleteAbort")
+    assert t.add(who, P0) == 3
+
+
 def test_markers_of_the_transaction_before_come_again_beside_the_open_one() -> None:
     t = TxnDriver()
     who = t.init()

@@ -206,8 +206,9 @@ def test_end_v5_of_an_open_transaction_raises_the_epoch(commit: bool) -> None:
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
 def test_7_13_abort_v5_of_nothing_raises_the_epoch(state: str) -> None:
     t, who = in_state(state)
-    asked = len(t.all_markers)
+    asked, number = len(t.all_markers), t.record().number
     new = t.end(who, commit=False)
+    assert t.record().number == number + 1
     assert new == (who.producer_id, who.producer_epoch + 1)
     assert len(t.all_markers) == asked
     t.assert_state("CompleteAbort")

@@ -189,6 +189,37 @@ def test_complete_is_stored_after_an_idle_second() -> None:
     assert t.writes_asked == writes + 1
 
 
+def test_an_idle_second_counts_from_the_last_transaction() -> None:
+    t = TxnDriver()
+    who = t.init()
+    for _ in range(2):
+        t.add(who, P0)
+        who = t.end(who, commit=True)
+        t.sleep(900)
+    t.sleep(99)
+    assert t.record().state == "PrepareCommit"
+    t.sleep(1)
+    assert t.record().state == "CompleteCommit"
+
+
+@pytest.mark.parametrize("slow_store", [False, True])
+def test_complete_is_not_stored_if_something_followed(slow_store: bool) -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    who = t.end(who, commit=True)
+    t.sleep(900)
+    t.hold_writes = slow_store
+    t.call_add(who, P0)
+    t.sleep(900)
+    if slow_store:
+        t.write_done()
+        assert not t.writes
+    writes = t.writes_asked
+    t.sleep(5_000)
+    assert t.writes_asked == writes
+
+
 def test_a_transaction_is_two_writes() -> None:
     t = TxnDriver()
     who = t.init()

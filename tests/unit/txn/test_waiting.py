@@ -121,3 +121,30 @@ def test_several_processes_of_one_id_at_once() -> None:
     t.markers_done()
     epochs = [identity(call).producer_epoch for call in calls]
     assert epochs == [2, 3, 4]
+
+
+def test_the_process_that_aborts_is_served_first() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.hold_markers = t.hold_writes = True
+    calls = [t.call_init() for _ in range(3)]
+    t.write_done()
+    t.markers_done()
+    t.hold_writes = False
+    t.write_done()
+    assert [identity(call).producer_epoch for call in calls] == [2, 3, 4]
+
+
+def test_whoever_waited_for_markers_is_not_kept_waiting_by_a_write_that_fails() -> None:
+    t = TxnDriver()
+    t.hold_markers = True
+    who = t.init()
+    t.add(who, P0)
+    who = t.end(who, commit=True)
+    t.hold_writes = True
+    add, abort = t.call_add(who, P0), t.call_end(who, commit=False)
+    t.markers_done()
+    t.fail_write()
+    assert error(add) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error(abort) is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.errors import ErrorCode
+from broker.txn.events import Persisted
 from broker.txn.transitions import Identity
 from tests.support.txn_driver import GROUPS, P0, P1, P2, TxnDriver, error, identity
 
@@ -59,6 +60,20 @@ def test_a_place_that_is_stored_needs_no_wait() -> None:
     t.call_add(who, P1)
     assert t.call_add(who, P0).answer.number == 1
     assert t.call_verify(who, P0).answer.number == 1
+
+
+def test_another_producer_is_refused_whatever_is_stored() -> None:
+    t, who = ongoing()
+    t.call_add(who, P1)
+    calls = [
+        t.call_add(Identity(who.producer_id, who.producer_epoch + 1), P0),
+        t.call_verify(Identity(who.producer_id + 1, who.producer_epoch), P0),
+    ]
+    t.write_done()
+    assert [error(call) for call in calls] == [
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ]
 
 
 def test_adds_share_the_next_write() -> None:
@@ -283,6 +298,17 @@ def test_an_outcome_that_is_not_awaited_is_ignored() -> None:
     t.write_done(error=FAILED)  # reported twice
     t.assert_state("PrepareCommit")
     assert len(t.all_markers) == 1
+
+
+def test_the_outcome_of_a_write_before_is_ignored() -> None:
+    t, who = ongoing()
+    t.call_add(who, P1)
+    write = t.writes["t"]
+    t.write_done()
+    commit = t.call_end(who, commit=True)
+    t.send("t", Persisted(write.token))
+    assert commit.waits
+    assert not t.markers
 
 
 def test_an_end_that_failed_at_the_last_epoch_takes_another_producer_id() -> None:

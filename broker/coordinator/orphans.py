@@ -1,0 +1,150 @@
+"""Transactions that a log has open although no coordinator is going to end them.
+
+It takes a store that lost its tail: a log may have lost a marker that its coordinator knows to be
+written, or that of a transactional id nobody remembers. When a log began a new leader epoch, what
+it had open before is looked for at every coordinator. What one of them is still to end is left to
+it; the rest is aborted, or read_committed consumers would wait there for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from broker.coordinator.peers import Link
+from broker.errors import MoldauError
+from broker.log.callbacks import Completion, await_callback
+from broker.log.markers import ADMINISTRATORS, Marker
+from broker.log.partition import PartitionLog
+from broker.txn.record import Place
+from broker.txn.views import TxnView
+from broker.wire.apis import ApiKey
+from broker.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from broker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from broker.wire.schema import Message
+
+logger = logging.getLogger("moldau.coordinator")
+
+LIST_VERSION, DESCRIBE_VERSION = 2, 0
+LOOK_AGAIN_S = 2.0  # coordinators load, or end what is theirs
+NOT_ENDED = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class Links(Protocol):
+    def link(self, worker: int, api: ApiKey, version: int) -> Link: ...
+
+
+class Transactions(Protocol):
+    """Those of this worker."""
+
+    def loading(self) -> int: ...
+    def views(self) -> list[TxnView]: ...
+
+
+class NotAnswered(MoldauError):
+    """A coordinator cannot say what it has open."""
+
+
+class Orphans:
+    def __init__(
+        self,
+        transactions: Transactions,
+        links: Links,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        *,
+        worker: int,
+        workers: int,
+    ) -> None:
+        self._transactions = transactions
+        self._links = links
+        self._spawn = spawn
+        self._others = [other for other in range(workers) if other != worker]
+        self._locks = {other: asyncio.Lock() for other in self._others}  # a link takes one request
+        self._looking: set[PartitionLog] = set()
+
+    def look(self, log: PartitionLog, place: Place) -> None:
+        """Of a log that began a new leader epoch with transactions open."""
+        if log not in self._looking:
+            self._looking.add(log)
+            self._spawn(self._look(log, place))
+
+    async def _look(self, log: PartitionLog, place: Place) -> None:
+        try:
+            # First of all coordinators that live write their last markers again.
+            await asyncio.sleep(LOOK_AGAIN_S)
+            while left := log.transactions_left_open():
+                try:
+                    for producer_id in left - await self._awaited(left, place):
+                        await self._abort(log, producer_id)
+                except MoldauError as fault:
+                    logger.warning("%r: its open transactions have to wait: %s", log, fault)
+                await asyncio.sleep(LOOK_AGAIN_S)
+        finally:
+            self._looking.discard(log)
+
+    async def _abort(self, log: PartitionLog, producer_id: int) -> None:
+        known = log.producers().get(producer_id)
+        if known is None:
+            return
+        logger.warning(
+            "%r: the transaction of producer %d, open from offset %d on, is aborted: no "
+            "coordinator knows it any more",
+            *(log, producer_id, known.open_from),
+        )
+        marker = Marker(producer_id, known.epoch, ADMINISTRATORS, commit=False)
+
+        def begin(done: Completion) -> None:
+            log.write_marker(marker, done)
+
+        await await_callback(begin)
+
+    async def _awaited(self, producers: set[int], place: Place) -> set[int]:
+        """Those of which a coordinator is still to write a marker there. Raises NotAnswered."""
+        if self._transactions.loading():
+            raise NotAnswered("this worker loads its transactional ids")
+        awaited = {
+            view.producer_id
+            for view in self._transactions.views()
+            if view.producer_id in producers and view.state in NOT_ENDED and place in view.places
+        }
+        for other in self._others:
+            awaited |= await self._awaited_by(other, producers, place)
+        return awaited
+
+    async def _awaited_by(self, other: int, producers: set[int], place: Place) -> set[int]:
+        listed = await self._ask(
+            other,
+            ApiKey.LIST_TRANSACTIONS,
+            LIST_VERSION,
+            ListTransactionsRequest(list(NOT_ENDED), sorted(producers)),
+        )
+        if not isinstance(listed, ListTransactionsResponse) or listed.error_code:
+            raise NotAnswered(f"worker {other} does not list its transactional ids")
+        names = [found.transactional_id for found in listed.transaction_states]
+        if not names:
+            return set()
+        described = await self._ask(
+            other,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            DESCRIBE_VERSION,
+            DescribeTransactionsRequest(names),
+        )
+        if not isinstance(described, DescribeTransactionsResponse):
+            raise NotAnswered(f"worker {other} does not describe its transactional ids")
+        return {
+            found.producer_id
+            for found in described.transaction_states
+            for topic in found.topics
+            if topic.topic == place.topic and place.partition in topic.partitions
+        }
+
+    async def _ask(self, other: int, api: ApiKey, version: int, request: Message) -> Message | None:
+        async with self._locks[other]:
+            answer: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+            self._links.link(other, api, version).send(request, answer.set_result)
+            return await answer
