@@ -90,10 +90,14 @@ class AiokafkaProducer:
 
         async def start() -> aiokafka.AIOKafkaProducer:
             producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, **given)
-            await producer.start()
+            try:
+                await producer.start()
+            except KafkaError:
+                await producer.stop()
+                raise
             return producer
 
-        self._producer = loop.run(start())
+        self._producer = loop.ask(start())
 
     def send(self, topic: str, record: Record) -> None:
         # One hop to the loop's thread for all of them: see flush.

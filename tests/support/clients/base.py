@@ -126,7 +126,7 @@ class Producer(Protocol):
     def flush(self) -> list[Placed]:
         """Where all that was queued went, in that order; Refused for the first that was not."""
 
-    # With a transactional id, which is initialized by the time of the first `begin`.
+    # With a transactional id, which is initialized when the producer is made.
 
     def begin(self) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 import warnings
@@ -53,6 +54,10 @@ def _asked(question: Callable[[], T]) -> T:
         return question()
     except KafkaException as error:
         raise _refused(error.args[0]) from error
+    except SystemError as error:  # a fatal error, and a callback that was called because of it
+        if not isinstance(error.__cause__, KafkaException):
+            raise
+        raise _refused(error.__cause__.args[0]) from error
 
 
 def _refused(error: Any) -> Refused:
@@ -109,7 +114,7 @@ class ConfluentProducer:
                 return
 
     def flush(self) -> list[Placed]:
-        left = self._producer.flush(PATIENCE_S)
+        left = _asked(lambda: self._producer.flush(PATIENCE_S))
         assert left == 0, f"{left} records were not acknowledged"
         outcomes, self._outcomes = self._outcomes, []
         placed = []
@@ -138,7 +143,8 @@ class ConfluentProducer:
         )
 
     def close(self) -> None:
-        self._producer.flush(PATIENCE_S)
+        with contextlib.suppress(Refused):  # one that was fenced says so to every call
+            _asked(lambda: self._producer.flush(PATIENCE_S))
 
 
 class ConfluentConsumer:

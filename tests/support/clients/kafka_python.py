@@ -60,8 +60,10 @@ def _asked(question: Callable[[], T]) -> T:
 
 
 def _refused(error: KafkaError) -> Refused:
-    assert isinstance(error.errno, int), f"not an answer of the broker: {error!r}"
-    return Refused(error.errno, error)
+    # Some errors have the broker's answer at the end of their text only, by the class's name.
+    answer = getattr(kafka.errors, str(error).split()[-1], error)
+    assert isinstance(answer.errno, int), f"not an answer of the broker: {error!r}"
+    return Refused(answer.errno, error)
 
 
 class KafkaPythonProducer:
@@ -82,7 +84,11 @@ class KafkaPythonProducer:
         self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, **given)
         self._futures: list[Any] = []
         if settings.transactional_id is not None:
-            _asked(self._producer.init_transactions)
+            try:
+                _asked(self._producer.init_transactions)
+            except Refused:
+                self.close()
+                raise
 
     def send(self, topic: str, record: Record) -> None:
         future = _asked(
