@@ -17,7 +17,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from broker.placement import leader_of, owner_of
+import msgspec
+import psutil  # type: ignore[import-untyped]
+import redis
+
+from broker.placement import leader_of, owner_of, slot_of
+from broker.store import keys
+from broker.txn.record import decode, encode
 from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
 from broker.wire.control import read_end_marker
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -31,6 +37,7 @@ from broker.wire.messages.describe_transactions import DescribeTransactionsReque
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -135,6 +142,7 @@ class RawProducer:
         request = InitProducerIdRequest(self.transactional_id, timeout_ms, producer_id, epoch)
         answer: InitProducerIdResponse = self.coordinator.call(request, version)
         if answer.error_code == 0:
+            self._added.clear()
             self._go_on_as(answer.producer_id, answer.producer_epoch)
         return answer
 
@@ -370,7 +378,39 @@ def markers(client: RawClient, topic: str, partition: int = 0) -> list[tuple[int
     return found
 
 
+# --- the record of a transactional id, as it is stored ---
+
+
+def restart_with_record(broker: Broker, transactional_id: str, **changes: Any) -> None:
+    """Change an id's record in the store while its coordinator is down, and wait until the next
+    one has loaded it."""
+    key = keys.transaction(slot_of(transactional_id), transactional_id)
+    worker = owner_of(transactional_id, len(broker.processes("worker")))
+    with redis.from_url(broker.store_url) as store:
+        old_pid = broker.kill("worker", worker)
+        wait_until(lambda: not psutil.pid_exists(old_pid), 30, "it is gone")
+        record = decode(store.hget(key, "record"))
+        changed = msgspec.structs.replace(record, revision=record.revision + 10, **changes)
+        store.hset(key, mapping={"revision": changed.revision, "record": encode(changed)})
+    broker.wait_restarted("worker", worker, old_pid)
+    with RawClient(broker.port) as client:
+        wait_until(
+            lambda: describe_transaction(client, transactional_id).error_code == 0,
+            30,
+            "the record is loaded",
+        )
+
+
 # --- looking ---
+
+
+def await_loaded(client: RawClient) -> None:
+    """Until every coordinator knows its transactional ids."""
+    wait_until(
+        lambda: client.call(ListTransactionsRequest()).error_code == 0,
+        60,
+        "transactions are loaded",
+    )
 
 
 def describe_transaction(client: RawClient, transactional_id: str) -> Any:

@@ -10,7 +10,13 @@ import pytest
 
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
-from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer
+from tests.support.raw_transactions import (
+    V1,
+    V2,
+    ClientVersion,
+    RawProducer,
+    await_loaded,
+)
 from tests.support.running import Broker, running_broker
 
 MAX_TIMEOUT_MS = 120_000
@@ -26,6 +32,8 @@ def broker() -> Iterator[Broker]:
         "num.partitions": 4,
     }
     with running_broker(workers=2, broker=settings) as started:
+        with RawClient(started.port) as client:
+            await_loaded(client)
         yield started
 
 
@@ -69,8 +77,6 @@ def producers(broker: Broker, new_id: str) -> Iterator[Producers]:
         def make(
             client: ClientVersion = V2, transactional_id: str = new_id, *, direct: bool = False
         ) -> RawProducer:
-            return stack.enter_context(
-                RawProducer(broker, transactional_id, client, direct=direct)
-            )
+            return stack.enter_context(RawProducer(broker, transactional_id, client, direct=direct))
 
         yield make

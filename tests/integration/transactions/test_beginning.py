@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
-import redis
 
 from broker.errors import ErrorCode
-from broker.placement import owner_of, slot_of
-from broker.store import keys
-from broker.txn.record import LAST_EPOCH, decode, encode
+from broker.placement import owner_of
+from broker.txn.record import LAST_EPOCH
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.raw_calls import worker_clients
 from tests.support.raw_client import RawClient
@@ -24,8 +21,9 @@ from tests.support.raw_transactions import (
     await_state,
     describe_transaction,
     read_committed,
+    restart_with_record,
 )
-from tests.support.running import Broker, wait_until
+from tests.support.running import Broker
 
 Producers = Callable[..., RawProducer]
 
@@ -134,23 +132,8 @@ def test_7_3_an_id_without_an_epoch_or_the_reverse(producers: Producers) -> None
 
 
 def _exhaust(broker: Broker, transactional_id: str) -> None:
-    """Give the id its last epoch: in the store, before another worker process loads it."""
-    name = keys.transaction(slot_of(transactional_id), transactional_id)
-    worker = owner_of(transactional_id, 2)
-    with redis.from_url(broker.store_url) as store:
-        record = decode(store.hget(name, "record"))
-        last = msgspec.structs.replace(
-            record, revision=record.revision + 10, producer_epoch=LAST_EPOCH, last_producer_epoch=-1
-        )
-        old_pid = broker.kill("worker", worker)
-        store.hset(name, mapping={"revision": last.revision, "record": encode(last)})
-    broker.wait_restarted("worker", worker, old_pid)
-    with RawClient(broker.port) as client:
-        wait_until(
-            lambda: describe_transaction(client, transactional_id).producer_epoch == LAST_EPOCH,
-            30,
-            "the record is loaded",
-        )
+    """Give the id its last epoch."""
+    restart_with_record(broker, transactional_id, producer_epoch=LAST_EPOCH, last_producer_epoch=-1)
 
 
 def test_7_4_end_txn_gives_a_new_producer_id_when_epochs_are_exhausted(
