@@ -26,11 +26,10 @@ from broker.errors import (
     StoreFault,
     StoreFenced,
     StoreTimeout,
-    StoreUnavailable,
 )
 from broker.placement import slot_of
 from broker.settings.kafka import BrokerConfig
-from broker.store.replication import NEVER, Replication
+from broker.store.replication import Replication
 from broker.store.transactions import TransactionStore
 from broker.txn.config import TxnConfig
 from broker.txn.effects import (
@@ -179,26 +178,15 @@ class TransactionCoordinator:
         if record is None:
             self._store.remove(slot, name, effect.token, done)
             return
-        if record.state.is_ending and self._replication.replicas:
+        if record.state.is_ending:
             done = partial(self._replicate, done)
         self._store.save(slot, name, effect.token, encode(record), done)
 
     def _replicate(self, done: Written, fault: StoreFault | None) -> None:
         if fault is not None:
             done(fault)
-            return
-
-        def settle(outcome: int | StoreFault) -> None:
-            nonlocal done
-            timer.cancel()
-            answered, done = done, _ignore
-            if outcome == NEVER:
-                outcome = StoreUnavailable("the store was exchanged before its replicas had it")
-            answered(outcome if isinstance(outcome, StoreFault) else None)
-
-        text = f"the store's replicas do not have it after {REPLICATED_WITHIN_S:g} s"
-        timer = self._loop.call_later(REPLICATED_WITHIN_S, settle, StoreTimeout(text))
-        self._replication.when_replicated(settle)
+        else:
+            self._replication.within(REPLICATED_WITHIN_S, done)
 
     def _written(self, effect: Persist, transaction: Transaction, fault: StoreFault | None) -> None:
         if isinstance(fault, StoreFenced | SlotNotTaken):
@@ -350,10 +338,6 @@ def _report(changed: StateChanged) -> None:
         changed.state,
         changed.number,
     )
-
-
-def _ignore(fault: StoreFault | None) -> None:
-    """Of a write that was given up."""
 
 
 def txn_config(config: BrokerConfig) -> TxnConfig:

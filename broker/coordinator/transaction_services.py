@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.joins import Joins
 from broker.coordinator.local_markers import LocalMarkers
@@ -9,7 +11,10 @@ from broker.coordinator.markers import Markers
 from broker.coordinator.orphans import Orphans
 from broker.coordinator.peers import Peers
 from broker.coordinator.producer_ids import ProducerIds
-from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from broker.coordinator.transaction_coordinator import (
+    REPLICATED_WITHIN_S,
+    TransactionCoordinator,
+)
 from broker.log.logs import Logs
 from broker.log.topics import Topics
 from broker.settings.kafka import BrokerConfig
@@ -42,6 +47,9 @@ class TransactionServices:
             take_producer_id=self.producer_ids.take,
             spawn=logs.spawn,
             now_ms=groups.now_ms,
+        )
+        groups.transactional.when_replicated = partial(
+            store.replication.within, REPLICATED_WITHIN_S
         )
         self.joins = Joins(self.coordinator, self.peers, worker=worker, workers=workers)
         logs.joins = self.joins

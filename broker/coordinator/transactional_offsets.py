@@ -21,6 +21,7 @@ from broker.errors import (
     ErrorCode,
     KafkaError,
     SlotNotTaken,
+    StoreFault,
     StoreFenced,
     StoreRefused,
 )
@@ -28,11 +29,13 @@ from broker.group.effects import Effect
 from broker.group.groups import Groups
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.pending import ANY_NUMBER, Ended
+from broker.log.callbacks import await_callback
 from broker.placement import slot_of
 from broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 
+Written = Callable[[StoreFault | None], None]
 Committed = Callable[[str, Mapping[TopicPartition, CommittedOffset]], None]
 
 
@@ -64,6 +67,8 @@ class TransactionalOffsets:
         self._groups = groups
         self._slots = slots
         self._joining: dict[tuple[int, int], list[Joining]] = {}  # by slot and producer id
+        # Called with a callback: it has to be called once the store's replicas have all offsets.
+        self.when_replicated: Callable[[Written], None] | None = None
         # Called with what a transaction has committed.
         self.on_committed: Committed | None = None
 
@@ -112,6 +117,10 @@ class TransactionalOffsets:
                 group_id, commit, self._shell.now_ms(), may_be_stored=may_be_stored
             )
             self._shell.run(effects)
+        if self.when_replicated is not None:
+            # The decision is replicated too. It must not survive a failover without its offsets:
+            # they would be read, and written, a second time.
+            await await_callback(self.when_replicated)
 
     async def end(
         self, slot: int, producer_id: int, producer_epoch: int, number: int, *, commit: bool

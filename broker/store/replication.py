@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import StoreFault
+from broker.errors import StoreFault, StoreTimeout, StoreUnavailable
 from broker.store import keys, resp
 from broker.store.history import StoreHistory
 from broker.store.pipe import Pipe
@@ -44,6 +44,27 @@ class Replication:
         self._waiting.append(done)
         if not self._under_way and self._again is None:
             self._wait()
+
+    def within(self, seconds: float, done: Callable[[StoreFault | None], None]) -> None:
+        """The same for as long as a client waits; without replicas at once."""
+        if not self.replicas:
+            done(None)
+            return
+        is_done = False
+
+        def settle(outcome: int | StoreFault) -> None:
+            nonlocal is_done
+            if is_done:
+                return
+            is_done = True
+            timer.cancel()
+            if outcome == NEVER:
+                outcome = StoreUnavailable("the store was exchanged before its replicas had it")
+            done(outcome if isinstance(outcome, StoreFault) else None)
+
+        late = StoreTimeout(f"the store's replicas do not have it after {seconds:g} s")
+        timer = asyncio.get_running_loop().call_later(seconds, settle, late)
+        self.when_replicated(settle)
 
     def _wait(self) -> None:
         self._under_way, self._waiting = self._waiting, []

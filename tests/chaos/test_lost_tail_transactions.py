@@ -16,10 +16,10 @@ from broker.errors import ErrorCode
 from tests.support.committed import READ_COMMITTED, READ_UNCOMMITTED, latest, read_transactions
 from tests.support.ending import NOT_NOW, PARTITIONS, PATIENCE_S, TOPIC, Patient, until_done
 from tests.support.hammer import worker_ports
-from tests.support.lossy_store import programs
+from tests.support.lossy_store import StorePair, programs
 from tests.support.observer import until_answered
 from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, make_batch
 from tests.support.raw_group import RawMember
 from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer, read_committed
 from tests.support.routed import owned_by
@@ -28,14 +28,15 @@ from tests.support.store_stages import STAGES, Stage
 
 Start = Callable[..., Broker]
 TIMEOUT_MS = 10_000  # of transactions
+LARGE = 900_000  # bytes
 
 
 class Scene:
     """A broker on a stage, and producers that talk to its workers directly."""
 
-    def __init__(self, start: Start, stage: Stage, stack: contextlib.ExitStack) -> None:
-        self._start, self.stage, self._stack = start, stage, stack
-        self.broker = start(redis=stage.url, workers=2)
+    def __init__(self, start: Start, url: str, stack: contextlib.ExitStack) -> None:
+        self._start, self._url, self._stack = start, url, stack
+        self.broker = start(redis=url, workers=2)
         self.ports = worker_ports(self.broker)
         with RawClient(self.ports[0]) as client:
             create_topic(client, TOPIC, partitions=PARTITIONS)
@@ -51,13 +52,13 @@ class Scene:
         until_done(lambda: producer.init(TIMEOUT_MS).error_code)
         return producer
 
-    def strike(self, *, kill: bool) -> None:
+    def strike(self, stage: Stage, *, kill: bool) -> None:
         if kill:
             self.broker.kill_everything()
             self.broker.stop()
-        self.stage.strike()
+        stage.strike()
         if kill:
-            self.broker = self._start(redis=self.stage.url, workers=2, port=self.broker.port)
+            self.broker = self._start(redis=self._url, workers=2, port=self.broker.port)
         until_answered(self.ports, TOPIC)
 
     def await_stable(self) -> None:
@@ -99,12 +100,15 @@ class Scene:
         pytest.param("lagging", marks=pytest.mark.slow),
     ]
 )
-def scene(start_moldau: Start, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    with (
-        STAGES[request.param](tmp_path, programs()["valkey"]) as stage,
-        contextlib.ExitStack() as stack,
-    ):
-        yield Scene(start_moldau, stage, stack)
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with STAGES[request.param](tmp_path, programs()["valkey"]) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(start_moldau: Start, stage: Stage) -> Iterator[Scene]:
+    with contextlib.ExitStack() as stack:
+        yield Scene(start_moldau, stage.url, stack)
 
 
 def write(producer: RawProducer, value: str) -> None:
@@ -134,7 +138,7 @@ def end(producer: RawProducer, *, commit: bool) -> ErrorCode:
 @pytest.mark.parametrize("client", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("kill", [False, True], ids=["workers-live", "workers-killed"])
 def test_transactions_at_every_stage_when_the_tail_is_lost(
-    scene: Scene, client: ClientVersion, kill: bool
+    scene: Scene, stage: Stage, client: ClientVersion, kill: bool
 ) -> None:
     names = ["whole", "committed", "aborted", "left", "ends", "goes-on", "unknown", "unknown-open"]
     ids = {name: owned_by(number % 2) for number, name in enumerate(names)}
@@ -145,7 +149,7 @@ def test_transactions_at_every_stage_when_the_tail_is_lost(
         write(producers[name], name)
     assert end(producers["whole"], commit=True) is ErrorCode.NONE
     wait_until(lambda: markers_of(scene, producers["whole"]) == PARTITIONS, PATIENCE_S, "markers")
-    scene.stage.prepare()
+    stage.prepare()
 
     assert end(producers["committed"], commit=True) is ErrorCode.NONE
     assert end(producers["aborted"], commit=False) is ErrorCode.NONE
@@ -154,7 +158,7 @@ def test_transactions_at_every_stage_when_the_tail_is_lost(
         write(producers[name], name)
     assert end(producers["unknown"], commit=True) is ErrorCode.NONE
 
-    scene.strike(kill=kill)
+    scene.strike(stage, kill=kill)
 
     # One ends what it had open, one goes on; the others never come back.
     ended = end(producers["ends"], commit=True)
@@ -201,7 +205,9 @@ def markers_of(scene: Scene, producer: RawProducer) -> int:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["workers-live", "workers-killed"])
-def test_offsets_of_transactions_when_the_tail_is_lost(scene: Scene, kill: bool) -> None:
+def test_offsets_of_transactions_when_the_tail_is_lost(
+    scene: Scene, stage: Stage, kill: bool
+) -> None:
     """Committed offsets and pending ones come to the same end as their transactions."""
     groups = [owned_by(worker) for worker in (0, 1)]
     one, other = (scene.producer(V2, worker) for worker in (0, 1))
@@ -211,12 +217,12 @@ def test_offsets_of_transactions_when_the_tail_is_lost(scene: Scene, kill: bool)
     wait_until(lambda: committed(scene, groups) == [10, 10], PATIENCE_S, "they are committed")
     for group in groups:
         write_offset(other, group, 20)
-    scene.stage.prepare()
+    stage.prepare()
     for group in groups:
         write_offset(one, group, 30, partition=1)
     assert end(other, commit=True) is ErrorCode.NONE
 
-    scene.strike(kill=kill)
+    scene.strike(stage, kill=kill)
 
     wait_until(
         lambda: committed(scene, groups) == ([10, 10] if kill else [20, 20]),
@@ -243,3 +249,30 @@ def committed(scene: Scene, groups: list[str]) -> list[int]:
         with RawMember(scene.ports[worker], group) as member:
             found.append(member.committed(TOPIC))
     return found
+
+
+def test_offsets_that_only_the_master_has_are_not_acknowledged(
+    start_moldau: Start, tmp_path: Path
+) -> None:
+    """The replica hangs, then the master and the group's owner die. Had the offsets been
+    acknowledged, the transaction would now be committed without them."""
+    with StorePair(tmp_path, programs()["valkey"]) as pair, contextlib.ExitStack() as stack:
+        scene = Scene(start_moldau, pair.url, stack)
+        group = owned_by(1)
+        producer = scene.producer(V2, 0)
+        write(producer, "record")
+        pair.stop_replica(unlink=False)
+        with RawClient(scene.ports[0]) as client:
+            for _ in range(16):  # more than sockets hold for it
+                client.produce(TOPIC, make_batch([(None, b"x" * LARGE, 1)]), acks=1)
+        assert producer.commit_offset(group, TOPIC, 7) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker = scene.broker
+        pid = broker.kill("worker", 1)
+        pair.kill_master()
+        pair.promote()
+        broker.wait_restarted("worker", 1, pid)
+        until_answered(scene.ports, TOPIC)
+        write_offset(producer, group, 7)
+        assert end(producer, commit=True) is ErrorCode.NONE
+        scene.await_stable()
+        assert committed(scene, [owned_by(0), group]) == [-1, 7]
