@@ -276,7 +276,9 @@ class TransactionCoordinator:
             return 0
         token = self._store.history_token
         found = await self._records(slot)
-        effects = self.transactions.store_again(slot, found, self.now_ms())
+        effects = self.transactions.store_again(
+            slot, found, self.now_ms(), abort_open=not self._replication.kept_all
+        )
         writes = self._run_but_writes(effects)
         await self._write_all(writes)
         await self._store.settle(slot, token)

@@ -48,6 +48,7 @@ class StoreHistory:
         self.token = b""
         self.facts = ServerFacts()
         self.replicas = 0  # how many of them are online
+        self.was_replicated = False  # some were online when the history before this one ended
         self.address: tuple[str, int] | None = None  # of the server; None: a unix socket
         self.former_address: tuple[str, int] | None = None  # of another one, before the last change
         self.on_changed: Callable[[], None] | None = None
@@ -83,6 +84,7 @@ class StoreHistory:
 
     def _change(self, token: bytes, facts: ServerFacts, address: tuple[str, int] | None) -> None:
         before, self.token = self.token, token
+        self.was_replicated = self.replicas > 0
         self._use(facts)
         self.former_address = self.address if self.address != address else None
         self.address = address

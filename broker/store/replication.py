@@ -39,6 +39,11 @@ class Replication:
         """How many are online. 0: there is nothing to wait for."""
         return self._history.replicas
 
+    @property
+    def kept_all(self) -> bool:
+        """When the store's last history ended, replicas had what needed them to be acknowledged."""
+        return self._history.was_replicated
+
     def when_replicated(self, done: Replicated) -> None:
         """Call `done` once every replica that is online has everything written so far."""
         self._waiting.append(done)

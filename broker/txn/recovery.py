@@ -6,8 +6,9 @@ from broker.errors import ErrorCode
 from broker.txn import transitions
 from broker.txn.config import TxnConfig
 from broker.txn.effects import Effect
+from broker.txn.events import Persisted
 from broker.txn.machine import markers_of
-from broker.txn.record import TxnRecord
+from broker.txn.record import TxnRecord, TxnState
 from broker.txn.rules import TakeProducerId
 from broker.txn.serial import is_after
 from broker.txn.transaction import Transaction
@@ -63,6 +64,19 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     return transaction.take_effects()
 
 
+def abort_open(transaction: Transaction, now_ms: int) -> list[Effect]:
+    """With the next write, as if it were over its timeout. A decision in flight has not been
+    answered, no marker of it is written, and a later write replaces it: it counts as failed."""
+    if transaction.record is None or transaction.record.state is not TxnState.ONGOING:
+        return []
+    effects: list[Effect] = []
+    if transaction.write is not None:
+        failed = Persisted(transaction.revision, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        effects = transaction.handle(failed, now_ms)
+    transaction.is_overdue = True
+    return effects
+
+
 def unload(transaction: Transaction, now_ms: int) -> list[Effect]:
     """Another worker owns the id from now on, or this one stops: whoever waits gets
     NOT_COORDINATOR. What is stored stays; the outcome of a write in flight is not waited for."""
@@ -86,6 +100,7 @@ def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
         and transaction.write is None
         and transaction.completed_ms is None
         and not transaction.in_doubt
+        and not transaction.is_overdue
         and not record.state.is_ending
     )
 

@@ -64,13 +64,21 @@ class Transactions:
         self._loaded[slot] = True
         return effects
 
-    def store_again(self, slot: int, found: Iterable[TxnRecord], now_ms: int) -> Effects:
+    def store_again(
+        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, abort_open: bool = False
+    ) -> Effects:
         """The store lost its tail, and has this of the slot: what differs is written again, and
-        markers that may be lost too."""
+        markers that may be lost too.
+
+        `abort_open`: it may have lost acknowledged records as well. A transaction that is open
+        could be committed without them, so it is aborted, and its producer fenced.
+        """
         stored = {record.transactional_id: record for record in found}
         effects: Effects = []
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
+            if abort_open:
+                effects += recovery.abort_open(transaction, now_ms)
             effects += recovery.store_again(transaction, record, now_ms)
         for record in stored.values():  # removed here, and back
             effects += self._restore(record, now_ms, history_lost=True)

@@ -12,6 +12,7 @@ The group's metadata is taken when partitions are assigned, not when offsets are
 group may have given the partitions to another instance, and only the old generation is refused.
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -185,6 +186,7 @@ def main() -> None:
             instance.is_stopped = True
 
     signal.signal(signal.SIGTERM, stop)
+    faulthandler.register(signal.SIGUSR1)  # says where it is
     while not stopped:
         try:
             instance = Instance(*sys.argv[1:])

@@ -122,7 +122,7 @@ class Application:
                     process.terminate()
         for process in self._running:
             assert process is not None
-            assert process.wait(30) == 0, self.errors()
+            self._await_end(process)
         ports = worker_ports(broker)
         outputs = [self._prove_partition(ports, number) for number in range(PARTITIONS)]
         assert consume_committed(broker.bootstrap, OUTPUT, PARTITIONS) == outputs
@@ -133,6 +133,14 @@ class Application:
         assert not missing, f"{len(missing)} missing: {missing[:9]}\n{self.errors()[-5000:]}"
         assert not twice, f"{len(twice)} more than once: {twice[:9]}\n{self.errors()[-5000:]}"
         assert counts.keys() == expected, "something that never was committed in the input"
+
+    def _await_end(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            assert process.wait(30) == 0, self.errors()
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)  # where is it?
+            time.sleep(0.5)
+            raise AssertionError(f"an instance does not end\n{self.errors()[-5000:]}") from None
 
     def _drain(self, broker: Broker) -> None:
         """Until the group has committed the whole input, and nothing is open in the output."""

@@ -138,12 +138,13 @@ class TxnWorld:
         self.writes.clear()
         self.markers.clear()
 
-    def lose_tail(self, kept: dict[str, bytes]) -> None:
+    def lose_tail(self, kept: dict[str, bytes], *, abort_open: bool = False) -> None:
         """The store is back with what it had before, under a living worker."""
         self.is_history_lost = True
         self.stored = dict(kept)
         found = [decode(record) for record in kept.values()]
-        self.run(self.transactions.store_again(0, found, self.now))
+        effects = self.transactions.store_again(0, found, self.now, abort_open=abort_open)
+        self.run(effects)
 
     def send(self, transactional_id: str, event: Event) -> None:
         self.run(self.transactions.handle(transactional_id, event, self.now))

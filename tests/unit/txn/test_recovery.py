@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
+from broker.txn.events import Persisted
 from broker.txn.transitions import Identity
 from tests.support.txn_driver import P0, P1, P2, TIMEOUT_MS, TxnDriver, error, identity
 from tests.support.txn_world import Call
@@ -157,6 +158,44 @@ def test_what_the_store_did_not_lose_is_left_alone() -> None:
     asked, markers = t.writes_asked, len(t.all_markers)
     t.lose_tail(t.stored)
     assert (t.writes_asked, len(t.all_markers)) == (asked, markers)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_open_transaction_is_aborted_if_its_records_may_be_lost(is_kept: bool) -> None:
+    t = TxnDriver()
+    who = t.init()
+    kept = dict(t.stored)
+    t.add(who, P0, P1)
+    t.lose_tail(dict(t.stored) if is_kept else kept, abort_open=True)
+    t.assert_state("CompleteAbort")
+    assert {(each.commit, each.places) for each in t.all_markers} == {(False, (P0, P1))}
+    assert t.call_end(who, commit=True, version=4).answer.error is ErrorCode.PRODUCER_FENCED
+    assert t.init().producer_epoch == who.producer_epoch + 2
+
+
+def test_a_decision_that_is_being_stored_counts_as_failed_if_records_may_be_lost() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    t.hold_writes = True
+    commit = t.call_end(who, commit=True)
+    late = t.writes.pop("t")
+    t.lose_tail(kept, abort_open=True)
+    assert commit.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    t.send("t", Persisted(late.token, ErrorCode.NONE))
+    t.assert_state("Ongoing")
+    t.write_done()
+    t.assert_state("CompleteAbort")
+    assert [each.commit for each in t.all_markers] == [False]
+
+
+def test_what_is_not_open_goes_on_though_records_may_be_lost() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.lose_tail(dict(t.stored), abort_open=True)
+    t.add(who, P0)
+    assert t.end(who, commit=True)
 
 
 @pytest.mark.parametrize("lost", ["markers", "decision", "everything"])
