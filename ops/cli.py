@@ -22,6 +22,7 @@ examples:
   moldau status                    the processes of a running broker
   moldau topics create orders      topics: create, list, describe, alter, delete
   moldau groups describe billing   consumer groups: members, offsets, lag
+  moldau transactions list         transactions: list, describe, abort, find-hanging
   moldau pipeline archive --help   archive topics to Delta tables with Spark
   moldau bench produce             measure the broker beside raw Redis on this machine
 
@@ -39,6 +40,9 @@ COMMANDS = {
     "status": Command("ops.admin.status", "show the processes of a running broker"),
     "topics": Command("ops.admin.topics", "list, describe, create, delete and alter topics"),
     "groups": Command("ops.admin.groups", "list, describe, delete groups and reset their offsets"),
+    "transactions": Command(
+        "ops.admin.transactions", "list, describe and abort transactions, find those that hang"
+    ),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench.command", "measure a broker against its own baseline"),
     "completion": Command("ops.completion", "print a script for completion in your shell"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -23,6 +24,16 @@ BOOTSTRAP_ENV = "MOLDAU_BOOTSTRAP"
 PORT_ENV = "MOLDAU_PORT"  # of `serve`: where a broker with the same environment listens
 DEFAULT_PORT = "9092"
 EXIT_CODES = "exit codes: 0 done, 1 not done (the message names the cause), 2 wrong usage"
+
+_MINUTE_MS = 60_000
+_MILLISECONDS = {
+    "ms": 1,
+    "s": 1000,
+    "m": _MINUTE_MS,
+    "min": _MINUTE_MS,
+    "h": 60 * _MINUTE_MS,
+    "d": 24 * 60 * _MINUTE_MS,
+}
 
 Cell = str | int | None
 Action = Callable[[Cluster, argparse.Namespace], int]
@@ -102,6 +113,14 @@ def parsed_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parsed
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of `90s`, `15min`, `2h`. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]{1,9}) *([a-z]+)", text.strip())
+    if found is None or found[2] not in _MILLISECONDS:
+        raise ValueError(f"want a duration such as 500ms, 90s, 15min, 2h or 1d, got {text!r}")
+    return int(found[1]) * _MILLISECONDS[found[2]]
 
 
 def run_action(arguments: argparse.Namespace) -> int:
@@ -239,3 +258,14 @@ def size_text(size: int) -> str:
             return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def duration_text(seconds: float) -> str:
+    """For people: the two largest units."""
+    minutes, left = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (left, "s")]
+    while len(parts) > 1 and parts[0][0] == 0:
+        parts.pop(0)
+    return " ".join(f"{number} {unit}" for number, unit in parts[:2])

@@ -54,6 +54,19 @@ class PartitionRead:
     def fail(self, code: ErrorCode) -> None:
         self.error = code
         self.log = None
+        self.records = b""
+
+    def found(
+        self,
+        bounds: Bounds,
+        records: list[Buffer],
+        aborted: Sequence[AbortedTransaction],
+    ) -> None:
+        """All at once: records without their list would be returned although they were aborted,
+        should the wait end before the list is there."""
+        self.bounds = bounds
+        self.records = records
+        self.aborted = aborted
 
     def check_fetched(self, log: Log) -> bool:
         """KIP-595: does the log still have the last record the client has?"""
@@ -93,6 +106,7 @@ class DelayedFetch:
         self._size = 0
         self._pending = 0
         self._finished = False
+        self._is_outdated = False  # a log was trimmed or compacted while we read it
         self._known_before = 0  # bytes of its logs when reading began
         self._seen_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -177,24 +191,31 @@ class DelayedFetch:
         self._one_read()
 
     def _take(self, read: PartitionRead, log: Log, bounds: Bounds, found: list[Buffer]) -> int:
-        read.bounds = bounds
-        read.records = found
         size = sum(map(len, found))
         self._size += size
         if self.reads_committed and found and log.has_aborted:
             self._pending += 1
             end = _end_of(found[-1])
-            log.find_aborted(read.offset, end, partial(self._aborted_found, read))
+            done = partial(self._aborted_found, read, bounds, found)
+            log.find_aborted(read.offset, end, done)
+        else:
+            read.found(bounds, found, ())
         return size
 
     def _aborted_found(
-        self, read: PartitionRead, found: list[AbortedTransaction] | StoreFault
+        self,
+        read: PartitionRead,
+        bounds: Bounds,
+        found: list[Buffer],
+        aborted: list[AbortedTransaction] | StoreFault | None,
     ) -> None:
-        if isinstance(found, StoreFault):
-            read.records = b""  # without the list, a consumer would return aborted records
-            read.fail(code_for(found))
+        if aborted is None:
+            self._is_outdated = True
+        elif isinstance(aborted, StoreFault):
+            read.bounds = bounds
+            read.fail(code_for(aborted))
         else:
-            read.aborted = found
+            read.found(bounds, found, aborted)
         self._one_read()
 
     def _read_from_store(
@@ -211,7 +232,10 @@ class DelayedFetch:
         self._pending -= 1
         if self._pending or self._finished:
             return
-        if (
+        if self._is_outdated:
+            self._is_outdated = False
+            self._collect()
+        elif (
             self._size >= self._request.min_bytes
             or self._request.max_wait_ms <= 0
             or self._call.connection.closing  # draining, or lost: no append would wake us

@@ -8,6 +8,7 @@ the next epoch. PRODUCER_FENCED is known from v4 on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.context import Broker
@@ -53,10 +54,8 @@ async def _transactional(
     error = broker.transactions.transactions.availability(transactional_id)
     if error:
         return _refused(error)
-    try:
-        await broker.producer_ids.ensure()  # it may need one, and cannot wait for it
-    except StoreFault:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    with contextlib.suppress(StoreFault):
+        await broker.producer_ids.ensure()  # a new id needs one, and cannot wait for it
     token = InitToken()
     event = Init(
         token,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, KafkaError, StoreUnavailable
-from broker.log.flight import NO_REPLICAS, Append
+from broker.log.flight import NO_REPLICAS, Append, Flight
 from broker.store.replication import NEVER, Replication
 from broker.wire.batch import BatchHeader
+
+Acknowledge = Callable[[Append, int, int], None]  # with base offset and timestamp
 
 
 def acknowledge(
@@ -32,6 +34,30 @@ def acknowledge(
         append.done(fault, base_offset, timestamp)
 
     replication.when_replicated(counted)
+
+
+def acknowledge_all(flight: Flight, wait: Acknowledge, only: int | None = None) -> None:
+    """Complete the appends of an entry; `only` those that wait for so many replicas. `wait`: for
+    those that need some although there seem to be none."""
+    for append in flight.appends:
+        if only is None or append.replicas == only:
+            timestamp = append.header.max_timestamp
+            if append.replicas <= 0:
+                append.done(None, append.base_offset, timestamp)
+            else:
+                wait(append, append.base_offset, timestamp)
+
+
+def acknowledge_replicated(
+    flight: Flight, reached: int, failed: Callable[[BatchHeader], None]
+) -> None:
+    """Complete those that waited for replicas: so many have the entry."""
+    for append in flight.appends:
+        if append.replicas != NO_REPLICAS:
+            fault = shortage(append, reached)
+            if fault is not None:
+                failed(append.header)
+            append.done(fault, append.base_offset, append.header.max_timestamp)
 
 
 def shortage(append: Append, reached: int) -> BaseException | None:

@@ -16,7 +16,7 @@ from broker.log.flight import Append, Flight
 from broker.log.markers import MarkerAppend
 from broker.log.retries import AwaitedRetries
 from broker.log.state import Duplicate, LogState, Producer
-from broker.wire.batch import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 
 ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
 
@@ -32,28 +32,19 @@ class AppendQueue:
     ) -> None:
         self._acknowledge = acknowledge
         self._hand_back = hand_back
-        self._queue: deque[Append] = deque()
-        self._rechecked: Append | None = None  # seemed out of order before we caught up
+        self.waiting: deque[Append] = deque()  # always the same object
+        self.rechecked: Append | None = None  # seemed out of order before we caught up
         self.retries = AwaitedRetries()
         self.wants_to_catch_up = False  # a refusal might be overturned by others' entries
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def add(self, append: Append) -> None:
-        self._queue.append(append)
-
     def put_back(self, flight: Flight) -> None:
-        self._queue.extendleft(reversed(flight.appends))
+        self.waiting.extendleft(reversed(flight.appends))
 
     def drop_given_up(self) -> None:
         """Drop what clients stopped waiting for, and are sending again; not the newest."""
-        queue = self._queue
+        queue = self.waiting
         while queue[0].given_up and len(queue) > 1:
             self.retries.failed(queue.popleft().header)
-
-    def at_rest(self) -> None:
-        self._rechecked = None
 
     def fail(self, append: Append, fault: BaseException) -> None:
         """Its client will send it again."""
@@ -61,28 +52,28 @@ class AppendQueue:
         append.done(fault, -1, -1)
 
     def fail_all(self, fault: BaseException) -> None:
-        queued, self._queue = self._queue, deque()
+        queued = list(self.waiting)
+        self.waiting.clear()
         for append in queued:
             self.fail(append, fault)
 
     def gather(self, state: LogState, epoch: int, *, only_markers: bool = False) -> Flight:
         """The next entry, perhaps empty."""
-        queue = self._queue
+        queue = self.waiting
         flight = Flight(state.end, state.end, epoch=epoch)
         while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
-            append = queue[0]
-            if only_markers and not isinstance(append, MarkerAppend):
-                break
-            queue.popleft()
+            append = queue.popleft()
             header = append.header
             if append.given_up:
                 self.retries.failed(header)
-                continue
-            if header.producer_id == NO_PRODUCER_ID:
-                flight.add(append, None)
-            elif isinstance(append, MarkerAppend):
+            elif header.attributes & CONTROL:
                 if not self._gather_marker(append, state, flight):
                     break
+            elif only_markers:
+                queue.appendleft(append)
+                break
+            elif header.producer_id == NO_PRODUCER_ID:
+                flight.add(append, None)
             elif not self._gather_batch(append, state, flight):
                 break
         return flight
@@ -101,7 +92,7 @@ class AppendQueue:
                     return True
         except KafkaError as refusal:
             if self._may_be_mistaken(append, refusal):
-                self._queue.appendleft(append)
+                self.waiting.appendleft(append)
                 self.wants_to_catch_up = True
                 return False
             append.done(refusal, -1, -1)
@@ -109,8 +100,7 @@ class AppendQueue:
         if duplicate is not None:
             return self._is_acknowledged(append, duplicate, flight)
         producer = state.advance(header, flight.end, ahead)
-        assert producer is not None
-        if producer.open_from == flight.end:
+        if header.attributes & TRANSACTIONAL and producer.open_from == flight.end:
             flight.begins_transaction(header.producer_id)
         flight.add(append, producer)
         return True
@@ -118,7 +108,7 @@ class AppendQueue:
     def _is_acknowledged(self, append: Append, duplicate: Duplicate, flight: Flight) -> bool:
         if duplicate.base_offset >= flight.base:
             # Of a batch in this very entry: it succeeds or fails with it.
-            self._queue.appendleft(append)
+            self.waiting.appendleft(append)
             return False
         # Wait for replicas again: the first reply may have been "too few".
         self._acknowledge(append, duplicate.base_offset, duplicate.timestamp)
@@ -140,23 +130,24 @@ class AppendQueue:
         """Everything else of a producer that is queued. Its order must stay as it is."""
         taken: list[Append] = []
         kept: list[Append] = []
-        for append in self._queue:
+        for append in self.waiting:
             mine = append.header.producer_id == header.producer_id
             (taken if mine and append.participation is not None else kept).append(append)
         if taken:
-            self._queue.clear()
-            self._queue.extend(kept)
+            self.waiting.clear()
+            self.waiting.extend(kept)
         return taken
 
-    def _gather_marker(self, append: MarkerAppend, state: LogState, flight: Flight) -> bool:
+    def _gather_marker(self, append: Append, state: LogState, flight: Flight) -> bool:
         """False: the one that makes it superfluous is in this very entry."""
+        assert isinstance(append, MarkerAppend)
         producer_id, ahead = append.header.producer_id, flight.producers
         if refusal := append.refusal(state, ahead):
             append.done(refusal, -1, -1)
             return True
         if not append.is_needed(state, ahead):
             if producer_id in ahead:
-                self._queue.appendleft(append)
+                self.waiting.appendleft(append)
                 return False
             self._acknowledge(append, -1, -1)
             return True
@@ -168,9 +159,9 @@ class AppendQueue:
 
     def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:
         """The batch it follows may have gone through another worker: catch up once, then check."""
-        if refusal.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._rechecked:
+        if refusal.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self.rechecked:
             return False
-        self._rechecked = append
+        self.rechecked = append
         return True
 
 

@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
-from broker.log.acks import acknowledge, shortage
+from broker.log.acks import acknowledge, acknowledge_all, acknowledge_replicated
 from broker.log.append_queue import AppendQueue
 from broker.log.flight import NO_REPLICAS, Append, Flight
 from broker.log.joining import Joining, Joins
@@ -78,6 +78,7 @@ class LogAppender:
         self._loop = asyncio.get_running_loop()
         self._prefix = append_prefix(reader.key)
         self._queue = AppendQueue(self._acknowledge, self._hand_back)
+        self._waiting = self._queue.waiting
         self._joining: Joining | None = None
         self._gathered_bytes = 0
         self._flight: Flight | None = None
@@ -87,15 +88,15 @@ class LogAppender:
         joining = self._joining
         if joining is not None and joining.keeps(append):
             return
-        queue, phase = self._queue, self.replica.phase
-        queue.add(append)
+        phase = self.replica.phase
+        self._waiting.append(append)
         if phase is Phase.APPENDING:
             return
         if phase is Phase.GATHERING or phase is Phase.IDLE:
             self._gather(phase, len(append.batch))
         elif phase is Phase.RESOLVING:
             # This can last: drop what clients stopped waiting for, and are sending again.
-            queue.drop_given_up()
+            self._queue.drop_given_up()
         elif phase is Phase.UNLOADED:
             self.replica.load()
         elif phase is Phase.GONE:
@@ -214,37 +215,22 @@ class LogAppender:
         if replicas:
             end, size = state.end, state.size
             self._replication.when_replicated(partial(self._replicated, flight, end, size))
-            self._acknowledge_all(flight, NO_REPLICAS)
+            acknowledge_all(flight, self._acknowledge, NO_REPLICAS)
         else:
             self._reader.release_readers()
-            self._acknowledge_all(flight)
+            acknowledge_all(flight, self._acknowledge)
         if flight.end > self.reservation.extend_at:
             self.reservation.extend(flight.end)
         self.go_on()
         self._waiters.wake()
         self.replica.save_snapshot_if_due()
 
-    def _acknowledge_all(self, flight: Flight, only: int | None = None) -> None:
-        """`only`: those that wait for so many replicas."""
-        for append in flight.appends:
-            if only is None or append.replicas == only:
-                timestamp = append.header.max_timestamp
-                if append.replicas <= 0:
-                    append.done(None, append.base_offset, timestamp)
-                else:
-                    self._acknowledge(append, append.base_offset, timestamp)
-
     def _acknowledge(self, append: Append, base_offset: int, timestamp: int) -> None:
         failed = self._queue.retries.failed
         acknowledge(self._replication, append, base_offset, timestamp, failed)
 
     def _replicated(self, flight: Flight, end: int, size: int, reached: int) -> None:
-        for append in flight.appends:
-            if append.replicas != NO_REPLICAS:
-                fault = shortage(append, reached)
-                if fault is not None:
-                    self._queue.retries.failed(append.header)
-                append.done(fault, append.base_offset, append.header.max_timestamp)
+        acknowledge_replicated(flight, reached, self._queue.retries.failed)
         self.replica.replicated(end, size, reached)
 
     def _refused(self, flight: Flight, fault: StoreFault) -> None:
@@ -339,7 +325,7 @@ class LogAppender:
         """The store may have lost entries: load the log again before anything else."""
         flight = self._flight
         if flight is None:
-            self.replica.history_changed(is_needed=bool(self._queue))
+            self.replica.history_changed(is_needed=bool(self._waiting))
             return
         self.replica.forget()
         if self.replica.phase is not Phase.RECOVERING:  # else it begins again
@@ -382,14 +368,14 @@ class LogAppender:
         """Nothing is in flight: catch up if asked to meanwhile, append what is queued, or rest."""
         if self.replica.catch_up_again:
             self.replica.catch_up()
-        elif self._queue:
+        elif self._waiting:
             self._send_next()
         else:
             self.replica.phase = Phase.IDLE
-            self._queue.at_rest()
+            self._queue.rechecked = None
 
     def caught_up(self) -> None:
-        if self._queue:
+        if self._waiting:
             self._send_next()  # before catching up again, or readers would hold up appends
         else:
             self.go_on()
@@ -408,7 +394,7 @@ class LogAppender:
 
     @property
     def is_busy(self) -> bool:
-        return self._flight is not None or bool(self._queue)
+        return self._flight is not None or bool(self._waiting)
 
     def gone(self) -> None:
         """The topic was deleted."""

@@ -14,8 +14,10 @@ What stays is decided as Kafka's log cleaner does:
 - A tombstone (null value) for `delete.retention.ms` after the first pass that saw it, so that
   consumers learn of the deletion. That pass writes the time into the batch as its delete
   horizon; a later pass drops the tombstones of a batch whose horizon has come.
-- Control batches as they are. Batches of aborted transactions are not known here: the
-  caller must neither note nor keep them.
+- Nothing of an aborted transaction: its batches do not count at all (`AbortedBatches`). What was
+  committed stays transactional, as readers take it for committed unless they are told otherwise.
+- No control batch. What a marker says is in a snapshot of the fold by then; Kafka, which folds the
+  segments themselves, has to keep them for a while.
 - A batch without a record goes. One that loses nothing comes back as the same object.
 
 A damaged batch raises CorruptBatch from either pass, before anything is noted of it.
@@ -27,11 +29,21 @@ millisecond of work, so that the caller can let the event loop run in between.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator
+from bisect import bisect_right
+from collections.abc import Generator, Iterable
 from hashlib import blake2b
 from itertools import islice
 
-from broker.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, Buffer, read_header
+from broker.store.aborted import AbortedTransaction
+from broker.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from broker.wire.records import Record, build_batch, encode_records, iter_records
 
 _DIGEST = 16
@@ -112,6 +124,33 @@ class KeyMap:
         self._offsets = array("q", [0]) * self._slots
 
 
+class AbortedBatches:
+    """Which batches of a range of offsets belong to aborted transactions.
+
+    `aborted`: all that reach into the range, in the order of their first offsets.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
+        # By producer, which has one transaction after the other: first offsets, and markers.
+        self._spans: dict[int, tuple[array[int], array[int]]] = {}
+        for transaction in aborted:
+            spans = self._spans.get(transaction.producer_id)
+            if spans is None:
+                spans = self._spans[transaction.producer_id] = (array("q"), array("q"))
+            spans[0].append(transaction.first)
+            spans[1].append(transaction.marker)
+
+    def have(self, header: BatchHeader) -> bool:
+        if not header.attributes & TRANSACTIONAL:
+            return False
+        spans = self._spans.get(header.producer_id)
+        if spans is None:
+            return False
+        firsts, markers = spans
+        at = bisect_right(firsts, header.base_offset) - 1
+        return at >= 0 and header.base_offset < markers[at]
+
+
 def clean(
     batch: Buffer,
     keys: KeyMap,
@@ -128,8 +167,10 @@ def clean(
     the result is its return value.
     """
     header = read_header(batch)
-    if header.attributes & CONTROL or header.next_offset - 1 > keys.last_offset:
+    if header.next_offset - 1 > keys.last_offset:
         return batch
+    if header.attributes & CONTROL:
+        return None
 
     horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
     tombstones_stay = horizon is None or now_ms < horizon

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
 from broker.errors import MoldauError
-from broker.log.cleaning import KeyMap, clean
+from broker.log.cleaning import AbortedBatches, KeyMap, clean
 from broker.log.entries import end_of
 from broker.log.reader import LogMoved, LogReader, View
 from broker.log.timestamps import DECODED_LIMIT, LogPosition
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     dirty: LogPosition  # never cleaned from here on
     end: int  # can be cleaned up to here
-    note_to: int  # keys count up to here
+    note_to: int  # keys count up to here, the edge of a batch
     ratio: float  # how much of what a pass reads is dirty
 
 
@@ -63,12 +63,14 @@ class CleaningPass:
         view: View,
         generation: int,
         token: bytes,
+        aborted: AbortedBatches,
     ) -> None:
         self._cleaned = cleaned
         self._log = log
         self._view = view
         self.generation = generation
         self._token = token
+        self._aborted = aborted
         self._renewed = time.monotonic()
         self._began = self._slice_began = time.perf_counter()
         # The log as it is when the pass begins: the switch is refused when any of it has moved.
@@ -91,25 +93,31 @@ class CleaningPass:
             async for entry in entries:
                 if entry.base >= plan.note_to:
                     break
-                if await self._note_entry(keys, entry):
+                if await self._note_entry(keys, entry, plan.note_to):
                     continue
                 if entry.base <= first:
                     # Not even the first one fits: every pass has to make progress.
                     keys = KeyMap(end_of(entry) - entry.base)
-                    await self._note_entry(keys, entry)
+                    await self._note_entry(keys, entry, plan.note_to)
                 else:
                     end = min(end, entry.base)
                     break
         keys.last_offset = max(keys.last_offset, end - 1)
         return keys, end
 
-    async def _note_entry(self, keys: KeyMap, entry: Entry) -> bool:
+    async def _note_entry(self, keys: KeyMap, entry: Entry, end: int) -> bool:
         for batch in split_batches(entry.blob):
+            header = read_header(batch)
+            if header.base_offset >= end:
+                break
+            await self._rest_if_due()
+            if self._aborted.have(header):
+                continue
             try:
                 if not await self._in_steps(keys.note(batch, DECODED_LIMIT)):
                     return False
             except CorruptBatch as fault:
-                self._log.note_unreadable(read_header(batch).base_offset, fault)
+                self._log.note_unreadable(header.base_offset, fault)
         return True
 
     async def write(
@@ -124,7 +132,9 @@ class CleaningPass:
                     break
                 read += len(entry.blob)
                 for batch in split_batches(entry.blob):
-                    if read_header(batch).next_offset <= self.start:
+                    await self._rest_if_due()
+                    header = read_header(batch)
+                    if header.next_offset <= self.start or self._aborted.have(header):
                         continue
                     kept = await self._clean(batch, keys, config, now_ms)
                     if kept is not None:
@@ -157,8 +167,11 @@ class CleaningPass:
             except StopIteration as end:
                 result: T = end.value
                 return result
-            if time.perf_counter() - self._slice_began >= SLICE_S:
-                await self._rest()
+            await self._rest_if_due()
+
+    async def _rest_if_due(self) -> None:
+        if time.perf_counter() - self._slice_began >= SLICE_S:
+            await self._rest()
 
     async def _rest(self) -> None:
         """Let requests be served; for longer when there are many."""

@@ -1,9 +1,11 @@
 """Compaction of a log while it is written to and read: which part, when, and how it is replaced.
 
 What stays of a batch is decided in cleaning.py, a pass over the log is in cleaning_pass.py. The
-last entry is never cleaned, like Kafka's active segment, but its keys count.
+last entry is never cleaned, like Kafka's active segment, but its keys count. Nor is anything from
+the last stable offset on: what is part of an open transaction may still be aborted.
 
     take the lease, an empty generation, remove what crashed passes left
+    forget the aborted transactions of the cleaned part, whose markers are gone from the store
     note keys, write the generation and its index
     make sure of a snapshot of the fold beyond the part that is replaced
     switch                                  before: the old log; from here on: the new one
@@ -22,19 +24,24 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from weakref import WeakSet
 
 from broker.errors import StoreFault
+from broker.log.callbacks import await_callback
+from broker.log.cleaning import AbortedBatches
 from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
+from broker.log.committed import CommittedReader
 from broker.log.entries import end_of
 from broker.log.reader import LogMoved, LogReader
 from broker.log.replica import LogReplica
 from broker.log.retention import Retention
 from broker.log.timestamps import LogPosition, position_before_time
 from broker.settings.kafka import TopicConfig
+from broker.store.aborted import AbortedTransaction
 from broker.store.cleaned import Cleaned
 from broker.store.streams import Streams
-from broker.wire.batch import headers, read_header
+from broker.wire.batch import find_batch, headers, read_header
 
 logger = logging.getLogger("moldau.compaction")
 
@@ -63,7 +70,7 @@ class Compaction:
             dirty = LogPosition(cleaned.end, cleaned.end_bytes)
             kept = max(cleaned.end_bytes - log.start_bytes, 0)
             expired_tombstones = 0 <= cleaned.tombstones_until <= now_ms
-        at_most = _ratio(log.state.size - dirty.size, kept)
+        at_most = _ratio(log.state.transactions.stable_size(log.state.size) - dirty.size, kept)
         is_limited = config.max_compaction_lag_ms < NO_LAG
         if not (at_most > config.min_cleanable_dirty_ratio or is_limited or expired_tombstones):
             return None
@@ -82,6 +89,30 @@ class Compaction:
         self, log: LogReader, dirty: LogPosition, config: TopicConfig, now_ms: int
     ) -> tuple[LogPosition, int]:
         """Where a pass has to end, and up to where keys count."""
+        stable = await self._stable_position(log, dirty)
+        end, note_to = await self._closed_end(log, dirty, config, now_ms)
+        # Also the end of the fold: whether what others appended since is committed is not known.
+        note_to = max(min(note_to, log.state.transactions.stable_end(log.state.end)), dirty.offset)
+        return min(end, stable), note_to
+
+    async def _stable_position(self, log: LogReader, dirty: LogPosition) -> LogPosition:
+        """The last entry's edge at or below the last stable offset."""
+        state = log.state
+        stable = state.transactions.stable_end(state.end)
+        if stable == state.end:
+            return LogPosition(state.end, state.size)
+        size = state.transactions.stable_size(state.size)
+        if stable > dirty.offset:
+            entries = await self._streams.entries_at(log.key, stable, 1)
+            if entries and entries[0].base <= stable:
+                first = entries[0]
+                return LogPosition(first.base, size - find_batch(first.blob, stable))
+        return dirty
+
+    async def _closed_end(
+        self, log: LogReader, dirty: LogPosition, config: TopicConfig, now_ms: int
+    ) -> tuple[LogPosition, int]:
+        """The same in a log without open transactions."""
         last = await self._streams.last_entry(log.key)
         if last is None or last.base <= dirty.offset:
             return dirty, dirty.offset
@@ -119,14 +150,24 @@ class Compaction:
             if plan is None:
                 return False
             try:
+                aborted = AbortedBatches(await self._find_aborted(log, plan))
                 generation = await self._cleaned.begin(log.key)
                 if not generation:
                     raise PassEnded("the topic was deleted")
-                work = CleaningPass(self._cleaned, log, view, generation, self._token)
+                work = CleaningPass(self._cleaned, log, view, generation, self._token, aborted)
                 return await self._compact(work, replica, config, now_ms, plan)
             except (LogMoved, PassEnded) as reason:
                 logger.info("compaction of %r is put off: %s", log, reason)
                 return False
+
+    async def _find_aborted(self, log: LogReader, plan: Plan) -> list[AbortedTransaction]:
+        """Of what a pass looks at. There is nothing aborted in the part that is cleaned already."""
+        reader, end = CommittedReader(log, self._streams), max(plan.end, plan.note_to)
+        aborted: list[AbortedTransaction] | None
+        aborted = await await_callback(partial(reader.find_aborted, log.start, end))
+        if aborted is None:
+            raise LogMoved
+        return aborted
 
     async def tidy(self, log: LogReader) -> None:
         """Remove what a crash may have left, when a log is first seen."""
@@ -156,6 +197,9 @@ class Compaction:
         size, old, generation = log.size, work.old, work.generation
         try:
             await self._cleaned.drop_leftovers(log.key, old, generation)
+            if await self._retention.trim_and_announce(replica, moved=False):
+                # Who still reads what the last pass replaced notices that it is gone.
+                await self._streams.drop_aborted(log.key, "-inf", f"({old.end}")
             keys, end = await work.note(plan)
             part, start_bytes = await work.write(keys, end, config, now_ms)
             await self._cover(replica, end)

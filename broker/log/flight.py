@@ -75,15 +75,15 @@ class Flight(msgspec.Struct, eq=False):
     parts: list[Buffer] = []
     appends: list[Append] = []
     producers: dict[int, Producer] = {}
-    steps: list[TransactionStep] = []
+    steps: tuple[TransactionStep, ...] = ()
 
     def begins_transaction(self, producer_id: int) -> None:
         """With the batch that is added next."""
-        self.steps.append(TransactionStep(producer_id, self.end, self.size))
+        self.steps += (TransactionStep(producer_id, self.end, self.size),)
 
     def ends_transaction(self, producer_id: int, marker: EndMarker) -> None:
         """With the marker that is added next."""
-        self.steps.append(TransactionStep(producer_id, self.end, self.size, marker))
+        self.steps += (TransactionStep(producer_id, self.end, self.size, marker),)
 
     def add(self, append: Append, producer: Producer | None) -> None:
         header = append.header

@@ -30,7 +30,8 @@ NO_TIMESTAMP = -1
 Bounds = tuple[int, int, int, int]
 
 ReadDone = Callable[[list[Buffer] | StoreFault], None]
-AbortedFound = Callable[[list[AbortedTransaction] | StoreFault], None]
+# None: the log was trimmed or compacted meanwhile, and what was read has to be read again.
+AbortedFound = Callable[[list[AbortedTransaction] | StoreFault | None], None]
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -149,7 +149,9 @@ class LogReader:
         ):
             self.start, self.start_bytes, self.clean, _ = saved
             # What compaction or retention removed is not served from memory either.
-            self.tail.drop_before(max(self.start, self.clean.end))
+            dense_from = max(self.start, self.clean.end)
+            self.tail.drop_before(dense_from)
+            self.state.transactions.drop_before(dense_from)
         try:
             epochs = Epochs.parse(saved.epochs)
         except ValueError as fault:

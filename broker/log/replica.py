@@ -364,7 +364,7 @@ class LogReplica:
         try:
             if aborted := state.transactions.unsaved():
                 await streams.save_aborted(key, aborted)  # first: a snapshot leaves them out
-                state.transactions.saved(len(aborted))
+                state.transactions.saved(aborted)
             await streams.save_snapshot(key, end, snapshot, token)
         except StoreFault as fault:
             logger.warning("snapshot of %r not saved: %s", self, fault)

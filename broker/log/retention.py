@@ -3,7 +3,8 @@
 The log start only moves up. First it is saved, then the stream is trimmed up to it, in whole
 entries, then all workers are notified. The last entry always stays: the live stream is never empty
 once it was written to, and its end is the end of the log. Trimming waits for a snapshot of the fold
-that covers what is removed, so that the state of producers is not lost with the entries.
+that covers what is removed, so that the state of producers is not lost with the entries. It may
+move into an open transaction, whose last part is read or hidden later all the same.
 
 A topic with remote.storage.enable is trimmed by its local retention, and never beyond what
 the lake has (see archived.py): without an archiver it is not trimmed at all.
@@ -162,17 +163,17 @@ class Retention:
         await log.load_start()
         return raised
 
-    async def trim_and_announce(self, replica: LogReplica, *, moved: bool) -> None:
+    async def trim_and_announce(self, replica: LogReplica, *, moved: bool) -> bool:
         """The log start moved, or an earlier trim was cut short: trim, then notify all workers.
 
         The notice comes last, as a full store accepts it only then. Readers that have not got it
-        yet notice by themselves.
+        yet notice by themselves. False when a part of it is left for later.
         """
         log = replica.reader
         if moved:
             self._unannounced.add(log)
         if self._trimmed.get(log) == log.view:
-            return
+            return True
         view = log.view
         is_trimmed, removed = await self._trim(replica)
         if removed or log in self._unannounced:
@@ -180,6 +181,7 @@ class Retention:
             self._unannounced.discard(log)
         if is_trimmed:
             self._trimmed[log] = view
+        return is_trimmed
 
     async def _trim(self, replica: LogReplica) -> tuple[bool, int]:
         """Free what lies before the log start, and in the live stream what is cleaned."""
@@ -196,6 +198,8 @@ class Retention:
         if kept is not known:
             await self._streams.shorten_epochs(log.key, known.text, kept.text)
             log.epochs = kept
+        if log.start > 0:
+            await self._streams.drop_aborted(log.key, "-inf", f"({log.start}")
         return True, removed
 
     async def _live_edge(self, log: LogReader, offset: int) -> int:

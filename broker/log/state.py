@@ -52,14 +52,33 @@ class KnownBatch(msgspec.Struct, array_like=True, frozen=True, gc=False):
     timestamp: int
 
 
+class Transactional(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What is known of a producer's transactions on one partition. Others do without."""
+
+    ended: int = 0
+    marker_at: int = -1  # the offset of its last marker
+    open_from: int = NOT_OPEN
+
+
+NO_TRANSACTION_YET = Transactional()
+
+
 class Producer(msgspec.Struct, array_like=True, frozen=True):
     """An idempotent producer on one partition. Replaced, never changed: checks can be dropped."""
 
     epoch: int
     batches: tuple[KnownBatch, ...]  # none: a marker has raised its epoch since
-    ended: int = 0  # the number of its last transaction that has ended; 0: none has
-    marker_at: int = -1  # the offset of its last marker
-    open_from: int = NOT_OPEN  # the first offset of its open transaction
+    transactional: Transactional | None = None  # None: it never was
+
+    @property
+    def ended(self) -> int:
+        """The number of its last transaction that has ended; 0: none has."""
+        return self.transactional.ended if self.transactional is not None else 0
+
+    @property
+    def open_from(self) -> int:
+        """The first offset of its open transaction; NOT_OPEN: it has none."""
+        return self.transactional.open_from if self.transactional is not None else NOT_OPEN
 
     @property
     def last_sequence(self) -> int:
@@ -68,7 +87,8 @@ class Producer(msgspec.Struct, array_like=True, frozen=True):
     @property
     def last_offset(self) -> int:
         """The base offset of its last batch, or of its marker."""
-        return max(self.batches[-1].base_offset, self.marker_at) if self.batches else self.marker_at
+        marker_at = self.transactional.marker_at if self.transactional is not None else -1
+        return max(self.batches[-1].base_offset, marker_at) if self.batches else marker_at
 
     @property
     def last_timestamp(self) -> int:
@@ -164,7 +184,11 @@ class LogState:
                 expected = (known.last_sequence + 1) % SEQUENCE_MODULUS
             else:
                 expected = 0
-            if known.open_from >= 0 and not header.attributes & TRANSACTIONAL:
+            if (
+                known.transactional is not None
+                and known.transactional.open_from >= 0
+                and not header.attributes & TRANSACTIONAL
+            ):
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
                     f"producer {producer_id} has a transaction open, and this batch is outside it",
@@ -219,25 +243,23 @@ class LogState:
 
     def advance(
         self, header: BatchHeader, base_offset: int, ahead: dict[int, Producer]
-    ) -> Producer | None:
+    ) -> Producer:
         """The producer of a batch once it stands at `base_offset`; the state does not change."""
         producer_id = header.producer_id
-        if producer_id == NO_PRODUCER_ID:
-            return None
         known = ahead.get(producer_id) or self.producers.get(producer_id)
         first = header.base_sequence
         last = (first + header.last_offset_delta) % SEQUENCE_MODULUS
         batch = KnownBatch(first, last, base_offset, header.max_timestamp)
-        if known is None:
-            ended, marker_at, open_from = 0, -1, NOT_OPEN
-        else:
-            ended, marker_at, open_from = known.ended, known.marker_at, known.open_from
-        if header.attributes & TRANSACTIONAL and open_from < 0:
-            open_from = base_offset
+        transactional = None if known is None else known.transactional
+        if header.attributes & TRANSACTIONAL:
+            transactional = transactional or NO_TRANSACTION_YET
+            if transactional.open_from < 0:
+                ended, marker_at = transactional.ended, transactional.marker_at
+                transactional = Transactional(ended, marker_at, base_offset)
         if known is None or known.epoch != header.producer_epoch:
-            return Producer(header.producer_epoch, (batch,), ended, marker_at, open_from)
+            return Producer(header.producer_epoch, (batch,), transactional)
         batches = (*known.batches, batch)[-REMEMBERED_BATCHES:]
-        return Producer(known.epoch, batches, ended, marker_at, open_from)
+        return Producer(known.epoch, batches, transactional)
 
     def advance_by_marker(
         self, header: BatchHeader, end: EndMarker, offset: int, ahead: dict[int, Producer]
@@ -246,11 +268,11 @@ class LogState:
         known = ahead.get(header.producer_id) or self.producers.get(header.producer_id)
         number, epoch = end.coordinator_epoch, header.producer_epoch
         if known is None:
-            return Producer(epoch, (), number, offset)
+            return Producer(epoch, (), Transactional(number, offset))
         ended = number if known.may_begin(number) else known.ended
         if epoch > known.epoch:
-            return Producer(epoch, (), ended, offset)
-        return Producer(known.epoch, known.batches, ended, offset)
+            return Producer(epoch, (), Transactional(ended, offset))
+        return Producer(known.epoch, known.batches, Transactional(ended, offset))
 
     def appended(
         self,
@@ -304,7 +326,6 @@ class LogState:
             self._follow((TransactionStep(producer_id, offset, at, end),))
         elif header.base_sequence >= 0:
             producer = self.advance(header, offset, {})
-            assert producer is not None
             self.producers[producer_id] = producer
             if producer.open_from == offset:
                 self._follow((TransactionStep(producer_id, offset, at),))

@@ -12,7 +12,7 @@ snapshot of the fold leaves them: what is folded after a snapshot is found again
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -31,14 +31,14 @@ class OpenTransaction(NamedTuple):
 class LogTransactions:
     """Of one log. Empty, and a few comparisons, as long as no producer is transactional."""
 
-    __slots__ = ("_unsaved", "aborted", "held_from", "open")
+    __slots__ = ("_saved_to", "aborted", "held_from", "open")
 
     def __init__(self) -> None:
         # By producer id. In the order of their offsets, as transactions open at the end of the log.
         self.open: dict[int, OpenTransaction] = {}
         self.aborted: list[AbortedTransaction] = []  # by marker
         self.held_from = 0  # markers from here on are in `aborted`; 0: there are no others
-        self._unsaved = 0  # the last so many of them are not in the store yet
+        self._saved_to = 0  # those with a marker below it are in the store as well
 
     def stable_end(self, end: int) -> int:
         """Of a log that ends at `end`."""
@@ -66,13 +66,12 @@ class LogTransactions:
         if opened is not None and not commit:
             stable = self.stable_end(marker + 1)
             self.aborted.append(AbortedTransaction(marker, opened.first, producer_id, stable))
-            self._unsaved += 1
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         surplus = len(self.aborted) - HELD_IN_MEMORY
         if surplus >= HELD_IN_MEMORY // 4:  # not one at a time: a list is shortened at its front
-            dropped = min(surplus, len(self.aborted) - self._unsaved)
+            dropped = min(surplus, self._before(self._saved_to))
             if dropped > 0:
                 self.held_from = self.aborted[dropped - 1].marker + 1
                 del self.aborted[:dropped]
@@ -80,19 +79,22 @@ class LogTransactions:
     # --- what the store has to be given ---
 
     def unsaved(self) -> list[AbortedTransaction]:
-        return self.aborted[-self._unsaved :] if self._unsaved else []
+        return self.aborted[self._before(self._saved_to) :]
 
-    def saved(self, count: int) -> None:
-        """The oldest so many of them are in the store now."""
-        self._unsaved -= count
-        self._forget_oldest()
+    def saved(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """The store has these now. Two may save the same ones at once."""
+        if aborted:
+            self._saved_to = max(self._saved_to, aborted[-1].marker + 1)
+            self._forget_oldest()
 
-    def drop_before(self, start: int) -> None:
-        """The log start has passed these."""
-        gone = bisect_left(self.aborted, start, key=_marker_of)
-        gone = min(gone, len(self.aborted) - self._unsaved)
-        if gone:
-            del self.aborted[:gone]
+    def drop_before(self, offset: int) -> None:
+        """Those with a marker below it are behind the log start, or in what was compacted."""
+        if self.aborted and self.aborted[0].marker < offset:
+            del self.aborted[: self._before(offset)]
+
+    def _before(self, marker: int) -> int:
+        """How many of `aborted` have a marker below it."""
+        return bisect_left(self.aborted, marker, key=_marker_of)
 
     # --- for a Fetch ---
 
@@ -103,8 +105,7 @@ class LogTransactions:
         """
         if offset < self.held_from:
             return None
-        at = bisect_left(self.aborted, offset, key=_marker_of)
-        return overlapping(islice(self.aborted, at, None), end)
+        return overlapping(islice(self.aborted, self._before(offset), None), end)
 
 
 def overlapping(aborted: Iterable[AbortedTransaction], end: int) -> list[AbortedTransaction]:

@@ -41,7 +41,9 @@ _NOW = "local time = redis.call('TIME') local now = time[1] * 1000000 + time[2] 
 # server that takes over could not know by how much. Below 2^63 until the year 2262.
 _IDS_PER_MICROSECOND = 1000
 _TAKE_IDS = (
-    _NOW + "local next = tonumber(string.sub(redis.call('GET', KEYS[1]) or '', 1, -4)) or -1 "
+    _EVEN_IF_FULL
+    + _NOW
+    + "local next = tonumber(string.sub(redis.call('GET', KEYS[1]) or '', 1, -4)) or -1 "
     "local first = math.max(now, next + 1, tonumber(ARGV[2])) "
     "redis.call('SET', KEYS[1], string.format('%.0f000', first + ARGV[1])) "
     "return string.format('%.0f000', first)"

@@ -12,6 +12,7 @@ from loadtest.bench import (
     produce,
     router,
     scaling,
+    transactions,
     wire,
 )
 from loadtest.bench.harness.benchmark import Benchmark
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         fetch,
         latency,
         groups,
+        transactions,
         connections,
         router,
         scaling,

@@ -48,6 +48,7 @@ examples:
   moldau bench latency --rate 1000              open loop, 1,000 records a second
   moldau bench groups                           one group of 10, 100, 1,000; 2,000 groups of 2
   moldau bench groups --members 2 --groups 500  500 groups of 2 members
+  moldau bench transactions --connections 16    16 producers in parallel, and one alone
   moldau bench connections --count 5000         5,000 connections
   moldau bench native --size 100                records of 100 bytes, shared with Redis
   moldau bench all --json > here.json           all of them, with smaller settings

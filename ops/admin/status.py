@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.settings.loading import load_settings
 from ops.client import parse_addresses
-from ops.command_line import BOOTSTRAP_ENV, print_facts, print_json, print_table
+from ops.command_line import BOOTSTRAP_ENV, duration_text, print_facts, print_json, print_table
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir
 
@@ -78,7 +78,7 @@ def _print_tables(status: dict[str, Any]) -> None:
                 process["pid"],
                 process["port"],
                 process["state"],
-                _duration(process["uptime_s"]),
+                duration_text(process["uptime_s"]),
                 process["restarts"],
                 _slots(process["slots"]),
             )
@@ -94,13 +94,3 @@ def _slots(owned: list[int] | None) -> str | None:
         return None
     first = ", ".join(str(number) for number in owned[:3])
     return first if len(owned) <= 3 else f"{first} … {owned[-1]} ({len(owned)})"
-
-
-def _duration(seconds: float) -> str:
-    minutes, left = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (left, "s")]
-    while len(parts) > 1 and parts[0][0] == 0:
-        parts.pop(0)
-    return " ".join(f"{number} {unit}" for number, unit in parts[:2])

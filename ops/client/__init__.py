@@ -4,7 +4,16 @@ The command line, the pipeline and the load test talk to brokers with it: one co
 (`Connection`), or a cluster of them (`Cluster`).
 """
 
-from ops.client.cluster import EARLIEST, LATEST, Cluster, leaders_of, nodes_of, partitions_of
+from ops.client.cluster import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    TRANSACTION,
+    Cluster,
+    leaders_of,
+    nodes_of,
+    partitions_of,
+)
 from ops.client.connection import (
     API_OF,
     TIMEOUT_S,
@@ -13,7 +22,7 @@ from ops.client.connection import (
     Versions,
     error_name,
 )
-from ops.client.errors import CONFIG_NAMES, RETRIABLE, ClientError, refusal
+from ops.client.errors import CONFIG_NAMES, RETRIABLE, STALE_LEADER, ClientError, refusal
 from ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
 from ops.client.retry import Backoff
 
@@ -21,9 +30,12 @@ __all__ = [
     "API_OF",
     "CONFIG_NAMES",
     "EARLIEST",
+    "GROUP",
     "LATEST",
     "RETRIABLE",
+    "STALE_LEADER",
     "TIMEOUT_S",
+    "TRANSACTION",
     "Address",
     "Backoff",
     "ClientError",

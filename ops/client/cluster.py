@@ -29,6 +29,8 @@ from ops.client.errors import STALE_COORDINATOR, STALE_LEADER, ClientError, refu
 from ops.client.names import Address, Node, TopicPartition
 
 LATEST, EARLIEST = -1, -2  # timestamps of ListOffsets
+GROUP, TRANSACTION = 0, 1  # what a coordinator is asked for: FindCoordinator's key types
+_SUBJECTS = {GROUP: "group", TRANSACTION: "transactional id"}
 BOOTSTRAP_ID = -1
 
 
@@ -49,7 +51,7 @@ class Cluster:
         self._client_id = client_id
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[TopicPartition, Node] = {}
-        self._coordinators: dict[str, Node] = {}
+        self._coordinators: dict[tuple[int, str], Node] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -167,25 +169,27 @@ class Cluster:
                 raise refusal(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
         return self._leaders[partition]
 
-    # --- groups ---
+    # --- coordinators ---
 
-    def coordinator(self, group_id: str) -> Node:
-        if group_id not in self._coordinators:
-            request = FindCoordinatorRequest(coordinator_keys=[group_id])
+    def coordinator(self, key: str, kind: int = GROUP) -> Node:
+        """Of a group or of a transactional id."""
+        if (kind, key) not in self._coordinators:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             (found,) = self.call(request).coordinators
             if found.error_code:
-                raise refusal(f"group {group_id}", found.error_code, found.error_message)
-            self._coordinators[group_id] = Node(found.node_id, found.host, found.port)
-        return self._coordinators[group_id]
+                subject = f"{_SUBJECTS[kind]} {key}"
+                raise refusal(subject, found.error_code, found.error_message)
+            self._coordinators[kind, key] = Node(found.node_id, found.host, found.port)
+        return self._coordinators[kind, key]
 
     def call_coordinator(
-        self, group_id: str, request: Message, code_of: Callable[[Any], int]
+        self, key: str, request: Message, code_of: Callable[[Any], int], kind: int = GROUP
     ) -> Any:
-        """Ask a group's coordinator; if by `code_of` its reply it is not, the one that is."""
-        answer = self.call(request, self.coordinator(group_id))
+        """Ask the coordinator of `key`; if by `code_of` its reply it is not, the one that is."""
+        answer = self.call(request, self.coordinator(key, kind))
         if code_of(answer) in STALE_COORDINATOR:
-            del self._coordinators[group_id]
-            answer = self.call(request, self.coordinator(group_id))
+            del self._coordinators[kind, key]
+            answer = self.call(request, self.coordinator(key, kind))
         return answer
 
     # --- offsets ---

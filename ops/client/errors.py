@@ -51,7 +51,24 @@ _REASONS: dict[int, tuple[str, str]] = {
     ErrorCode.NON_EMPTY_GROUP: ("it has members", _STOP_MEMBERS),
     ErrorCode.UNKNOWN_MEMBER_ID: ("it has members again", _STOP_MEMBERS),
     ErrorCode.INVALID_GROUP_ID: ("this is not a valid group id", "it must not be empty"),
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is loading groups", _TRY_AGAIN),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        "there is no such transactional id",
+        "`moldau transactions list` shows what exists",
+    ),
+    ErrorCode.INVALID_REGULAR_EXPRESSION: (
+        "this is not a regular expression",
+        "a name with characters such as [ or * in it needs them escaped",
+    ),
+    ErrorCode.CONCURRENT_TRANSACTIONS: (
+        "its transaction is still ending",
+        "`moldau transactions describe` shows where it is open, `moldau status` whether a worker "
+        "or the store is down",
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "its timeout is above the broker's transaction.max.timeout.ms",
+        "raise that to the timeout which `moldau transactions describe` shows",
+    ),
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading", _TRY_AGAIN),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ("its coordinator is not available", _TRY_AGAIN),
     ErrorCode.NOT_COORDINATOR: ("its coordinator is moving", _TRY_AGAIN),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ("its leader is moving", _TRY_AGAIN),

@@ -144,7 +144,8 @@ def test_all_benchmarks_in_one_report(bench: Bench) -> None:
     """Each of them has a short run of its own in these tests."""
     report = bench.report(*ALL)
     assert [part["bench"] for part in report["benches"]] == [
-        *("produce", "fetch", "latency", "groups", "connections", "router", "scaling", "native")
+        *("produce", "fetch", "latency", "groups", "transactions"),
+        *("connections", "router", "scaling", "native"),
     ]
     assert all(part["rows"] for part in report["benches"])
 

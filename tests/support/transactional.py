@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from broker.errors import ErrorCode
 from broker.log.callbacks import Completion, await_callback
@@ -30,6 +31,25 @@ def transactional_batch(
     )
 
 
+def records_batch(
+    producer: int, sequence: int, pairs: Sequence[tuple[str, str | None]], *, at: int = 1_000
+) -> bytearray:
+    """A transactional batch of keys and values."""
+    records = [
+        Record(number, at, key.encode(), None if value is None else value.encode())
+        for number, (key, value) in enumerate(pairs)
+    ]
+    return build_batch(
+        records,
+        base_offset=0,
+        last_offset=len(records) - 1,
+        attributes=TRANSACTIONAL,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+
+
 def send(
     log: PartitionLog,
     producer: int,
@@ -53,6 +73,35 @@ async def end(
         log.write_marker(marker, done)
 
     await await_callback(begin)
+
+
+class Participant:
+    """A transactional producer of keys and values, through any log; its coordinator says yes."""
+
+    def __init__(self, coordinator: Coordinator, producer: int) -> None:
+        self.producer = producer
+        self.is_open = False
+        self._coordinator = coordinator
+        self._number = 0
+        self._sequence = 0
+
+    async def write(
+        self, log: PartitionLog, *pairs: tuple[str, str | None], at: int = 1_000
+    ) -> int:
+        """One batch; its base offset."""
+        if not self.is_open:
+            self.is_open = True
+            self._number += 1
+            self._coordinator.numbers[self.producer] = self._number
+        batch = records_batch(self.producer, self._sequence, pairs, at=at)
+        self._sequence += len(pairs)
+        append = WaitedAppend(batch, participation=Participation(f"id-{self.producer}", adds=False))
+        log.append(append)
+        return await append.outcome
+
+    async def end(self, log: PartitionLog, *, commit: bool) -> None:
+        self.is_open = False
+        await end(log, self.producer, self._number, commit=commit)
 
 
 class Coordinator:

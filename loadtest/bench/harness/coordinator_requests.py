@@ -28,6 +28,7 @@ from loadtest.bench.harness.replay import replaying, run_load
 from loadtest.bench.harness.requests import encode
 from loadtest.bench.harness.target import Target
 from loadtest.bench.harness.turns import Load
+from ops.client import GROUP
 
 # Kafka creates the topic of offsets when it is first asked for a coordinator, and loads it then.
 COORDINATOR_NOT_READY = frozenset(
@@ -96,14 +97,15 @@ def check_commit(client: Client, group: str, topic: str) -> None:
     check_error("OffsetCommit", _partition_error(answer))
 
 
-def coordinators(target: Target, groups: Sequence[str]) -> dict[str, Address]:
-    """Group -> its coordinator, found by asking: other brokers place groups by other rules."""
+def coordinators(target: Target, names: Sequence[str], key_type: int = GROUP) -> dict[str, Address]:
+    """Group or transactional id -> its coordinator, found by asking: other brokers place them by
+    other rules."""
     found = {}
     with Client(target.address) as client:
-        for group in groups:
-            answer = _when_ready(client, FindCoordinatorRequest(group))
+        for name in names:
+            answer = _when_ready(client, FindCoordinatorRequest(name, key_type))
             check_error("FindCoordinator", answer.error_code)
-            found[group] = (answer.host, answer.port)
+            found[name] = (answer.host, answer.port)
     return found
 
 

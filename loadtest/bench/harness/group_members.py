@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from broker.errors import ErrorCode
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -14,11 +13,10 @@ from broker.wire.messages.join_group import (
 )
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from broker.wire.schema import Message
 from loadtest.bench.harness.client import RequestFailed, check_error
 from loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY
-from loadtest.bench.harness.frames import FrameProtocol
-from loadtest.bench.harness.requests import decode, encode
+from loadtest.bench.harness.request_connection import RequestConnection
+from loadtest.bench.harness.requests import encode
 
 PROTOCOL = "range"
 SUBSCRIPTION = bytes(60)  # about the size for a consumer of two topics
@@ -26,42 +24,20 @@ ASSIGNMENT = bytes(60)
 SESSION_MS = 60_000
 
 
-class MemberConnection(FrameProtocol):
+class MemberConnection(RequestConnection):
     """One request at a time, or the same one over and over."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._reply: asyncio.Future[bytes] | None = None
         self._repeated: bytes | None = None  # empty: stop after the next reply
         self._expected = b""
         self.repeats = 0
-        self.error: Exception | None = None
 
     def frame_received(self, frame: bytes) -> None:
         if self._repeated is not None:
             self._repeat(frame)
         else:
-            self._resolve(frame)
-
-    def _resolve(self, frame: bytes) -> None:
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_result(frame)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.error = exc or ConnectionError("the broker closed the connection")
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(self.error)
-
-    def _expect_reply(self) -> asyncio.Future[bytes]:
-        if self.error is not None:
-            raise self.error
-        self._reply = asyncio.get_running_loop().create_future()
-        return self._reply
-
-    async def call(self, request: Message) -> Any:
-        reply = self._expect_reply()
-        self.send(encode(request))
-        return decode(type(request), await reply)
+            super().frame_received(frame)
 
     # --- the same request, closed loop ---
 

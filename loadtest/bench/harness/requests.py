@@ -9,11 +9,14 @@ from collections.abc import Collection
 from typing import Any
 
 from broker.wire.frame import read_response, request_frame
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
+from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
@@ -40,6 +43,9 @@ VERSIONS: dict[type[Message], int] = {
     SyncGroupRequest: 5,
     CreateTopicsRequest: 5,
     DeleteTopicsRequest: 5,
+    InitProducerIdRequest: 4,
+    AddPartitionsToTxnRequest: 3,
+    EndTxnRequest: 3,
 }
 RequestTypes = Collection[type[Message]]
 # To create a topic, find its leaders and its end, and delete it.
@@ -51,28 +57,40 @@ TOPIC_REQUESTS: RequestTypes = (
 )
 
 
-def encode(request: Message, client_id: str = CLIENT_ID) -> bytes:
-    api, version = API_OF[type(request)], VERSIONS[type(request)]
+def encode(request: Message, client_id: str = CLIENT_ID, version: int | None = None) -> bytes:
+    api = API_OF[type(request)]
+    if version is None:
+        version = VERSIONS[type(request)]
     return bytes(request_frame(api, version, CORRELATION_ID, client_id, request))
 
 
-def decode(request: type[Message], frame: bytes) -> Any:
+def decode(request: type[Message], frame: bytes, version: int | None = None) -> Any:
     """The response to a request of this type, from a frame without its length."""
-    return read_response(API_OF[request], VERSIONS[request], frame)[1]
+    if version is None:
+        version = VERSIONS[request]
+    return read_response(API_OF[request], version, frame)[1]
 
 
-def produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest:
+def produce_request(
+    topic: str, partition: int, batch: bytes, transactional_id: str | None = None
+) -> ProduceRequest:
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])
-    return ProduceRequest(None, -1, 30_000, [data])
+    return ProduceRequest(transactional_id, -1, 30_000, [data])
 
 
 def fetch_request(
-    topic: str, partition: int, offset: int, max_bytes: int, max_wait_ms: int = 500
+    topic: str,
+    partition: int,
+    offset: int,
+    max_bytes: int,
+    max_wait_ms: int = 500,
+    isolation_level: int = 0,
 ) -> FetchRequest:
     wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
+        isolation_level=isolation_level,
         topics=[FetchTopic(topic, partitions=[wanted])],
     )

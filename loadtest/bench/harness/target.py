@@ -18,12 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.schema import Message
 from loadtest.bench.harness.client import Client
 from loadtest.bench.harness.measure import with_descendants
 from loadtest.bench.harness.requests import VERSIONS, RequestTypes
@@ -103,16 +104,22 @@ def await_ready(target: Target, needed: RequestTypes) -> None:
 
 def _check_versions(client: Client, needed: RequestTypes) -> None:
     """The broker has to serve the versions that a benchmark sends."""
+    missing = unserved(client, {request: VERSIONS[request] for request in needed})
+    if missing:
+        raise TargetError(f"this broker does not serve {', '.join(missing)}")
+
+
+def unserved(client: Client, wanted: Mapping[type[Message], int]) -> list[str]:
+    """Which of these versions of requests the broker does not serve."""
     answer = client.call(ApiVersionsRequest(), 0)
     served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     missing = []
-    for request in needed:
-        api, version = API_OF[request], VERSIONS[request]
+    for request, version in wanted.items():
+        api = API_OF[request]
         lowest, highest = served.get(api.key, (0, -1))
         if not lowest <= version <= highest:
             missing.append(f"{api.name} {version}")
-    if missing:
-        raise TargetError(f"this broker does not serve {', '.join(missing)}")
+    return missing
 
 
 def _from_status(status: dict[str, object], host: str, port: int, directory: Path) -> Target:

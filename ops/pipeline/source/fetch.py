@@ -5,7 +5,8 @@ leaders, restarting workers and broken connections are retried until there was n
 `patience_s`.
 
 With isolation level read_committed each batch comes with whether its transaction was aborted. As in
-the Java client, that follows from the list in the reply and the markers in the log.
+the Java client, that follows from the list in the reply and the markers in the log. Markers are
+batches without records of their own: a range may begin or end with one, or hold nothing else.
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ class RangeReader:
     def _read(self, wanted: OffsetRange) -> Iterator[list[FetchedBatch]]:
         partition, position, end = wanted
         since = position
+        was_empty = False
         backoff = Backoff(self._settings.patience_s)
         connection: Connection | None = None
         while position < end:
@@ -155,6 +157,7 @@ class RangeReader:
             found = list(_batches(answer, self._settings.isolation))
             if found:
                 position = found[-1][0].next_offset
+                was_empty = False
                 backoff.progress()
             elif answer.high_watermark < end:
                 error = beyond_the_end(partition, end, answer.high_watermark)
@@ -164,8 +167,14 @@ class RangeReader:
                 return
             elif self._is_lost(connection, partition, position):
                 return
+            elif self._is_stable(answer, position, end):
+                # What is left of the range was compacted, and an open transaction follows it, whose
+                # batches would show that.
+                if was_empty:
+                    return
+                was_empty = True
             elif backoff.is_exhausted:
-                raise self._nothing_read(partition, "the broker replies, but without records")
+                raise self._nothing_read(partition, self._why_empty(answer))
             connection = self._send_next(connection, wanted, position)
             batches = [
                 FetchedBatch(header, data, since, end, aborted)
@@ -230,6 +239,23 @@ class RangeReader:
             return False
         ended: EpochEndOffset = answer.topics[0].partitions[0]
         return ended.error_code == 0 and 0 <= ended.end_offset <= position
+
+    def _is_stable(self, answer: PartitionData, position: int, end: int) -> bool:
+        """Could everything from `position` to `end` have been sent to a read_committed consumer?"""
+        return (
+            self._settings.isolation == READ_COMMITTED
+            and answer.log_start_offset <= position
+            and answer.last_stable_offset >= end
+        )
+
+    def _why_empty(self, answer: PartitionData) -> str:
+        stable = answer.last_stable_offset
+        if self._settings.isolation == READ_COMMITTED and stable < answer.high_watermark:
+            return (
+                f"a transaction is open since offset {stable}, and read_committed waits for its "
+                "end (`moldau transactions list` shows it)"
+            )
+        return "the broker replies, but without records"
 
     def _wait(self, partition: TopicPartition, cause: str, backoff: Backoff) -> None:
         logger.info("partition %s: %s; retrying", partition, cause)

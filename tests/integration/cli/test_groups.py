@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from broker.placement import owner_of
 from ops.admin.group_state import find_group
-from ops.client import ClientError, Cluster
+from ops.client import GROUP, ClientError, Cluster
 from tests.support.moldau_cli import Cli
 from tests.support.raw_group import RawMember, coordinator_port
 from tests.support.running import Broker, wait_until
@@ -304,7 +304,7 @@ def test_a_wrong_coordinator_is_left_for_the_right_one(
     with Cluster([("127.0.0.1", moldau.port)]) as cluster:
         right = cluster.coordinator(group)
         (wrong,) = (node for node in cluster.nodes() if node != right)
-        cluster._coordinators[group] = wrong
+        cluster._coordinators[GROUP, group] = wrong
         found = find_group(cluster, group)
         assert found is not None
         assert found.group_state == "Empty"

@@ -7,6 +7,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.log.cleaning import AbortedBatches
+from broker.store.aborted import AbortedTransaction
 from broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -237,19 +239,45 @@ def test_append_time_stays() -> None:
     assert {record.timestamp for record in read_records(left, LIMIT)} == {NOW + 9}
 
 
-def test_control_batches_stay_as_they_are() -> None:
+def test_control_batches_go_and_their_keys_do_not_count() -> None:
     # Between two records that happen to have the key of a commit marker.
     marker = b"\0\0\0\1"
     first, last = (batch_of([Record(offset, NOW, marker, b"value")]) for offset in (0, 2))
     control = batch_of([Record(1, NOW, marker, bytes(6))], attributes=CONTROL | TRANSACTIONAL)
-    left = cleaned([first, control, last])
-    assert len(left) == 2
-    assert left[0] is control
-    assert left[1] is last
+    (left,) = cleaned([first, control, last])
+    assert left is last
 
-    assert cleaned([first, control])[0] is first
+    (left,) = cleaned([first, control])
+    assert left is first
     assert noted([first, control]).last_offset == 1
     assert len(noted([control])) == 0
+
+
+@examples(60)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("bacp")), max_size=40))
+def test_which_batches_were_aborted(steps: list[tuple[int, str]]) -> None:
+    """Against a log of three producers that begin, write, abort, commit; one batch an offset."""
+    open_from: dict[int, int] = {}
+    batches: list[tuple[int, int, int]] = []  # offset, producer, attributes
+    aborted = []
+    hidden: set[int] = set()
+    for offset, (producer, step) in enumerate(steps):
+        if step in "ac" and producer in open_from:
+            first = open_from.pop(producer)
+            if step == "a":
+                aborted.append(AbortedTransaction(offset, first, producer, 0))
+                mine = range(first, offset)
+                hidden |= {at for at, who, flags in batches if who == producer and at in mine}
+            continue
+        attributes = TRANSACTIONAL if step != "p" or producer in open_from else 0
+        if attributes:
+            open_from.setdefault(producer, offset)
+        batches.append((offset, producer, attributes))
+    found = AbortedBatches(sorted(aborted, key=lambda each: each.first))
+    for offset, producer, attributes in batches:
+        record = [Record(offset, NOW, b"k", b"v")]
+        batch = batch_of(record, attributes=attributes, producer_id=producer, base_sequence=0)
+        assert found.have(read_header(batch)) == (offset in hidden)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])

@@ -152,7 +152,7 @@ async def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: Redi
             waiting = [begin(log, plain(b"again")) for _ in range(10)]
             for one in waiting:
                 one.given_up = True
-            assert len(log.appender._queue) == len(waiting)
+            assert len(log.appender._waiting) == len(waiting)
         proxy.refusing = False
         assert await out.outcome == 1
         assert await values(host, log) == [b"x", b"first"]

@@ -60,8 +60,9 @@ class Log:
         if duplicate is not None:
             return duplicate
         offset = self.state.end
-        producer = self.state.advance(header, offset, {})
-        changed = {} if producer is None else {header.producer_id: producer}
+        changed = {}
+        if header.producer_id != -1:
+            changed[header.producer_id] = self.state.advance(header, offset, {})
         end = offset + header.last_offset_delta + 1
         self.state.appended(end, 100, header.max_timestamp, offset, changed)
         self.headers.append(placed(header, offset))
@@ -333,9 +334,8 @@ def test_4_1_law_checking_ahead_equals_appending_one_by_one_and_changes_nothing(
             assert duplicate == expected
             continue
         assert end == expected
-        producer = log.state.advance(header, end, ahead)
-        if producer is not None:
-            ahead[header.producer_id] = producer
+        if header.producer_id != -1:
+            ahead[header.producer_id] = log.state.advance(header, end, ahead)
             clients[number].appended(header)
         if header.max_timestamp > largest:
             largest, largest_base = header.max_timestamp, end

@@ -36,6 +36,7 @@ def test_a_script_for_every_shell(shell: str, capsys: pytest.CaptureFixture[str]
     [
         ("moldau st", ["status"]),
         ("moldau topics cr", ["create"]),
+        ("moldau transactions find", ["find-hanging"]),
         ("moldau topics create --part", ["--partitions"]),
         ("moldau serve --store-f", ["--store-fsync"]),
         ("moldau completion z", ["zsh"]),
