@@ -30,6 +30,7 @@ from tests.support.raw_transactions import (
     markers,
     open_transactions,
     read_committed,
+    restart_without_record,
     stable_end,
 )
 from tests.support.running import Broker
@@ -238,6 +239,26 @@ def test_7_28_what_its_coordinator_still_knows_goes_on(
     hanging.write(topic, b"next")
     hanging.finish(commit=True)
     await_stable(router, topic, 9)
+
+
+def test_7_28_a_transaction_that_no_coordinator_knows(
+    broker: Broker, producers: Producers, router: RawClient, topic: str
+) -> None:
+    """What `kafka-transactions.sh find-hanging` asks for, and what `abort` does then."""
+    producer = producers(V2, direct=True).begin()
+    producer.write(topic, b"hangs")
+    producer.write(topic, b"hangs", partition=1)
+    restart_without_record(broker, producer.transactional_id)
+    with RawClient(broker.port) as client:
+        (found,) = open_transactions(client, topic)
+        assert found == producer.producer_id
+        request = ListTransactionsRequest(producer_id_filters=[found])
+        assert client.call(request).transaction_states == []
+        for partition in (0, 1):
+            assert stable_end(client, topic, partition) == 0
+            assert _abort(client, topic, partition, found, 0, 1) == 0
+            await_stable(client, topic, 2, partition)
+            assert read_committed(client, topic, partition=partition) == []
 
 
 # 7.29
