@@ -254,6 +254,11 @@ class RawProducer:
                 self._go_on_as(answer.producer_id, answer.producer_epoch)
         return answer
 
+    def lend_to(self, other: RawProducer) -> RawProducer:
+        """The same producer on other connections, where none waits for another's answer."""
+        other.producer_id, other.epoch = self.producer_id, self.epoch
+        return other
+
     def _go_on_as(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self._sequences.clear()  # a new epoch begins with sequence 0

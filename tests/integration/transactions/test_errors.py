@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,16 +45,20 @@ from tests.support.running import Broker, wait_until
 Producers = Callable[..., RawProducer]
 
 CONCURRENT, RETRY = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS
+LOOKED_AT_S = 0.6  # the supervisor looks more often
 LOADING, NOT_COORDINATOR = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
 
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[None]:
+    """The supervisor kills a worker that is stopped whenever it looks, for three seconds."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(LOOKED_AT_S)
 
 
 def _owned_by(worker: int, prefix: str = "id") -> str:
@@ -148,17 +154,24 @@ def test_7_14_markers_that_take_longer(
     group = _owned_by(0, "group")
     producer = producers(client_version, name, direct=True).begin()
     producer.write(topic, b"a", partition=other)
-    with _stopped(broker.pids("worker")[1]):
+    asked: list[tuple[Callable[[RawProducer], object], object]] = [
+        (lambda at: at.send(topic, b"b", partition=mine, version=12).error_code, CONCURRENT),
+        (lambda at: at.send(topic, b"b", partition=mine, version=11).error_code, RETRY),
+        (lambda at: at.send(topic, b"b", partition=mine, version=9).error_code, RETRY),
+        (lambda at: at.add(topic, mine), {mine: CONCURRENT}),
+        (lambda at: at.add_offsets(group), CONCURRENT),
+        (lambda at: at.commit_offset(group, topic, 1, version=3), CONCURRENT),
+        (lambda at: at.commit_offset(group, topic, 1, version=5), CONCURRENT),
+        (lambda at: at.init().error_code, CONCURRENT),
+    ]
+    twins = [producers(client_version, name, direct=True) for _ in asked]
+    with ThreadPoolExecutor(len(asked)) as threads, _stopped(broker.pids("worker")[1]):
         producer.finish(commit=True)
-        assert producer.send(topic, b"b", partition=mine, version=12).error_code == CONCURRENT
-        for version in (9, 11):
-            answer = producer.send(topic, b"b", partition=mine, version=version)
-            assert answer.error_code == RETRY
-        assert producer.add(topic, mine) == {mine: CONCURRENT}
-        assert producer.add_offsets(group) == CONCURRENT
-        for version in (3, 5):
-            assert producer.commit_offset(group, topic, 1, version=version) == CONCURRENT
-        assert producer.init().error_code == CONCURRENT
+        answers = [
+            threads.submit(ask, producer.lend_to(twin))
+            for twin, (ask, _) in zip(twins, asked, strict=True)
+        ]
+        assert [answer.result(60) for answer in answers] == [code for _, code in asked]
     with RawClient(broker.port) as client:
         await_state(client, name, "CompleteCommit")
         await_stable(client, topic, 2, other)
@@ -175,13 +188,22 @@ def test_7_9_a_coordinator_that_does_not_answer(
     name, group = _owned_by(1), _owned_by(0, "group")
     partition = next(each for each in range(4) if leader_of(topic, each, 2) == 0)
     producer = producers(V2, name, direct=True).begin()
-    with _stopped(broker.pids("worker")[1]):
-        for version in (11, 12):
-            answer = producer.send(topic, b"x", partition=partition, version=version)
-            assert answer.error_code == RETRY
-        for version in (1, 2, 5):
-            code = producer.commit_offset(group, topic, 1, version=version)
-            assert code == (LOADING if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def produced(at: RawProducer, version: int) -> int:
+        return int(at.send(topic, b"x", partition=partition, version=version).error_code)
+
+    def committed(at: RawProducer, version: int) -> int:
+        return at.commit_offset(group, topic, 1, version=version)
+
+    asked = [(produced, 11), (produced, 12), (committed, 1), (committed, 2), (committed, 5)]
+    twins = [producer.lend_to(producers(V2, name, direct=True)) for _ in asked]
+    with ThreadPoolExecutor(len(asked)) as threads, _stopped(broker.pids("worker")[1]):
+        answers = [
+            threads.submit(ask, at, version)
+            for at, (ask, version) in zip(twins, asked, strict=True)
+        ]
+        codes = [answer.result(60) for answer in answers]
+    assert codes == [RETRY, RETRY, ErrorCode.COORDINATOR_NOT_AVAILABLE, LOADING, LOADING]
     with RawClient(broker.port) as client:
         await_loaded(client)
         wait_until(  # the workers connect again

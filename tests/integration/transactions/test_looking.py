@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ class Several:
     def all(self) -> list[str]:
         return sorted(self.open + self.empty)
 
-    def listed(self, client: RawClient, version: int = 2, **filters: object) -> list[str]:
+    def listed(self, client: RawClient, version: int = 2, **filters: Any) -> list[str]:
         answer = client.call(ListTransactionsRequest(**filters), version)
         assert answer.error_code == 0, answer
         found = [each.transactional_id for each in answer.transaction_states]
