@@ -6,14 +6,16 @@ GroupMember  a consumer of a group: join, sync, heartbeats, fetch, commit, leave
 GroupChurn   the same in groups of their own, where members come, go, and crash
 AdminUser    metadata, descriptions, lists
 ColdReader   one partition after the other from its start to its end
+TransactionalProducer    transactions over two partitions, committed or aborted at random
+CommittedReader          parked at the end of what is committed
 
 The users are in users/. Here is what surrounds them: the options, the topic, and the verdict.
 
 Every API is a line of the statistics, its type is the user's class. Users keep to a schedule, and
 latency counts from when a request was due, so a slow broker shows. What is read is checked (see
-users/client/stamped.py). A lost, duplicated, reordered or damaged record is a failure of type
-"check" that names it, and the run ends with exit code 1, also when locust ignores errors
-(--exit-code-on-error 0).
+users/client/stamped.py). A lost, duplicated, reordered or damaged record, or one that was aborted
+and is read, is a failure of type "check" that names it, and the run ends with exit code 1, also
+when locust ignores errors (--exit-code-on-error 0).
 """
 
 from __future__ import annotations
@@ -32,15 +34,24 @@ from locust.runners import MasterRunner, WorkerRunner
 from loadtest.users.admin import AdminUser
 from loadtest.users.client.session import REQUEST_ERRORS, Session
 from loadtest.users.group_members import GroupChurn, GroupMember
-from loadtest.users.options import add_options, bootstrap_of, host_of
+from loadtest.users.options import TOPIC_CONFIGS, add_options, bootstrap_of, host_of
 from loadtest.users.producer import Producer
 from loadtest.users.readers import ColdReader, TailReader
 from loadtest.users.shapes import DEFAULT_RUN_S, SHAPES, chosen_shape
+from loadtest.users.transactional import CommittedReader, TransactionalProducer
 from loadtest.users.violations import violations
 
-__all__ = ["AdminUser", "ColdReader", "GroupChurn", "GroupMember", "Producer", "TailReader"]
+__all__ = [
+    "AdminUser",
+    "ColdReader",
+    "CommittedReader",
+    "GroupChurn",
+    "GroupMember",
+    "Producer",
+    "TailReader",
+    "TransactionalProducer",
+]
 
-TOPIC_CONFIGS = {"retention.bytes": str(64 << 20), "segment.bytes": str(8 << 20)}
 # Messages between the processes of locust: the master's request to finish, a worker's reply.
 FINISH, FINISHED = "moldau-finish", "moldau-finished"
 FINISH_TIMEOUT_S = 30.0

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.peers import Link
+from broker.coordinator.peers import Link, error_code
 from broker.errors import ErrorCode
 from broker.placement import owner_of
 from broker.txn.effects import AddAnswer, Answer
@@ -117,7 +118,7 @@ class Joins:
         self._desks[owner].add(question, Ask(place, done))
 
 
-class Desk:
+class Desk(ABC):
     """Gathers what is asked of one owner."""
 
     def __init__(self) -> None:
@@ -143,8 +144,9 @@ class Desk:
         self._is_scheduled = False
         self._flush()
 
+    @abstractmethod
     def _flush(self) -> None:
-        raise NotImplementedError
+        """Ask what has gathered."""
 
     def _take(self, most: int) -> Asks:
         taken: Asks = {}
@@ -284,4 +286,4 @@ def _outcomes(
     ]:
         logger.error("an answer to AddPartitionsToTxn is not about what was asked")
         return None
-    return [[(ErrorCode(row[2]), row[3]) for row in rows] for rows in answered]
+    return [[(error_code(row[2]), row[3]) for row in rows] for rows in answered]

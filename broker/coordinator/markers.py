@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.coordinator.local_markers import LocalMarkers
-from broker.coordinator.peers import Link
+from broker.coordinator.peers import Link, error_code
 from broker.errors import ErrorCode, StoreFault
 from broker.log.markers import Marker
 from broker.placement import leader_of
@@ -122,7 +122,12 @@ class Markers:
             self._outboxes[target].add(ending, place)
 
     def _apply(self, ending: Ending, place: Place) -> None:
-        self._local.write(ending.marker, place, partial(self.answered, ending, place))
+        try:
+            self._local.write(ending.marker, place, partial(self.answered, ending, place))
+        except Exception:
+            # A defect of ours. Without another attempt the transaction would never end.
+            logger.exception("a marker in %s-%d", place.topic, place.partition)
+            self._retry(ending, place, "a defect")
 
     def answered(self, ending: Ending, place: Place, error: ErrorCode) -> None:
         """By this worker or by another one."""
@@ -289,4 +294,4 @@ def _errors(batch: list[Due], response: WriteTxnMarkersResponse) -> list[list[Er
     if [[row[:2] for row in rows] for rows in answered] != asked:
         logger.error("an answer to WriteTxnMarkers is not about what was asked")
         return None
-    return [[ErrorCode(row[2]) for row in rows] for rows in answered]
+    return [[error_code(row[2]) for row in rows] for rows in answered]

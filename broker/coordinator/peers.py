@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from broker.errors import ErrorCode
 from broker.wire.advertised import PING
 from broker.wire.apis import APIS, Api, ApiKey
 from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame, worker_frame
@@ -54,6 +55,7 @@ class Link:
         self._expiry: asyncio.TimerHandle | None = None
         self._is_down = False
         self._is_closed = False
+        self._is_reported = False  # that it is down
         self._log_at = 0.0
 
     @property
@@ -115,7 +117,9 @@ class Link:
         """The ping of a connection."""
         if self._is_down and connection is self._connection:
             self._is_down = False
-            logger.info("worker %d answers %s again", self.worker, self._api.name)
+            if self._is_reported:
+                self._is_reported = False
+                logger.info("worker %d answers %s again", self.worker, self._api.name)
 
     def received(self, connection: _Connection, frame: bytearray) -> None:
         if connection is not self._connection or self._answered is None:
@@ -157,8 +161,10 @@ class Link:
 
     def _set_down(self, reason: str) -> None:
         now = self._loop.time()
-        if not self._is_down and now >= self._log_at:
+        # A connection that is not used may end: it was idle for long, or the worker is restarted.
+        if self.is_busy and not self._is_down and now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
+            self._is_reported = True
             logger.warning("worker %d: no %s: %s", self.worker, self._api.name, reason)
         self._is_down = True
 
@@ -168,6 +174,14 @@ class Link:
             self._expiry.cancel()
         if answered is not None:
             answered(message)
+
+
+def error_code(number: int) -> ErrorCode:
+    """Of an answer. A worker of another version, before a restart, may know more of them."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class _Connection(asyncio.Protocol):

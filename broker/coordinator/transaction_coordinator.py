@@ -135,8 +135,7 @@ class TransactionCoordinator:
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
-                reply = cast("Reply", effect)
-                cast("Token", reply.call).answered(reply.answer)
+                _answer(cast("Reply", effect))
             elif kind is Persist:
                 self._persist(cast("Persist", effect))
             elif kind is WriteMarkers:
@@ -333,6 +332,14 @@ class TransactionCoordinator:
         fault = await outcome
         self._persisted(effect, transaction, fault)
         return fault
+
+
+def _answer(reply: Reply) -> None:
+    try:
+        cast("Token", reply.call).answered(reply.answer)
+    except Exception:
+        # A defect in one must not cost others their effects: an id waits for its write for ever.
+        logger.exception("an answer could not be sent")
 
 
 def _report(changed: StateChanged) -> None:

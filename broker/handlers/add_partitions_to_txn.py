@@ -37,6 +37,9 @@ async def _start_later(broker: Broker, call: Call, adding: AddCall, names: set[s
             await broker.topics.find(name)
     except StoreFault:
         adding.refuse_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except Exception:
+        call.connection.abort()  # a defect of ours; the client connects again
+        raise
     else:
         adding.start()
     call.connection.resume()

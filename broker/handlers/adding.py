@@ -1,8 +1,7 @@
 """An AddPartitionsToTxn being served: its transactions are asked at the same time.
 
 If one partition of a transaction cannot be part of any, none of them is added. Another worker names
-topics by id, has checked them, and gets the transaction's number; TRANSACTION_ABORTABLE is known
-from v5 on.
+topics by id, has checked them, and gets the transaction's number.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from broker.wire.messages.add_partitions_to_txn import (
 )
 
 FIRST_VERSION_WITH_MANY = 4
-FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 5
 
 Spot = tuple[int, int]  # of a partition in a transaction of the request: topic and partition
 
@@ -101,12 +99,6 @@ class AddCall:
             return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
         return Place(known.name, known.topic_id, partition)
 
-    def missing(self) -> ErrorCode:
-        """The error of a partition that is not in the transaction."""
-        if self._version >= FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
-            return ErrorCode.TRANSACTION_ABORTABLE
-        return ErrorCode.INVALID_TXN_STATE
-
     def done(
         self, index: int, errors: dict[Spot, ErrorCode], others: ErrorCode, number: int = NO_NUMBER
     ) -> None:
@@ -156,7 +148,7 @@ class AddToken:
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, AddAnswer)
         errors = {
-            spot: self._adding.missing()
+            spot: ErrorCode.TRANSACTION_ABORTABLE  # asked for in v4 and later only
             for spot, place in self._places.items()
             if place in answer.missing
         }

@@ -1,6 +1,7 @@
 """DescribeProducers (key 61, KIP-664): the producers a partition knows, and what they have open.
 
-The coordinator epoch is the number of the producer's last transaction that ended here.
+The coordinator epoch is the number of the producer's last transaction that ended here, -1 if none
+has.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from broker.errors import ErrorCode, MoldauError, code_for
 from broker.handlers.context import Broker
 from broker.handlers.lookup import current_log
 from broker.server.connection import Call
+from broker.txn.serial import NO_NUMBER
 from broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -18,6 +20,8 @@ from broker.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+
+NO_COORDINATOR_EPOCH = -1
 
 
 async def handle(
@@ -43,7 +47,7 @@ async def _describe(broker: Broker, topic: str, partition: int) -> PartitionResp
             producer.epoch,
             producer.last_sequence,
             producer.last_timestamp,
-            producer.ended,
+            NO_COORDINATOR_EPOCH if producer.ended == NO_NUMBER else producer.ended,
             producer.open_from,
         )
         for producer_id, producer in log.producers().items()

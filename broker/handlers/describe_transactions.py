@@ -22,6 +22,8 @@ async def handle(
 
 
 def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+    if not transactional_id:
+        return TransactionState(error_code=ErrorCode.INVALID_REQUEST)
     transactions = broker.transactions.transactions
     error = transactions.availability(transactional_id)
     if error:

@@ -95,8 +95,8 @@ async def _find(
         found = None
     else:
         found = await log.offset_for_timestamp(wanted)
-        if found is not None and committed and found.offset >= stable:
-            found = None
+    if committed and wanted != LATEST and found is not None and found.offset >= stable:
+        found = None
     if found is None:
         return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)
     epoch = log.leader_epoch if wanted == LATEST else log.epochs.number_at(found.offset)

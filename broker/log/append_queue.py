@@ -142,6 +142,9 @@ class AppendQueue:
         """False: the one that makes it superfluous is in this very entry."""
         assert isinstance(append, MarkerAppend)
         producer_id, ahead = append.header.producer_id, flight.producers
+        if refusal := append.refusal(state, ahead):
+            append.done(refusal, -1, -1)
+            return True
         if not append.is_needed(state, ahead):
             if producer_id in ahead:
                 self.waiting.appendleft(append)

@@ -3,7 +3,7 @@
 A marker carries the number of its transaction, and is appended unless the log has a marker of that
 number, or of a later one, of the same producer: so it may be sent any number of times, through any
 worker. An administrator's marker (`kafka-transactions.sh abort`) has no number: it ends whatever
-the producer has open, and is left out if nothing is.
+the producer has open, and is left out if nothing is. It must not be of an older epoch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from broker.errors import ErrorCode, KafkaError
 from broker.log.callbacks import Completion
 from broker.log.flight import Append
 from broker.log.state import LogState, Producer
@@ -52,6 +53,15 @@ class MarkerAppend(Append):
             return state.awaits(marker.producer_id, marker.number, ahead)
         known = ahead.get(marker.producer_id) or state.producers.get(marker.producer_id)
         return known is not None and known.open_from >= 0
+
+    def refusal(self, state: LogState, ahead: dict[int, Producer]) -> KafkaError | None:
+        """An administrator who means an older epoch has seen another transaction."""
+        producer_id, epoch, number, _ = self.marker
+        known = ahead.get(producer_id) or state.producers.get(producer_id)
+        if number != ADMINISTRATORS or known is None or epoch >= known.epoch:
+            return None
+        text = f"producer {producer_id} has epoch {known.epoch}, not {epoch}"
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
     def number_it(self, state: LogState, ahead: dict[int, Producer]) -> None:
         """An administrator's ends what is there, under the number that is there: the marker that

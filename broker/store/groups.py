@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 from broker.errors import SlotNotTaken, StoreDown, StoreRefused
 from broker.store import keys
-from broker.store.fence import EVEN_IF_FULL as _EVEN_IF_FULL
-from broker.store.fence import FENCE as _FENCE
-from broker.store.fence import fenced as _fenced
+from broker.store.fence import EVEN_IF_FULL, FENCE, fenced
 from broker.store.offset_scripts import COMMIT, COMMIT_SHA, DROP, END, OVERTAKE
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command, pairs
@@ -31,7 +29,7 @@ from broker.store.resp import command, pairs
 # store may have been lost: generations then go on at a number above all that any member has seen,
 # the seconds since 2020, which an int32 holds until 2088.
 _TAKE = (
-    _EVEN_IF_FULL + "local found = redis.call('HMGET', KEYS[1], 'epoch', 'history', 'floor') "
+    EVEN_IF_FULL + "local found = redis.call('HMGET', KEYS[1], 'epoch', 'history', 'floor') "
     "local before, held = tonumber(found[1] or '0'), tonumber(ARGV[2]) "
     "local floor = tonumber(found[3] or '0') "
     "if held > 0 and before > held then return {0, before, floor} end "
@@ -45,7 +43,7 @@ _TAKE = (
     "return {epoch, before, floor}"
 )
 _SAVE = (
-    _FENCE + "local gone = redis.call('HGET', KEYS[3], 'gone') "
+    FENCE + "local gone = redis.call('HGET', KEYS[3], 'gone') "
     "if gone and string.find(gone, ARGV[3], 1, true) then return 0 end "
     "local at = tonumber(redis.call('HGET', KEYS[3], 'revision') or '-1') "
     "if tonumber(ARGV[4]) <= at then return 0 end "
@@ -53,7 +51,7 @@ _SAVE = (
     "redis.call('SADD', KEYS[2], ARGV[2]) redis.call('PERSIST', KEYS[3]) return 1"
 )
 _REMOVE = (
-    _EVEN_IF_FULL + _FENCE + "local known = redis.call('HGET', KEYS[3], 'identity') "
+    EVEN_IF_FULL + FENCE + "local known = redis.call('HGET', KEYS[3], 'identity') "
     "local gone = redis.call('HGET', KEYS[3], 'gone') or '' "
     "if not string.find(gone, ARGV[3], 1, true) then "
     "gone = string.sub(gone .. ARGV[3] .. ' ', -tonumber(ARGV[4])) end "
@@ -166,7 +164,7 @@ class GroupStore:
         self._held.pop(slot, None)
         self._taken.pop(slot, None)
         for waiting in self._waiting.pop(slot, ()):
-            resolve(waiting, _fenced(slot))
+            resolve(waiting, fenced(slot))
 
     async def _epoch(self, slot: int) -> bytes:
         """Waits until the slot is taken on this connection."""
@@ -196,7 +194,7 @@ class GroupStore:
         where = (keys.slot(slot), *names)
         outcome: int = await self._pipe.ask("EVAL", script, len(where), *where, epoch, *words)
         if outcome < 0:
-            raise _fenced(slot)
+            raise fenced(slot)
         return outcome
 
     # --- groups ---
@@ -296,7 +294,7 @@ class GroupStore:
         head = _commit_head(slot, group_id, epoch)
         self._pipe.send((b"*%d\r\n%b%b" % (count, head, fields),), finish)
         if await within(REPLY_TIMEOUT, future) < 0:
-            raise _fenced(slot)
+            raise fenced(slot)
 
     async def end_offsets(
         self,
@@ -340,7 +338,7 @@ class GroupStore:
             if self._newest.get(group_id) == number:
                 del self._newest[group_id]
         if reply == FENCED:
-            raise _fenced(slot)
+            raise fenced(slot)
         return reply
 
     def _epoch_now(self, slot: int) -> bytes:

@@ -134,8 +134,8 @@ class Machine:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is known of the id, stored, or asked for: drop it."""
-        return self.record is None and self.write is None and not self.waiting and not self.in_doubt
+        """Nothing is known of the id, or on its way to the store: drop it."""
+        return self.record is None and self.write is None and not self.in_doubt
 
 
 def markers_of(record: TxnRecord) -> WriteMarkers:

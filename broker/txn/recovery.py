@@ -24,7 +24,7 @@ def restore(
     """The transaction as it was stored: the deadline of an open one stays, and the markers of one
     that is ending are asked for again, as it is not known which of them are written.
 
-    `history_lost`: the store may have had more of it, which nobody knows any more.
+    `history_lost`: the store may have had later records of it, which are lost.
     """
     transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
     transaction.revision = record.revision
@@ -46,10 +46,8 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     store knows to be open is aborted: its decision is lost, and so is every marker of it.
     """
     transaction.now_ms = now_ms
-    if stored is not None:
-        if _has_all(transaction, stored):
-            return []
-        transaction.revision = max(transaction.revision, stored.revision)
+    if stored is not None and _has_all(transaction, stored):
+        return []
     record, ended = transaction.record, transaction.last_ended
     if record is None and stored is None:
         return []

@@ -1,7 +1,7 @@
 """The locust users of the load test, one module for each kind, and the shapes of a load.
 
 kafka_user     the base class: a session, a schedule, how requests and violations are reported
-producer, readers, group_members, admin     the users
+producer, readers, group_members, transactional, admin     the users
 options        the load test's own options, and where the broker is
 violations     records that were lost, duplicated, reordered or damaged, for the verdict at the end
 shapes         how many users there are at a time

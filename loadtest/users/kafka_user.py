@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from locust import User, task
@@ -18,7 +20,9 @@ from loadtest.users.violations import add_violation
 CHECK = "check"  # the request type of violations in locust's statistics
 PID_STRIDE = 7919  # so that the users of several processes do not all begin with partition 0
 
-_numbers = itertools.count()
+# Of each class by itself: users are started class by class in turn, and would all get the same
+# partition if there were as many classes as partitions.
+_numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
 class KafkaUser(User):
@@ -28,7 +32,7 @@ class KafkaUser(User):
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self.options = self._options(environment)
-        self.number = next(_numbers) + os.getpid() * PID_STRIDE
+        self.number = next(_numbers[type(self).__name__]) + os.getpid() * PID_STRIDE
         client_id = f"load-{type(self).__name__}"
         self.session = Session(bootstrap_of(environment), client_id, self.report)
         self.schedule = Schedule(self.options.rate)
@@ -38,13 +42,18 @@ class KafkaUser(User):
     def _options(environment: Environment) -> Any:
         return environment.parsed_options
 
+    @property
+    def topic(self) -> str:
+        name: str = self.options.topic
+        return name
+
     # --- life of a user ---
 
     def on_start(self) -> None:
         """Wait until the topic exists."""
         while not self.partitions:
             try:
-                self.partitions = self.session.partitions(self.options.topic)
+                self.partitions = self.session.partitions(self.topic)
             except REQUEST_ERRORS:
                 time.sleep(RETRY_S)
 

@@ -12,6 +12,8 @@ from loadtest.users.shapes import SHAPES
 from ops.client import parse_address
 
 DEFAULT_HOST = "127.0.0.1:9092"
+# Of the topics that users write to.
+TOPIC_CONFIGS = {"retention.bytes": str(64 << 20), "segment.bytes": str(8 << 20)}
 
 
 def add_options(parser: Any) -> None:

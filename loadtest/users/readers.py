@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.wire.messages.fetch import PartitionData
 from loadtest.users.client.schedule import age_s
 from loadtest.users.client.session import records_of
 from loadtest.users.client.stamped import PartitionCheck
@@ -14,32 +15,38 @@ class PartitionReader(KafkaUser):
 
     abstract = True
     begin_at = EARLIEST
+    isolation_level = 0
     check: PartitionCheck | None = None
     partition = 0
 
     def begin(self) -> PartitionCheck:
         self.partition = self.partitions[self.number % len(self.partitions)]
-        offset = self.session.offset(self.options.topic, self.partition, self.begin_at)
-        return PartitionCheck(f"{self.options.topic}-{self.partition}", offset)
+        offset = self.session.offset(self.topic, self.partition, self.begin_at)
+        return PartitionCheck(f"{self.topic}-{self.partition}", offset)
+
+    def feed(self, answer: PartitionData) -> list[str]:
+        assert self.check is not None
+        return self.check.feed(records_of(answer))
 
     def read(self, due: float | None, max_wait_ms: int) -> int:
         """Fetch and check what comes next; returns the high watermark."""
         if self.check is None:
             self.check = self.begin()
         answer = self.session.fetch(
-            self.options.topic,
+            self.topic,
             self.partition,
             self.check.position,
             max_bytes=self.options.fetch_bytes,
             max_wait_ms=max_wait_ms,
             due=due,
+            isolation_level=self.isolation_level,
         )
         if answer.error_code:
-            position = self.options.topic, self.partition, self.check.position
+            position = self.topic, self.partition, self.check.position
             self.report_violations(self.session.out_of_range(*position)[1])
             self.check = None  # begin again
         else:
-            self.report_violations(self.check.feed(records_of(answer)))
+            self.report_violations(self.feed(answer))
         return answer.high_watermark
 
 

@@ -18,6 +18,7 @@ from tests.support.clients.kafka_python import KafkaPython
 from tests.support.compat.consuming import ConsumingTests
 from tests.support.compat.producing import ProducingTests
 from tests.support.compat.session import Session, numbered
+from tests.support.compat.transactions import TransactionTests
 from tests.support.running import Broker, running_broker
 
 PATIENCE_S = 60.0
@@ -67,6 +68,10 @@ class TestProducing(ProducingTests):
 
 
 class TestConsuming(ConsumingTests):
+    pass
+
+
+class TestTransactions(TransactionTests):
     pass
 
 

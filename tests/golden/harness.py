@@ -6,22 +6,28 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from broker.wire.batch import CONTROL, read_header, split_batches
 from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsResponse
+from broker.wire.messages.end_txn import EndTxnRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.schema import Message
 from tests.support.raw_client import RawClient
 
 BROKER_RESOURCE = 4
 UNKNOWN_TOPIC, SETTLE_S = 3, 30.0
-COORDINATOR_NOT_READY = {14, 15, 16}
+# A new partition has no leader yet, a coordinator loads, a transaction is still ending.
+NOT_READY = {6, 14, 15, 16, 19, 51}
 CLOSED = "the connection is closed"
 ANSWERS = Path(__file__).with_name("answers")
 
@@ -36,8 +42,15 @@ DROPPED = frozenset(
     }
 )  # fmt: skip
 
+ORDERED_BY = ("name", "transactional_id", "partition_index")
+# Times and producer ids: that there is one is compared.
+TIMES = frozenset({"transaction_start_time_ms", "last_timestamp", "timestamp"})
+RECENT_MS = 1_750_000_000_000  # later than what cases produce with: the time of a marker
+PRODUCERS = frozenset({"producer_id"})
+
 Values = dict[str, Any]
-# A request, or what makes one of the values seen so far (topic ids by name under "ids").
+# A request, or what makes one of the values seen so far: topic ids by name under "ids", producer
+# id and epoch by transactional id under "producers".
 Request = Message | Callable[[Values], Message]
 
 
@@ -59,7 +72,7 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
     """The answers of a case's steps, plain and masked; None for set-up steps."""
     with ExitStack() as stack:
         client = stack.enter_context(connect())
-        seen: Values = {"ids": {}, "leaders": {}, "node": _a_node(client)}
+        seen: Values = {"ids": {}, "leaders": {}, "producers": {}, "node": _a_node(client)}
         answers: list[Any] = []
         for step in case.steps:
             request = step.request if isinstance(step.request, Message) else step.request(seen)
@@ -74,6 +87,7 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
                 client = stack.enter_context(connect())
                 continue
             _note_ids(answer, seen["ids"])
+            _note_producer(request, answer, seen["producers"])
             if step.is_setup and isinstance(request, CreateTopicsRequest | DeleteTopicsRequest):
                 seen["leaders"].update(_settle(client, request))
             answers.append(None if step.is_setup else plain(answer))
@@ -81,11 +95,11 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
 
 
 def _patient_call(client: RawClient, request: Message, step: Step) -> Any:
-    """A set-up step is repeated while the coordinator is not ready yet."""
+    """A set-up step is repeated while the broker is not ready for it."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         answer = client.call(request, step.version)
-        if not step.is_setup or not COORDINATOR_NOT_READY & _codes(answer):
+        if not step.is_setup or not (NOT_READY & _codes(answer) or _is_ending(answer)):
             return answer
         if time.monotonic() > deadline:
             raise TimeoutError(f"{request} did not succeed")
@@ -102,6 +116,14 @@ def _codes(value: Any) -> set[int]:
     for field in value.__struct_fields__:
         found |= _codes(getattr(value, field))
     return found
+
+
+def _is_ending(answer: Any) -> bool:
+    """Are there transactions that wait for their timeout or their markers?"""
+    return isinstance(answer, DescribeTransactionsResponse) and any(
+        state.transaction_state.startswith(("Ongoing", "Prepare"))
+        for state in answer.transaction_states
+    )
 
 
 def _settle(
@@ -135,6 +157,16 @@ def _note_ids(answer: Any, ids: dict[str, bytes]) -> None:
             ids[topic.name] = topic.topic_id
 
 
+def _note_producer(request: Message, answer: Any, producers: dict[str, tuple[int, int]]) -> None:
+    if (
+        isinstance(request, InitProducerIdRequest | EndTxnRequest)
+        and request.transactional_id is not None
+        and answer.error_code == 0
+        and answer.producer_id >= 0
+    ):
+        producers[request.transactional_id] = (answer.producer_id, answer.producer_epoch)
+
+
 def plain(value: Any, name: str = "") -> Any:
     """A message as JSON would have it, without what differs between any two clusters."""
     if isinstance(value, Message):
@@ -147,18 +179,37 @@ def plain(value: Any, name: str = "") -> Any:
         return {key: plain(each, key) for key, each in fields.items() if key not in dropped}
     if name in NODE_LISTS and isinstance(value, list) and all(type(n) is int for n in value):
         return [f"{len(value)} nodes"]
-    if isinstance(value, list) and value and hasattr(value[0], "name"):
+    if isinstance(value, list) and value:
         # Kafka answers in the order of its hash tables; ours is the request's.
-        return [plain(each) for each in sorted(value, key=lambda each: each.name or "")]
+        for key in ORDERED_BY:
+            if hasattr(value[0], key):
+                return [plain(each) for each in sorted(value, key=partial(_rank, key))]
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if name.endswith("_id") and isinstance(value, bytes):
         return "an id" if any(value) else "no id"
     if name in NODES and isinstance(value, int):
         return "a node" if value >= 0 else "no node"
+    if name in TIMES and isinstance(value, int):
+        return "a time" if value > RECENT_MS else value
+    if name in PRODUCERS and isinstance(value, int):
+        return "a producer" if value >= 0 else value
+    if name == "records" and value:
+        return [_batch(batch) for batch in split_batches(value)]
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     return value
+
+
+def _rank(key: str, value: Message) -> tuple[bool, Any]:
+    found = getattr(value, key)
+    return found is not None, found
+
+
+def _batch(batch: memoryview) -> str:
+    header = read_header(batch)
+    kind = "marker" if header.attributes & CONTROL else "batch"
+    return f"{kind} {header.base_offset}..{header.next_offset - 1}"
 
 
 def without(field: str, value: Any) -> Any:

@@ -15,10 +15,14 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from loadtest.bench.harness.client import Client
+from loadtest.users.client import stamped_transactions
+from loadtest.users.client.committed import CommittedCheck
+from loadtest.users.client.connection import RequestRefused
 from loadtest.users.client.group_member import Member
 from loadtest.users.client.session import Session, records_of
 from loadtest.users.client.stamped import PartitionCheck
 from loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
+from loadtest.users.client.stamped_transactions import READ_COMMITTED, StampedTransactions
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import Broker
 
@@ -142,3 +146,58 @@ def test_a_member_reads_commits_and_misses_a_lost_commit(session: Session, topic
         f"lost: group {member.group} {topic}-0: 6 was committed, and OffsetFetch returns 3"
     )
     third.leave()
+
+
+def test_transactions_are_committed_aborted_and_read_back(
+    session: Session, topic: str, reported: list[str]
+) -> None:
+    producer = StampedTransactions(session, ProducerSettings(topic, 100, 300), f"id-{topic}")
+    for commit in (True, False, True, False):
+        assert producer.transact([0, 1], time.perf_counter(), commit=commit) == []
+    assert {one.offset for one in producer.committed.values()} == {10}  # 3 records and a marker
+    assert producer.read_back() == []
+    check = CommittedCheck(f"{topic}-0", 0)
+    answer = session.fetch(topic, 0, 0, max_bytes=MEGABYTE, isolation_level=READ_COMMITTED)
+    assert answer.aborted_transactions
+    assert check.feed(records_of(answer), answer.aborted_transactions) == []
+    assert (check.position, check.records) == (16, 6)
+    assert not [line for line in reported if ":" in line]
+
+    last = producer.committed[1]
+    producer.committed = {1: last._replace(number=last.number + 1)}
+    (violation,) = producer.read_back()
+    assert violation.startswith(f"lost: {topic}-1 offset 10 was committed, and holds Stamp")
+
+
+def test_a_transactional_producer_that_was_fenced_goes_on_under_a_new_name(
+    session: Session, topic: str
+) -> None:
+    settings = ProducerSettings(topic, 100, 300)
+    producer = StampedTransactions(session, settings, f"id-{topic}")
+    assert producer.transact([0], time.perf_counter(), commit=True) == []
+    StampedTransactions(session, settings, f"id-{topic}").init()
+    with pytest.raises(RequestRefused, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
+        producer.transact([0], time.perf_counter(), commit=True)
+    assert producer.transact([0], time.perf_counter(), commit=True) == []
+    assert producer.read_back() == []
+    check = CommittedCheck(f"{topic}-0", 0)
+    answer = session.fetch(topic, 0, 0, max_bytes=MEGABYTE, isolation_level=READ_COMMITTED)
+    assert check.feed(records_of(answer), answer.aborted_transactions or ()) == []
+    assert check.records == 6
+
+
+def test_what_is_never_stable_is_reported(
+    session: Session, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stamped_transactions, "STABLE_S", 0.2)
+    settings = ProducerSettings(topic, 100, 300)
+    hanging = StampedTransactions(session, settings, f"hanging-{topic}")
+    monkeypatch.setattr(hanging, "_end", lambda *, commit: None)
+    assert hanging.transact([0], time.perf_counter(), commit=False) == []
+    producer = StampedTransactions(session, settings, f"id-{topic}")
+    assert producer.transact([0], time.perf_counter(), commit=True) == []
+    assert producer.read_back() == [
+        f"hanging: {topic}-0 is stable up to 0 only, and offset 5 is committed"
+    ]
+    hanging.init()
+    assert producer.read_back() == []

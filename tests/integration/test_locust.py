@@ -24,7 +24,16 @@ from loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import ROOT, Broker, clean_environment, free_ports, wait_until
 
-ALL_USERS = {"Producer", "TailReader", "ColdReader", "GroupMember", "GroupChurn", "AdminUser"}
+ALL_USERS = {
+    "AdminUser",
+    "ColdReader",
+    "CommittedReader",
+    "GroupChurn",
+    "GroupMember",
+    "Producer",
+    "TailReader",
+    "TransactionalProducer",
+}
 PATIENCE_S = 60.0
 Counts = dict[tuple[str, str], int]
 
@@ -141,6 +150,15 @@ EVERY_API = {
             "OffsetCommit",
             "LeaveGroup",
         },
+        "TransactionalProducer": {
+            "FindCoordinator",
+            "InitProducerId",
+            "AddPartitionsToTxn",
+            "Produce",
+            "EndTxn",
+            "Fetch",
+        },
+        "CommittedReader": {"ListOffsets", "Fetch", "end to end"},
         "GroupChurn": {"FindCoordinator", "JoinGroup", "SyncGroup", "LeaveGroup"},
         "AdminUser": {
             "Metadata",
@@ -283,7 +301,7 @@ def test_a_killed_worker_costs_requests_and_no_record(
     start_moldau: Callable[..., Broker], locust: Locust
 ) -> None:
     broker = start_moldau(broker={"group.initial.rebalance.delay.ms": 100})
-    words = (*headless(24, 10), "--rate", "20", "--exit-code-on-error", "0")
+    words = (*headless(24, 10), "--rate", "20", "--groups", "1", "--exit-code-on-error", "0")
     run = locust(broker.bootstrap, *words)
     wait_until(lambda: "-group-0: " in broker.log(), 30, "members")
     for worker in (0, 1):

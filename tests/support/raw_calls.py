@@ -74,10 +74,18 @@ def _alter(client: RawClient, kind: int, name: str, configs: Mapping[str, object
 
 
 def list_offset(
-    client: RawClient, topic: str, timestamp: int, *, partition: int = 0, version: int = 11
+    client: RawClient,
+    topic: str,
+    timestamp: int,
+    *,
+    partition: int = 0,
+    isolation_level: int = 0,
+    version: int = 11,
 ) -> ListOffsetsPartitionResponse:
     wanted = ListOffsetsPartition(partition, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, [wanted])])
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(topic, [wanted])]
+    )
     answer: ListOffsetsPartitionResponse
     (answer,) = client.call(request, version).topics[0].partitions
     return answer

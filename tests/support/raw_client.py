@@ -80,6 +80,7 @@ class RawClient(Connection):
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 0,
         min_bytes: int = 0,
+        isolation_level: int = 0,
         version: int = NAMED_FETCH,
     ) -> PartitionData:
         """One partition's answer, whatever it is; `records_in` unpacks its records."""
@@ -87,6 +88,7 @@ class RawClient(Connection):
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
+            isolation_level=isolation_level,
             topics=[FetchTopic(topic, partitions=[wanted])],
         )
         answer: PartitionData

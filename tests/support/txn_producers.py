@@ -69,7 +69,7 @@ class Witness:
         """Ids that were removed from the store."""
         self.joined: dict[tuple[int, int], set[Place]] = {}
         """Places that were answered to be in the transaction, by producer id and number."""
-        self.told: dict[tuple[int, int], bool] = {}
+        self.outcomes: dict[tuple[int, int], bool] = {}
         """How the transaction ended, as its producer was answered."""
         self.marked: dict[tuple[int, int], tuple[bool, set[Place]]] = {}
         """What was asked to be written."""
@@ -84,7 +84,9 @@ class Witness:
         asked_by = Identity(event.producer_id, event.producer_epoch)
         match answer:
             case InitAnswer():
-                self._identified(name, Identity(answer.producer_id, answer.producer_epoch))
+                new = Identity(answer.producer_id, answer.producer_epoch)
+                assert asked_by != NONE or new not in self.seen.get(name, ()), "it has an owner"
+                self._identified(name, new)
                 self._init_answered(name, asked_by)
             case AddAnswer():
                 assert isinstance(event, Add)
@@ -136,13 +138,13 @@ class Witness:
         assert not [one for one in self.world.markers if one.transactional_id == name]
         key = (asked_by.producer_id, answer.number)
         assert key not in self.marked, "joined a transaction that has ended"
-        assert key not in self.told
+        assert key not in self.outcomes
         self.joined.setdefault(key, set()).update(event.places)
 
     def ended(self, producer_id: int, number: int, commit: bool) -> None:
         """The producer of that transaction was answered how it ended."""
         key = (producer_id, number)
-        assert self.told.setdefault(key, commit) is commit
+        assert self.outcomes.setdefault(key, commit) is commit
         self._check(key)
 
     def _stored(self, name: str) -> TxnRecord:
@@ -159,12 +161,12 @@ class Witness:
     def _check(self, key: tuple[int, int]) -> None:
         if key in self.marked:
             commit, places = self.marked[key]
-            assert self.told.get(key, commit) is commit, f"{key}: not as it was answered"
+            assert self.outcomes.get(key, commit) is commit, f"{key}: not as it was answered"
             assert self.joined.get(key, set()) <= places, f"{key}: a place without a marker"
 
     def check_everything_has_ended(self) -> None:
         assert self.joined.keys() <= self.marked.keys()
-        assert self.told.keys() <= self.marked.keys()
+        assert self.outcomes.keys() <= self.marked.keys()
 
 
 class Producer:

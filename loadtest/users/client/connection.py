@@ -34,6 +34,8 @@ VERSIONS = {
         "ListGroups": 4,
         "CreateTopics": 5,
         "InitProducerId": 4,
+        "AddPartitionsToTxn": 3,
+        "EndTxn": 3,
         "DescribeConfigs": 4,
         "DescribeCluster": 0,
     }.items()

@@ -29,7 +29,7 @@ from loadtest.users.client.connection import (
     UserConnection,
     top_level_error,
 )
-from ops.client import EARLIEST, LATEST, Address
+from ops.client import EARLIEST, GROUP, LATEST, Address
 
 RETRY_S = 0.1
 # The leader or coordinator may be another one now: look it up, and try again.
@@ -74,7 +74,7 @@ class Session:
         self._report = report
         self._connections: dict[tuple[str, Address], UserConnection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -120,19 +120,22 @@ class Session:
             raise RequestRefused("Metadata", ErrorCode.LEADER_NOT_AVAILABLE)
         return self.connection(purpose, self._leaders[topic, partition])
 
-    def coordinator(self, group: str, purpose: str, lookup: str = "admin") -> UserConnection:
-        """`lookup` is the purpose of the connection to ask on: greenlets must not share one."""
-        if group not in self._coordinators:
+    def coordinator(
+        self, name: str, purpose: str, lookup: str = "admin", key_type: int = GROUP
+    ) -> UserConnection:
+        """Of a group or a transactional id. `lookup` is the purpose of the connection to ask on:
+        greenlets must not share one."""
+        if (key_type, name) not in self._coordinators:
             # Not a failure: the router answers COORDINATOR_NOT_AVAILABLE while a worker restarts.
             answer = self.connection(lookup).call(
-                FindCoordinatorRequest(group),
+                FindCoordinatorRequest(name, key_type),
                 top_level_error,
                 expected=(ErrorCode.COORDINATOR_NOT_AVAILABLE,),
             )
             if answer.error_code:
                 raise RequestRefused("FindCoordinator", answer.error_code)
-            self._coordinators[group] = answer.host, answer.port
-        return self.connection(purpose, self._coordinators[group])
+            self._coordinators[key_type, name] = answer.host, answer.port
+        return self.connection(purpose, self._coordinators[key_type, name])
 
     def ask(
         self, request: Message, error_of: ErrorOf | None = None, due: float | None = None
@@ -170,6 +173,7 @@ class Session:
         max_wait_ms: int = 0,
         purpose: str = "fetch",
         due: float | None = None,
+        isolation_level: int = 0,
     ) -> PartitionData:
         """The response may have the error OFFSET_OUT_OF_RANGE: see `out_of_range`."""
         wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
@@ -177,6 +181,7 @@ class Session:
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
+            isolation_level=isolation_level,
             topics=[FetchTopic(topic, partitions=[wanted])],
         )
         connection = self.leader(topic, partition, purpose)

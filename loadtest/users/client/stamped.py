@@ -17,7 +17,15 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.wire.batch import Buffer, CorruptBatch, checksum, read_header, split_batches
+from broker.wire.batch import (
+    CONTROL,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    checksum,
+    read_header,
+    split_batches,
+)
 from broker.wire.records import Record, build_batch, read_records
 
 MAGIC = b"MLDU"
@@ -73,6 +81,7 @@ def stamped_batch(
     due_us: int,
     codec: int = 0,
     sequence: ProducerSequence | None = None,
+    attributes: int = 0,
 ) -> bytes:
     """A batch of `count` records, numbered from `first` on."""
     if sequence is None:
@@ -92,11 +101,21 @@ def stamped_batch(
             base_offset=0,
             last_offset=count - 1,
             codec=codec,
+            attributes=attributes,
             producer_id=sequence.producer_id,
             producer_epoch=sequence.epoch,
             base_sequence=sequence.base,
         )
     )
+
+
+def stamp_at(batches: Buffer, offset: int) -> Stamp | None:
+    """Of the record at this offset; None: there is none, or it is damaged."""
+    for batch in split_batches(batches):
+        for record in read_records(batch, DECODED_LIMIT):
+            if record.offset == offset:
+                return read_stamp(record.value)
+    return None
 
 
 class PartitionCheck:
@@ -137,6 +156,9 @@ class PartitionCheck:
             yield f"damaged: {self._partition} batch at {header.base_offset} fails its checksum"
             self.position = header.next_offset
             return
+        if self._is_hidden(header, batch):
+            self.position = header.next_offset
+            return
         for record in read_records(batch, DECODED_LIMIT):
             if record.offset < self.position:
                 continue  # before the fetch offset: Fetch returns whole batches
@@ -147,6 +169,10 @@ class PartitionCheck:
                 "are missing inside a batch"
             )
             self.position = header.next_offset
+
+    def _is_hidden(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether consumers do not see this batch: it is a transaction's marker."""
+        return bool(header.attributes & CONTROL)
 
     def _record(self, record: Record) -> Iterator[str]:
         if record.offset != self.position:

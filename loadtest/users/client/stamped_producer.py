@@ -10,14 +10,12 @@ import time
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode
-from broker.wire.batch import split_batches
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from broker.wire.records import read_records
 from loadtest.users.client.connection import RequestRefused, top_level_error
 from loadtest.users.client.schedule import due_us
 from loadtest.users.client.session import (
@@ -28,11 +26,9 @@ from loadtest.users.client.session import (
     records_of,
 )
 from loadtest.users.client.stamped import (
-    DECODED_LIMIT,
     ProducerSequence,
-    Stamp,
     new_name,
-    read_stamp,
+    stamp_at,
     stamped_batch,
 )
 
@@ -61,7 +57,7 @@ class Acknowledged(NamedTuple):
     number: int
 
 
-def _produce_error(answer: Any) -> int:
+def produce_error(answer: Any) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -135,7 +131,7 @@ class StampedProducer:
         while True:
             try:
                 leader = self._session.leader(self._settings.topic, partition, "produce")
-                answer = leader.call(request, _produce_error, due=due, expected=self._expected)
+                answer = leader.call(request, produce_error, due=due, expected=self._expected)
             except REQUEST_ERRORS as error:
                 self._session.forget_brokers()
                 final = isinstance(error, RequestRefused) and error.code not in RETRIABLE
@@ -166,18 +162,10 @@ class StampedProducer:
                 position = self._settings.topic, partition, expected.offset + 1
                 violations += self._session.out_of_range(*position)[1]
                 continue
-            found = _stamp_at(records_of(answer), expected.offset)
+            found = stamp_at(records_of(answer), expected.offset)
             if found is None or (found.producer, found.number) != expected[1:]:
                 violations.append(
                     f"lost: {self._settings.topic}-{partition} offset {expected.offset} was "
                     f"acknowledged, and holds {found or 'nothing'} at the end of the run"
                 )
         return violations
-
-
-def _stamp_at(batches: Any, offset: int) -> Stamp | None:
-    for batch in split_batches(batches):
-        for record in read_records(batch, DECODED_LIMIT):
-            if record.offset == offset:
-                return read_stamp(record.value)
-    return None

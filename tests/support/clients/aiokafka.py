@@ -12,14 +12,16 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin import NewTopic as AioNewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
 
 from tests.support.clients.base import (
     CODECS,
     EARLIEST,
     LATEST,
+    LONG_HEARTBEAT_MS,
     Cluster,
     Config,
+    Consumer,
     ConsumerSettings,
     GaveUp,
     NewTopic,
@@ -32,6 +34,7 @@ from tests.support.clients.base import (
 )
 
 PATIENCE_S = 60.0
+PRODUCER_FENCED = 90
 
 T = TypeVar("T")
 
@@ -62,6 +65,8 @@ class _Loop:
 
 
 def _refused(error: KafkaError) -> Refused:
+    if isinstance(error, ProducerFenced):
+        return Refused(PRODUCER_FENCED, error)
     assert isinstance(error.errno, int), f"not an answer of the broker: {error!r}"
     return Refused(error.errno, error)
 
@@ -76,6 +81,8 @@ class AiokafkaProducer:
             "max_batch_size": settings.batch_bytes,
             "max_request_size": settings.max_request_bytes,
             "request_timeout_ms": settings.patience_ms,
+            "transactional_id": settings.transactional_id,
+            "transaction_timeout_ms": settings.transaction_timeout_ms,
         }
         given = {name: value for name, value in chosen.items() if value is not None}
         self._loop = loop
@@ -83,10 +90,14 @@ class AiokafkaProducer:
 
         async def start() -> aiokafka.AIOKafkaProducer:
             producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, **given)
-            await producer.start()
+            try:
+                await producer.start()
+            except KafkaError:
+                await producer.stop()
+                raise
             return producer
 
-        self._producer = loop.run(start())
+        self._producer = loop.ask(start())
 
     def send(self, topic: str, record: Record) -> None:
         # One hop to the loop's thread for all of them: see flush.
@@ -123,6 +134,22 @@ class AiokafkaProducer:
 
         return self._loop.ask(send_all())
 
+    def begin(self) -> None:
+        self._loop.ask(self._producer.begin_transaction())
+
+    def commit(self) -> None:
+        self.flush()
+        self._loop.ask(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._waiting.clear()
+        self._loop.ask(self._producer.abort_transaction())
+
+    def send_offsets(self, offsets: Mapping[Place, int], reader: Consumer) -> None:
+        assert isinstance(reader, AiokafkaConsumer)
+        wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        self._loop.ask(self._producer.send_offsets_to_transaction(wanted, reader.group))
+
     def close(self) -> None:
         self._loop.run(self._producer.stop())
 
@@ -132,12 +159,17 @@ class AiokafkaConsumer:
         chosen = {
             "auto_offset_reset": settings.offset_reset,
             "isolation_level": settings.isolation,
+            "group_id": settings.group,
+            "enable_auto_commit": False,
+            "heartbeat_interval_ms": LONG_HEARTBEAT_MS if settings.group else None,
+            "session_timeout_ms": 3 * LONG_HEARTBEAT_MS if settings.group else None,
             "max_partition_fetch_bytes": settings.partition_fetch_bytes,
             "fetch_min_bytes": settings.fetch_min_bytes,
             "fetch_max_wait_ms": settings.fetch_max_wait_ms,
         }
         given = {name: value for name, value in chosen.items() if value is not None}
         self._loop = loop
+        self.group = settings.group
 
         async def start() -> aiokafka.AIOKafkaConsumer:
             consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, **given)
@@ -159,6 +191,16 @@ class AiokafkaConsumer:
                     self._consumer.seek(at, offset)
 
         self._loop.ask(assign())
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        async def subscribe() -> None:
+            self._consumer.subscribe(list(topics))
+
+        self._loop.run(subscribe())
+
+    def committed(self, place: Place) -> int | None:
+        found: int | None = self._loop.ask(self._consumer.committed(TopicPartition(*place)))
+        return found
 
     def seek(self, place: Place, offset: int) -> None:
         async def seek() -> None:
@@ -290,6 +332,7 @@ class Aiokafka:
     codecs = frozenset(CODECS)
     takes_null_headers = True
     unknown_codes = frozenset({87})
+    names_members = False
 
     def __init__(self) -> None:
         self._loop = _Loop()

@@ -15,6 +15,8 @@ import msgspec
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3  # what may stand in place of an offset or a time
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+# Of a group's consumer: a test that ends its membership has time to see what follows.
+LONG_HEARTBEAT_MS = 15_000
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -67,6 +69,8 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes: int | None = None
     max_request_bytes: int | None = None
     patience_ms: int | None = None  # how long it looks for a topic
+    transactional_id: str | None = None
+    transaction_timeout_ms: int | None = None
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     offset_reset: str = "earliest"  # "latest", "none"
     isolation: str | None = None
+    group: str | None = None
     partition_fetch_bytes: int | None = None
     fetch_min_bytes: int | None = None
     fetch_max_wait_ms: int | None = None
@@ -121,12 +126,30 @@ class Producer(Protocol):
     def flush(self) -> list[Placed]:
         """Where all that was queued went, in that order; Refused for the first that was not."""
 
+    # With a transactional id, which is initialized when the producer is made.
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None:
+        """Whatever was queued goes with it."""
+
+    def abort(self) -> None: ...
+
+    def send_offsets(self, offsets: Mapping[Place, int], reader: Consumer) -> None:
+        """Of what a group's consumer of the same client read, as part of the transaction."""
+
     def close(self) -> None: ...
 
 
 class Consumer(Protocol):
     def assign(self, starts: Mapping[Place, int]) -> None:
         """Read these partitions, from an offset, EARLIEST or LATEST."""
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Read them as a member of its group."""
+
+    def committed(self, place: Place) -> int | None:
+        """Where its group goes on."""
 
     def seek(self, place: Place, offset: int) -> None: ...
 
@@ -193,6 +216,7 @@ class Client(Protocol):
     codecs: frozenset[str]  # what it can compress with, as it is installed
     takes_null_headers: bool
     unknown_codes: frozenset[int]  # of Kafka's errors, what it calls an unknown error
+    names_members: bool  # with a transaction's offsets (KIP-447), and not only the group
 
     def producer(self, bootstrap: str, settings: ProducerSettings) -> Producer: ...
 

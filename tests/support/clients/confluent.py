@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -17,9 +18,11 @@ from tests.support.clients.base import (
     CODECS,
     EARLIEST,
     LATEST,
+    LONG_HEARTBEAT_MS,
     MAX_TIMESTAMP,
     Cluster,
     Config,
+    Consumer,
     ConsumerSettings,
     NewTopic,
     Place,
@@ -39,8 +42,22 @@ _OWN_CODES = {
     KafkaError._AUTO_OFFSET_RESET: KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._UNKNOWN_TOPIC: KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION: KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._FENCED: KafkaError.PRODUCER_FENCED,
 }
+T = TypeVar("T")
+
 _STARTS = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}
+
+
+def _asked(question: Callable[[], T]) -> T:
+    try:
+        return question()
+    except KafkaException as error:
+        raise _refused(error.args[0]) from error
+    except SystemError as error:  # a fatal error, and a callback that was called because of it
+        if not isinstance(error.__cause__, KafkaException):
+            raise
+        raise _refused(error.__cause__.args[0]) from error
 
 
 def _refused(error: Any) -> Refused:
@@ -58,10 +75,14 @@ class ConfluentProducer:
             "batch.size": settings.batch_bytes,
             "message.max.bytes": settings.max_request_bytes,
             "topic.metadata.propagation.max.ms": settings.patience_ms,
+            "transactional.id": settings.transactional_id,
+            "transaction.timeout.ms": settings.transaction_timeout_ms,
         }
         given = {name: value for name, value in chosen.items() if value is not None}
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **given})
         self._outcomes: list[Placed | Refused | None] = []
+        if settings.transactional_id is not None:
+            _asked(lambda: self._producer.init_transactions(PATIENCE_S))
 
     def send(self, topic: str, record: Record) -> None:
         at = len(self._outcomes)
@@ -93,7 +114,7 @@ class ConfluentProducer:
                 return
 
     def flush(self) -> list[Placed]:
-        left = self._producer.flush(PATIENCE_S)
+        left = _asked(lambda: self._producer.flush(PATIENCE_S))
         assert left == 0, f"{left} records were not acknowledged"
         outcomes, self._outcomes = self._outcomes, []
         placed = []
@@ -104,15 +125,35 @@ class ConfluentProducer:
             placed.append(outcome)
         return placed
 
+    def begin(self) -> None:
+        self._outcomes.clear()  # what a failed transaction left
+        _asked(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        _asked(lambda: self._producer.commit_transaction(PATIENCE_S))
+
+    def abort(self) -> None:
+        _asked(lambda: self._producer.abort_transaction(PATIENCE_S))
+
+    def send_offsets(self, offsets: Mapping[Place, int], reader: Consumer) -> None:
+        assert isinstance(reader, ConfluentConsumer)
+        wanted = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        _asked(
+            lambda: self._producer.send_offsets_to_transaction(wanted, reader.group(), PATIENCE_S)
+        )
+
     def close(self) -> None:
-        self._producer.flush(PATIENCE_S)
+        with contextlib.suppress(Refused):  # one that was fenced says so to every call
+            _asked(lambda: self._producer.flush(PATIENCE_S))
 
 
 class ConfluentConsumer:
     def __init__(self, bootstrap: str, settings: ConsumerSettings) -> None:
         reset = settings.offset_reset
         chosen = {
-            "group.id": f"none-{uuid.uuid4()}",  # it wants one, and does not use it
+            # Without a group it wants one all the same, and does not use it.
+            "group.id": settings.group or f"none-{uuid.uuid4()}",
+            "heartbeat.interval.ms": LONG_HEARTBEAT_MS if settings.group else None,
             "enable.auto.commit": False,
             "auto.offset.reset": "error" if reset == "none" else reset,
             "isolation.level": settings.isolation,
@@ -130,6 +171,16 @@ class ConfluentConsumer:
                 for place, offset in starts.items()
             ]
         )
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self._consumer.subscribe(list(topics))
+
+    def committed(self, place: Place) -> int | None:
+        (found,) = self._consumer.committed([TopicPartition(*place)], timeout=PATIENCE_S)
+        return None if found.offset == confluent_kafka.OFFSET_INVALID else int(found.offset)
+
+    def group(self) -> Any:
+        return self._consumer.consumer_group_metadata()
 
     def seek(self, place: Place, offset: int) -> None:
         # Only a partition that is being fetched can be sought; assign begins that soon.
@@ -330,6 +381,7 @@ class Confluent:
     codecs = frozenset(CODECS)
     takes_null_headers = True
     unknown_codes: frozenset[int] = frozenset()
+    names_members = True
 
     def producer(self, bootstrap: str, settings: ProducerSettings) -> ConfluentProducer:
         return ConfluentProducer(bootstrap, settings)

@@ -9,8 +9,10 @@ from tests.support.clients.base import (
     CODECS,
     EARLIEST,
     LATEST,
+    LONG_HEARTBEAT_MS,
     Cluster,
     Config,
+    Consumer,
     ConsumerSettings,
     GaveUp,
     NewTopic,
@@ -40,6 +42,7 @@ from kafka.admin import (  # noqa: E402
 )
 from kafka.codec import has_snappy  # noqa: E402
 from kafka.errors import KafkaError, KafkaTimeoutError  # noqa: E402
+from kafka.structs import OffsetAndMetadata  # noqa: E402
 
 PATIENCE_S = 30.0
 FLUSH_PATIENCE_S = 60.0
@@ -57,8 +60,10 @@ def _asked(question: Callable[[], T]) -> T:
 
 
 def _refused(error: KafkaError) -> Refused:
-    assert isinstance(error.errno, int), f"not an answer of the broker: {error!r}"
-    return Refused(error.errno, error)
+    # Some errors have the broker's answer at the end of their text only, by the class's name.
+    answer = getattr(kafka.errors, str(error).split()[-1], error)
+    assert isinstance(answer.errno, int), f"not an answer of the broker: {error!r}"
+    return Refused(answer.errno, error)
 
 
 class KafkaPythonProducer:
@@ -72,10 +77,18 @@ class KafkaPythonProducer:
             "batch_size": settings.batch_bytes,
             "max_request_size": settings.max_request_bytes,
             "max_block_ms": settings.patience_ms,
+            "transactional_id": settings.transactional_id,
+            "transaction_timeout_ms": settings.transaction_timeout_ms,
         }
         given = {name: value for name, value in chosen.items() if value is not None}
         self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, **given)
         self._futures: list[Any] = []
+        if settings.transactional_id is not None:
+            try:
+                _asked(self._producer.init_transactions)
+            except Refused:
+                self.close()
+                raise
 
     def send(self, topic: str, record: Record) -> None:
         future = _asked(
@@ -99,6 +112,24 @@ class KafkaPythonProducer:
             placed.append(Placed(metadata.partition, metadata.offset))
         return placed
 
+    def begin(self) -> None:
+        self._futures.clear()  # what a failed transaction left
+        _asked(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        _asked(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        _asked(self._producer.abort_transaction)
+
+    def send_offsets(self, offsets: Mapping[Place, int], reader: Consumer) -> None:
+        assert isinstance(reader, KafkaPythonConsumer)
+        wanted = {
+            TopicPartition(*place): OffsetAndMetadata(offset, "", -1)
+            for place, offset in offsets.items()
+        }
+        _asked(lambda: self._producer.send_offsets_to_transaction(wanted, reader.group()))
+
     def close(self) -> None:
         self._producer.close(timeout=PATIENCE_S)
 
@@ -108,6 +139,10 @@ class KafkaPythonConsumer:
         chosen = {
             "auto_offset_reset": settings.offset_reset,
             "isolation_level": settings.isolation,
+            "group_id": settings.group,
+            "enable_auto_commit": False,
+            "heartbeat_interval_ms": LONG_HEARTBEAT_MS if settings.group else None,
+            "session_timeout_ms": 3 * LONG_HEARTBEAT_MS if settings.group else None,
             "max_partition_fetch_bytes": settings.partition_fetch_bytes,
             "fetch_min_bytes": settings.fetch_min_bytes,
             "fetch_max_wait_ms": settings.fetch_max_wait_ms,
@@ -127,6 +162,16 @@ class KafkaPythonConsumer:
                 self._consumer.seek_to_end(at)
             else:
                 self._consumer.seek(at, offset)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self._consumer.subscribe(list(topics))
+
+    def committed(self, place: Place) -> int | None:
+        found: int | None = _asked(lambda: self._consumer.committed(TopicPartition(*place)))
+        return found
+
+    def group(self) -> Any:
+        return self._consumer.group_metadata()
 
     def seek(self, place: Place, offset: int) -> None:
         self._consumer.seek(TopicPartition(*place), offset)
@@ -316,6 +361,7 @@ class KafkaPython:
     codecs = frozenset(name for name in CODECS if name != "snappy" or has_snappy())
     takes_null_headers = False
     unknown_codes: frozenset[int] = frozenset()
+    names_members = True
 
     def producer(self, bootstrap: str, settings: ProducerSettings) -> KafkaPythonProducer:
         return KafkaPythonProducer(bootstrap, settings)

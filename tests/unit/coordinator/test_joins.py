@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +106,10 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
             made.peers.close()
 
 
+async def gathered(*asking: Awaitable[tuple[ErrorCode, int]]) -> list[tuple[ErrorCode, int]]:
+    return list(await asyncio.gather(*asking))
+
+
 def place(number: int, topic: str = "t") -> Place:
     return Place(topic, ID, number)
 
@@ -115,7 +119,7 @@ def place(number: int, topic: str = "t") -> Place:
 
 async def test_what_one_turn_asks_is_one_event(sockets: Path) -> None:
     async with stage(sockets) as own:
-        answers = await asyncio.gather(
+        answers = await gathered(
             own.ask(OURS[0], place(1)),
             own.ask(OURS[0], place(2)),
             own.ask(OURS[0], place(1)),
@@ -179,7 +183,7 @@ async def test_one_that_fails_does_not_cost_the_others_their_answers(
 async def test_what_one_turn_asks_is_one_request(sockets: Path) -> None:
     async with stage(sockets) as own:
         other = Place("t", b"o" * 16, 2)  # of the same name, deleted and created again
-        answers = await asyncio.gather(
+        answers = await gathered(
             own.ask(THEIRS[0], place(2)),
             own.ask(THEIRS[0], other),
             own.ask(THEIRS[0], place(1)),
@@ -225,7 +229,7 @@ async def test_each_partition_has_its_own_answer(sockets: Path) -> None:
 async def test_the_same_place_asked_twice(sockets: Path) -> None:
     async with stage(sockets) as own:
         own.errors = [NONE, ErrorCode.INVALID_TXN_STATE]
-        answers = await asyncio.gather(own.ask(THEIRS[0], place(1)), own.ask(THEIRS[0], place(1)))
+        answers = await gathered(own.ask(THEIRS[0], place(1)), own.ask(THEIRS[0], place(1)))
         assert answers == [(NONE, 17), (ErrorCode.INVALID_TXN_STATE, 0)]
 
 
@@ -300,6 +304,18 @@ async def test_what_waits_is_limited(sockets: Path, monkeypatch: pytest.MonkeyPa
         answers = await asyncio.gather(*(own.ask(THEIRS[0], place(number)) for number in range(15)))
         assert answers == [(NONE, 17)] * 10 + [(ErrorCode.COORDINATOR_NOT_AVAILABLE, 0)] * 5
         assert await own.ask(THEIRS[0], place(1)) == (NONE, 17)
+
+
+async def test_an_error_that_this_version_does_not_know(sockets: Path) -> None:
+    async def newer(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        response = await own.answer(request)
+        result = response.results_by_transaction[0].topic_results[0].results_by_partition[0]
+        result.partition_error_code = 9999
+        return response
+
+    async with stage(sockets) as own:
+        own.peer.behave = newer
+        assert await own.ask(THEIRS[0], place(1)) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
 
 
 async def test_an_answer_about_something_else(sockets: Path) -> None:

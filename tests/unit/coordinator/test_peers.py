@@ -134,8 +134,10 @@ async def test_a_worker_that_dies_with_a_request(place: Path) -> None:
             assert await ask(link, 3) == 3
 
 
-async def test_a_connection_lost_while_nothing_is_asked(place: Path) -> None:
-    """As idle, or because the worker was restarted."""
+async def test_a_connection_lost_while_nothing_is_asked(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As idle, or because the worker was restarted: no reason to say anything."""
     async with fake_peer(place, echo) as peer:
         with linked(place) as link:
             assert await ask(link, 1) == 1
@@ -143,6 +145,7 @@ async def test_a_connection_lost_while_nothing_is_asked(place: Path) -> None:
                 peer.cut()
                 await until(lambda: peer.connections == round_ + 2 and not link.is_down)  # noqa: B023
                 assert await ask(link, round_) == round_
+    assert [one for one in caplog.records if one.name == "moldau.coordinator"] == []
 
 
 async def test_no_socket_at_all(place: Path) -> None:

@@ -191,7 +191,7 @@ async def test_7_19_the_last_stable_offset_is_that_of_the_oldest_open_one(
         assert await aborted(log, 0, 7) == [(7, 3)]
 
 
-async def test_it_is_cut_in_the_middle_of_an_entry(server: RedisServer, topic: str) -> None:
+async def test_7_19_it_is_cut_in_the_middle_of_an_entry(server: RedisServer, topic: str) -> None:
     """One entry with a plain batch, then one of a transaction: from memory and from the store."""
     async with Host(server.url) as host:
         log = await host.create(topic)
@@ -222,7 +222,7 @@ async def test_it_is_cut_in_the_middle_of_an_entry(server: RedisServer, topic: s
         assert await read() == [0, 1, 2]
 
 
-async def test_every_worker_and_every_restart_knows_the_same(
+async def test_7_20_every_worker_and_every_restart_knows_the_same(
     server: RedisServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "HELD_IN_MEMORY", 8)
@@ -283,15 +283,19 @@ async def test_every_place_gets_a_marker_written_to_or_not(server: RedisServer, 
         assert not log.has_aborted
 
 
-async def test_an_administrator_ends_what_is_open(server: RedisServer, topic: str) -> None:
+async def test_7_28_an_administrator_ends_what_is_open(server: RedisServer, topic: str) -> None:
     async with Host(server.url) as host:
         log = await host.create(topic)
         with_coordinator(host, p7=4)
         await end(log, 7, ADMINISTRATORS, commit=False)
         assert log.end == 0, "nothing is open"
         await end(log, 7, 3, commit=True)
-        await send(log, 7, 0).outcome
-        await end(log, 7, ADMINISTRATORS, commit=False)
+        await send(log, 7, 0, epoch=1).outcome
+        with pytest.raises(KafkaError) as refused:
+            await end(log, 7, ADMINISTRATORS, commit=False)
+        assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (stable(log), log.end) == (1, 2)
+        await end(log, 7, ADMINISTRATORS, commit=False, epoch=1)
         assert stable(log) == log.end == 3
         await end(log, 7, 4, commit=True)
         assert await markers(host, log) == [(7, True, 3), (7, False, 3), (7, True, 4)]

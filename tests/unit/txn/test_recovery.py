@@ -1,10 +1,13 @@
 """Restarts at every step, slots that move, and stores that lost their tail."""
 
+from typing import Any
+
 import pytest
 
 from broker.errors import ErrorCode
 from broker.txn.transitions import Identity
 from tests.support.txn_driver import P0, P1, P2, TIMEOUT_MS, TxnDriver, error, identity
+from tests.support.txn_world import Call
 
 
 def ending(commit: bool, version: int = 5) -> tuple[TxnDriver, Identity]:
@@ -97,7 +100,7 @@ def test_a_marker_that_is_reported_twice_ends_no_later_transaction() -> None:
 def test_a_slot_that_is_given_up_answers_whoever_waits() -> None:
     t, who = ending(commit=True)
     t.hold_writes = True
-    calls = [t.call_add(who, P0), t.call_init(), t.call_end(who, commit=False)]
+    calls: list[Call[Any]] = [t.call_add(who, P0), t.call_init(), t.call_end(who, commit=False)]
     other = t.call_init(name="other")
     t.give_up()
     assert {error(call) for call in [*calls, other]} == {ErrorCode.NOT_COORDINATOR}
@@ -111,7 +114,7 @@ def test_a_slot_that_is_given_up_while_it_writes() -> None:
     who = t.init()
     t.add(who, P0)
     t.hold_writes = True
-    calls = [t.call_add(who, P1), t.call_add(who, P2), t.call_init()]
+    calls: list[Call[Any]] = [t.call_add(who, P1), t.call_add(who, P2), t.call_init()]
     t.give_up()
     assert {error(call) for call in calls} == {ErrorCode.NOT_COORDINATOR}
 

@@ -1,11 +1,14 @@
 """Persist, then reply: nothing is promised that is not stored, and nothing by a failed write."""
 
+from typing import Any
+
 import pytest
 
 from broker.errors import ErrorCode
 from broker.txn.events import Persisted
 from broker.txn.transitions import Identity
 from tests.support.txn_driver import GROUPS, P0, P1, P2, TxnDriver, error, identity
+from tests.support.txn_world import Call
 
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -253,7 +256,8 @@ def test_an_init_that_aborted_and_could_not_go_on() -> None:
 
 def test_whoever_waits_for_a_write_that_fails_is_not_kept_waiting() -> None:
     t, who = ongoing()
-    calls = [t.call_add(who, P1), t.call_add(who, P2), t.call_end(who, commit=True)]
+    calls: list[Call[Any]] = [t.call_add(who, P1), t.call_add(who, P2)]
+    calls.append(t.call_end(who, commit=True))
     t.fail_write()
     assert [error(call) for call in calls] == [FAILED] * 3
     assert not t.writes

@@ -1,0 +1,245 @@
+"""A store that comes back without its tail, with transactions at every stage of their lives.
+
+Whatever it lost: each transaction is visible in all partitions or in none as far as its records are
+left, readers of committed records get on, and every transactional id can be used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from tests.support.committed import READ_COMMITTED, READ_UNCOMMITTED, latest, read_transactions
+from tests.support.ending import NOT_NOW, PARTITIONS, PATIENCE_S, TOPIC, Patient, until_done
+from tests.support.hammer import worker_ports
+from tests.support.lossy_store import programs
+from tests.support.observer import until_answered
+from tests.support.raw_calls import create_topic
+from tests.support.raw_client import RawClient
+from tests.support.raw_group import RawMember
+from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer, read_committed
+from tests.support.routed import owned_by
+from tests.support.running import Broker, wait_until
+from tests.support.store_stages import STAGES, Stage
+
+Start = Callable[..., Broker]
+TIMEOUT_MS = 10_000  # of transactions
+
+
+class Scene:
+    """A broker on a stage, and producers that talk to its workers directly."""
+
+    def __init__(self, start: Start, stage: Stage, stack: contextlib.ExitStack) -> None:
+        self._start, self.stage, self._stack = start, stage, stack
+        self.broker = start(redis=stage.url, workers=2)
+        self.ports = worker_ports(self.broker)
+        with RawClient(self.ports[0]) as client:
+            create_topic(client, TOPIC, partitions=PARTITIONS)
+
+    def producer(self, client: ClientVersion, worker: int, name: str = "") -> RawProducer:
+        """Whose transactions that worker coordinates."""
+        producer = RawProducer(self.broker, name or owned_by(worker), client, direct=True)
+        self._stack.enter_context(producer)
+        producer.by_worker = [Patient(port) for port in self.ports]  # type: ignore[misc]
+        for each in producer.by_worker:
+            self._stack.callback(each.close)
+        producer.coordinator = producer.by_worker[worker]
+        until_done(lambda: producer.init(TIMEOUT_MS).error_code)
+        return producer
+
+    def strike(self, *, kill: bool) -> None:
+        if kill:
+            self.broker.kill_everything()
+            self.broker.stop()
+        self.stage.strike()
+        if kill:
+            self.broker = self._start(redis=self.stage.url, workers=2, port=self.broker.port)
+        until_answered(self.ports, TOPIC)
+
+    def await_stable(self) -> None:
+        """Nothing is open any more, as both workers see it."""
+
+        def is_stable() -> bool:
+            for port in self.ports:
+                with RawClient(port) as client:
+                    for number in range(PARTITIONS):
+                        end = latest(client, TOPIC, number, READ_UNCOMMITTED)
+                        if latest(client, TOPIC, number, READ_COMMITTED) != end:
+                            return False
+            return True
+
+        wait_until(is_stable, PATIENCE_S, f"readers get on\n{self.broker.log()[-3000:]}")
+
+    def visible(self) -> list[list[bytes]]:
+        """The committed values of each partition; all workers and an independent fold agree."""
+        found = []
+        for number in range(PARTITIONS):
+            views = []
+            for port in self.ports:
+                with RawClient(port) as client:
+                    views.append(read_committed(client, TOPIC, partition=number))
+                read = read_transactions(port, TOPIC, number)
+                read.check_markers()
+                assert not read.open
+                assert sorted(read.committed) == sorted(views[-1])  # type: ignore[type-var]
+            assert views[0] == views[1]
+            found.append([value for value in views[0] if value is not None])
+        return found
+
+
+@pytest.fixture(
+    params=[
+        "cut",
+        pytest.param("torn", marks=pytest.mark.slow),
+        pytest.param("older", marks=pytest.mark.slow),
+        pytest.param("lagging", marks=pytest.mark.slow),
+    ]
+)
+def scene(start_moldau: Start, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with (
+        STAGES[request.param](tmp_path, programs()["valkey"]) as stage,
+        contextlib.ExitStack() as stack,
+    ):
+        yield Scene(start_moldau, stage, stack)
+
+
+def write(producer: RawProducer, value: str) -> None:
+    """To every partition."""
+    if producer.client.adds:
+        until_done(lambda: max(producer.add(TOPIC, *range(PARTITIONS)).values()))
+    for partition in range(PARTITIONS):
+        until_done(
+            lambda number=partition: (  # type: ignore[misc]
+                producer.send(TOPIC, value.encode(), partition=number).error_code
+            )
+        )
+
+
+def end(producer: RawProducer, *, commit: bool) -> ErrorCode:
+    """The first answer that is one."""
+    answers: list[ErrorCode] = []
+
+    def is_answered() -> bool:
+        answers[:] = [ErrorCode(producer.end(commit=commit).error_code)]
+        return answers[0] not in NOT_NOW
+
+    wait_until(is_answered, PATIENCE_S, "EndTxn is answered")
+    return answers[0]
+
+
+@pytest.mark.parametrize("client", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("kill", [False, True], ids=["workers-live", "workers-killed"])
+def test_transactions_at_every_stage_when_the_tail_is_lost(
+    scene: Scene, client: ClientVersion, kill: bool
+) -> None:
+    names = ["whole", "committed", "aborted", "left", "ends", "goes-on", "unknown", "unknown-open"]
+    ids = {name: owned_by(number % 2) for number, name in enumerate(names)}
+    workers = {name: number % 2 for number, name in enumerate(names)}
+    producers: dict[str, RawProducer] = {}
+    for name in names[:6]:
+        producers[name] = scene.producer(client, workers[name], ids[name])
+        write(producers[name], name)
+    assert end(producers["whole"], commit=True) is ErrorCode.NONE
+    wait_until(lambda: markers_of(scene, producers["whole"]) == PARTITIONS, PATIENCE_S, "markers")
+    scene.stage.prepare()
+
+    assert end(producers["committed"], commit=True) is ErrorCode.NONE
+    assert end(producers["aborted"], commit=False) is ErrorCode.NONE
+    for name in names[6:]:
+        producers[name] = scene.producer(client, workers[name], ids[name])
+        write(producers[name], name)
+    assert end(producers["unknown"], commit=True) is ErrorCode.NONE
+
+    scene.strike(kill=kill)
+
+    # One ends what it had open, one goes on; the others never come back.
+    ended = end(producers["ends"], commit=True)
+    went_on = goes_on(producers["goes-on"])
+    scene.await_stable()
+    values = scene.visible()
+    seen = {name: [each.count(name.encode()) for each in values] for name in names}
+    everywhere, nowhere = [1] * PARTITIONS, [0] * PARTITIONS
+    assert seen["whole"] == everywhere
+    # A living coordinator knows the decision; without it the transaction was not decided.
+    assert seen["committed"] == (nowhere if kill else everywhere)
+    for name in ("aborted", "left", "unknown", "unknown-open"):
+        assert seen[name] == nowhere, name
+    assert seen["ends"] == (nowhere if ended else everywhere), ended
+    assert seen["goes-on"] == (nowhere if went_on else everywhere), went_on
+    print(f"ends: {ended.name}, goes on: {went_on.name}")
+
+    # Every id is good for another process.
+    for name in names:
+        again = scene.producer(client, workers[name], ids[name])
+        write(again, f"after {name}")
+        assert end(again, commit=True) is ErrorCode.NONE
+    scene.await_stable()
+    values = scene.visible()
+    for name in names:
+        assert [each.count(f"after {name}".encode()) for each in values] == everywhere, name
+
+
+def goes_on(producer: RawProducer) -> ErrorCode:
+    """Write more, then commit: the first refusal, if there is one."""
+    for partition in range(PARTITIONS):
+        code = ErrorCode(producer.send(TOPIC, b"more", partition=partition).error_code)
+        if code is not ErrorCode.NONE and code not in NOT_NOW:
+            return code
+    return end(producer, commit=True)
+
+
+def markers_of(scene: Scene, producer: RawProducer) -> int:
+    return sum(
+        marker.producer_id == producer.producer_id
+        for number in range(PARTITIONS)
+        for marker in read_transactions(scene.ports[0], TOPIC, number).markers
+    )
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["workers-live", "workers-killed"])
+def test_offsets_of_transactions_when_the_tail_is_lost(scene: Scene, kill: bool) -> None:
+    """Committed offsets and pending ones come to the same end as their transactions."""
+    groups = [owned_by(worker) for worker in (0, 1)]
+    one, other = (scene.producer(V2, worker) for worker in (0, 1))
+    for group in groups:
+        write_offset(one, group, 10)
+    assert end(one, commit=True) is ErrorCode.NONE
+    wait_until(lambda: committed(scene, groups) == [10, 10], PATIENCE_S, "they are committed")
+    for group in groups:
+        write_offset(other, group, 20)
+    scene.stage.prepare()
+    for group in groups:
+        write_offset(one, group, 30, partition=1)
+    assert end(other, commit=True) is ErrorCode.NONE
+
+    scene.strike(kill=kill)
+
+    wait_until(
+        lambda: committed(scene, groups) == ([10, 10] if kill else [20, 20]),
+        PATIENCE_S,
+        f"they are stable: {committed(scene, groups)}",
+    )
+    for producer in (one, other):
+        again = scene.producer(
+            V2, producer.by_worker.index(producer.coordinator), producer.transactional_id
+        )
+        for group in groups:
+            write_offset(again, group, 40)
+        assert end(again, commit=True) is ErrorCode.NONE
+        wait_until(lambda: committed(scene, groups) == [40, 40], PATIENCE_S, "they are committed")
+
+
+def write_offset(producer: RawProducer, group: str, offset: int, partition: int = 0) -> None:
+    until_done(lambda: producer.commit_offset(group, TOPIC, offset, partition=partition))
+
+
+def committed(scene: Scene, groups: list[str]) -> list[int]:
+    found = []
+    for worker, group in enumerate(groups):
+        with RawMember(scene.ports[worker], group) as member:
+            found.append(member.committed(TOPIC))
+    return found

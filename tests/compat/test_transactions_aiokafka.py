@@ -1,0 +1,40 @@
+"""Transactions of aiokafka work unmodified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.clients.aiokafka import Aiokafka
+from tests.support.compat.transaction_events import (
+    CompactionTests,
+    KilledWorkerTests,
+    broker_of_several_workers,
+)
+from tests.support.compat.transactions import TransactionTests
+from tests.support.running import Broker
+
+
+@pytest.fixture(scope="module")
+def moldau() -> Iterator[Broker]:
+    yield from broker_of_several_workers()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Aiokafka]:
+    client = Aiokafka()
+    yield client
+    client.close()
+
+
+class TestTransactions(TransactionTests):
+    pass
+
+
+class TestKilledWorkers(KilledWorkerTests):
+    pass
+
+
+class TestCompaction(CompactionTests):
+    pass

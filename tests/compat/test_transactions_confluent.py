@@ -1,0 +1,38 @@
+"""Transactions of confluent-kafka work unmodified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.clients.confluent import Confluent
+from tests.support.compat.transaction_events import (
+    CompactionTests,
+    KilledWorkerTests,
+    broker_of_several_workers,
+)
+from tests.support.compat.transactions import TransactionTests
+from tests.support.running import Broker
+
+
+@pytest.fixture(scope="module")
+def moldau() -> Iterator[Broker]:
+    yield from broker_of_several_workers()
+
+
+@pytest.fixture(scope="module")
+def client() -> Confluent:
+    return Confluent()
+
+
+class TestTransactions(TransactionTests):
+    pass
+
+
+class TestKilledWorkers(KilledWorkerTests):
+    pass
+
+
+class TestCompaction(CompactionTests):
+    pass

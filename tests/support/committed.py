@@ -1,0 +1,128 @@
+"""What a log has committed, found without the broker's own fold: by its batches and its markers.
+
+read = read_transactions(port, topic, partition)
+read.committed, read.aborted, read.markers, read.open
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from broker.wire.batch import CONTROL, TRANSACTIONAL, headers, read_header, split_batches
+from broker.wire.control import read_end_marker
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from broker.wire.records import read_records
+from tests.support.raw_calls import LATEST
+from tests.support.raw_client import DECODED_LIMIT, RawClient, batches_in
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+READ_PATIENCE_S = 60.0
+FETCH_BYTES = 4 << 20
+
+
+class MarkerSeen(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    number: int
+    commit: bool
+
+
+class Transactions:
+    """Of one partition, in the order of their markers."""
+
+    def __init__(self, blob: bytes) -> None:
+        self.committed: list[bytes] = []  # values, of plain batches too
+        self.aborted: list[bytes] = []
+        self.markers: list[MarkerSeen] = []
+        self.open: dict[int, list[bytes]] = {}  # by producer id
+        for batch in split_batches(blob):
+            self._add(batch)
+
+    def _add(self, batch: memoryview) -> None:
+        (header,) = headers(batch)
+        if header.attributes & CONTROL:
+            end = read_end_marker(batch, 0)
+            self.markers.append(
+                MarkerSeen(
+                    header.producer_id, header.producer_epoch, end.coordinator_epoch, end.commit
+                )
+            )
+            ended = self.open.pop(header.producer_id, [])
+            (self.committed if end.commit else self.aborted).extend(ended)
+            return
+        values = [bytes(record.value or b"") for record in read_records(batch, DECODED_LIMIT)]
+        if header.attributes & TRANSACTIONAL:
+            self.open.setdefault(header.producer_id, []).extend(values)
+        else:
+            self.committed += values
+
+    def check_markers(self) -> None:
+        """Each transaction has one marker here at most, and each producer's come in order."""
+        newest: dict[int, int] = {}
+        for marker in self.markers:
+            before = newest.get(marker.producer_id, 0)
+            assert marker.number > before, f"after number {before}: {marker}"
+            newest[marker.producer_id] = marker.number
+
+
+def read_transactions(port: int, topic: str, partition: int) -> Transactions:
+    """Of everything a worker has of a partition. Where a store lost its tail there is a gap."""
+    blobs = []
+    offset, end = 0, 1
+    with RawClient(port) as client:
+        while offset < end:
+            answer = client.fetch(topic, offset, partition=partition, max_bytes=FETCH_BYTES)
+            assert answer.error_code == 0, answer
+            batches = batches_in(answer)
+            blobs += batches
+            end = answer.high_watermark
+            if not batches:
+                assert offset >= end, f"nothing at {offset}, the end is {end}"
+                break
+            offset = read_header(batches[-1]).next_offset
+    return Transactions(b"".join(blobs))
+
+
+def latest(client: RawClient, topic: str, partition: int, isolation: int) -> int:
+    wanted = ListOffsetsPartition(partition, timestamp=LATEST)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation, topics=[ListOffsetsTopic(topic, [wanted])]
+    )
+    (answer,) = client.call(request).topics[0].partitions
+    assert answer.error_code == 0, answer
+    return int(answer.offset)
+
+
+def consume_committed(bootstrap: str, topic: str, partitions: int) -> list[list[bytes]]:
+    """What a real read_committed consumer gets of each partition, to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reads-committed",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    found: list[list[bytes]] = [[] for _ in range(partitions)]
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        left = set(range(partitions))
+        while left:
+            message: Any = consumer.poll(READ_PATIENCE_S)
+            assert message is not None, f"nothing more of partitions {left}"
+            if message.error() is None:
+                found[message.partition()].append(message.value())
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            else:
+                raise AssertionError(message.error())
+    finally:
+        consumer.close()
+    return found
