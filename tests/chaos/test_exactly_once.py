@@ -34,7 +34,7 @@ def run(
         application.finish(broker, numbers)
         print(
             f"{numbers:,} records exactly once, in at least {application.transactions():,} "
-            f"transactions; {dict(chaos.done)}"
+            f"transactions, {application.errors().count('aborted: '):,} aborted; {dict(chaos.done)}"
         )
         assert application.transactions() > 20, application.errors()
     assert "Traceback" not in broker.log(), broker.log()
@@ -66,6 +66,20 @@ def test_7_16_workers_are_stopped_and_killed_for_a_minute(
 ) -> None:
     what = ("stop", "stop", "instance", "worker", "store")
     run(start_moldau, short_tmp_path, what, 60, seed)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "what"),
+    [
+        pytest.param(12, ("pause",), id="short"),
+        pytest.param(60, ("pause", "worker"), id="minute", marks=pytest.mark.slow),
+    ],
+)
+def test_instances_come_back_after_others_took_over(
+    start_moldau: Start, short_tmp_path: Path, seconds: float, what: tuple[str, ...]
+) -> None:
+    """Their transactional ids are good, their generation of the group is not (KIP-447)."""
+    run(start_moldau, short_tmp_path, what, seconds, seed=41)
 
 
 @pytest.mark.parametrize(

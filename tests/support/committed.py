@@ -6,7 +6,7 @@ read.committed, read.aborted, read.markers, read.open
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -115,7 +115,7 @@ def consume_committed(bootstrap: str, topic: str, partitions: int) -> list[list[
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         left = set(range(partitions))
         while left:
-            message = consumer.poll(READ_PATIENCE_S)
+            message: Any = consumer.poll(READ_PATIENCE_S)
             assert message is not None, f"nothing more of partitions {left}"
             if message.error() is None:
                 found[message.partition()].append(message.value())

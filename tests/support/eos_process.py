@@ -18,8 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 SESSION_MS = 3_000
 TRANSACTION_TIMEOUT_MS = 20_000
@@ -43,7 +44,7 @@ class Instance:
     def __init__(self, bootstrap: str, group: str, source: str, target: str, name: str) -> None:
         self._source, self._target = source, target
         self.is_stopped = False
-        self._gathered: list[Message] = []
+        self._gathered: list[Any] = []
         self._metadata: object | None = None
         common = {"bootstrap.servers": bootstrap, **QUICK}
         self._consumer = Consumer(
@@ -101,7 +102,7 @@ class Instance:
     def _gather(self) -> None:
         until = time.monotonic() + GATHER_S
         while len(self._gathered) < MOST_RECORDS and time.monotonic() < until:
-            message = self._consumer.poll(0.02)
+            message: Any = self._consumer.poll(0.02)
             if message is None:
                 continue
             if message.error() is None:
@@ -111,7 +112,7 @@ class Instance:
 
     # --- a transaction ---
 
-    def _transact(self, messages: list[Message]) -> None:
+    def _transact(self, messages: list[Any]) -> None:
         producer = self._producer
         producer.begin_transaction()
         positions: dict[int, int] = {}

@@ -33,6 +33,7 @@ from tests.support.committed import (
     latest,
     read_transactions,
 )
+from tests.support.eos_process import SESSION_MS
 from tests.support.hammer import worker_ports
 from tests.support.lossy_store import StorePair
 from tests.support.raw_calls import create_topic
@@ -90,6 +91,14 @@ class Application:
         process.wait()
         self.kills += 1
         self.start(index)
+
+    def pause(self, index: int, seconds: float) -> None:
+        """It knows nothing of it, and goes on where it was."""
+        process = self._running[index]
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
 
     def transactions(self) -> int:
         """That instances know to be committed."""
@@ -234,6 +243,7 @@ class Chaos:
         self.done: Counter[str] = Counter()
         self._acts: dict[str, Callable[[], None]] = {
             "instance": self._kill_instance,
+            "pause": self._pause_instance,
             "worker": lambda: self._kill("worker"),
             "router": lambda: self._kill("router"),
             "store": lambda: self._kill("store"),
@@ -255,22 +265,32 @@ class Chaos:
     def _kill_instance(self) -> None:
         self._application.kill(self._random.randrange(INSTANCES))
 
+    def _pause_instance(self) -> None:
+        """For longer than its session lasts: the other one takes its partitions over."""
+        index = self._random.randrange(INSTANCES)
+        self._application.pause(index, self._random.uniform(1.05, 1.6) * SESSION_MS / 1000)
+
     def _kill(self, role: str) -> None:
-        pids = self._broker.pids(role)
-        if not pids:
-            return
-        self._broker.remember_members()
-        with contextlib.suppress(ProcessLookupError):  # it was about to be restarted
-            os.kill(self._random.choice(pids), signal.SIGKILL)
+        self._signal(role, signal.SIGKILL)
 
     def _stop_worker(self) -> None:
         """Longer than other workers wait for it, shorter than the supervisor does."""
-        pids = self._broker.pids("worker")
-        pid = self._random.choice(pids)
+        pid = self._signal("worker", signal.SIGSTOP)
+        time.sleep(self._random.uniform(1.8, 2.6))
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(self._random.uniform(1.8, 2.6))
             os.kill(pid, signal.SIGCONT)
+
+    def _signal(self, role: str, number: signal.Signals) -> int:
+        """To one of them that runs just now."""
+        while True:
+            self._broker.remember_members()
+            pids = self._broker.pids(role)
+            if pids:
+                pid = self._random.choice(pids)
+                with contextlib.suppress(ProcessLookupError):  # it has just died
+                    os.kill(pid, number)
+                    return pid
+            time.sleep(0.05)
 
     def _kill_master(self) -> None:
         """Its replica takes over."""
