@@ -159,8 +159,9 @@ class Pipe(asyncio.Protocol):
         if self._history is not None:
             commands.append(("INFO", *SECTIONS))
         replies = [self._ask_early(*words) for words in commands]
-        everything = asyncio.gather(*replies, return_exceptions=True)
-        found = await asyncio.wait_for(everything, HANDSHAKE_TIMEOUT)
+        # Not wait_for: cancelled, it leaves an exception behind that the event loop reports.
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            found = await asyncio.gather(*replies, return_exceptions=True)
         for words, reply in zip(commands, found, strict=True):
             # ROLE is for administrators; INFO, where it is asked, has the role too.
             is_role_refused = words == ("ROLE",) and "NOPERM" in str(reply)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clients.aiokafka import Aiokafka
-from tests.support.compat.transactions import (
+from tests.support.compat.transaction_events import (
+    CompactionTests,
     KilledWorkerTests,
-    TransactionTests,
     broker_of_several_workers,
 )
+from tests.support.compat.transactions import TransactionTests
 from tests.support.running import Broker
 
 
@@ -32,4 +33,8 @@ class TestTransactions(TransactionTests):
 
 
 class TestKilledWorkers(KilledWorkerTests):
+    pass
+
+
+class TestCompaction(CompactionTests):
     pass

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -254,6 +254,11 @@ class RawProducer:
                 self._go_on_as(answer.producer_id, answer.producer_epoch)
         return answer
 
+    def lend_to(self, other: RawProducer) -> RawProducer:
+        """The same producer on other connections, where none waits for another's answer."""
+        other.producer_id, other.epoch = self.producer_id, self.epoch
+        return other
+
     def _go_on_as(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self._sequences.clear()  # a new epoch begins with sequence 0
@@ -385,20 +390,29 @@ def restart_with_record(broker: Broker, transactional_id: str, **changes: Any) -
     """Change an id's record in the store while its coordinator is down, and wait until the next
     one has loaded it."""
     key = keys.transaction(slot_of(transactional_id), transactional_id)
-    worker = owner_of(transactional_id, len(broker.processes("worker")))
-    with redis.from_url(broker.store_url) as store:
-        old_pid = broker.kill("worker", worker)
-        wait_until(lambda: not psutil.pid_exists(old_pid), 30, "it is gone")
+    with _coordinator_down(broker, transactional_id), redis.from_url(broker.store_url) as store:
         record = decode(store.hget(key, "record"))
         changed = msgspec.structs.replace(record, revision=record.revision + 10, **changes)
         store.hset(key, mapping={"revision": changed.revision, "record": encode(changed)})
+
+
+def restart_without_record(broker: Broker, transactional_id: str) -> None:
+    """A coordinator that has lost an id, and with it the transaction it had open."""
+    slot = slot_of(transactional_id)
+    with _coordinator_down(broker, transactional_id), redis.from_url(broker.store_url) as store:
+        store.delete(keys.transaction(slot, transactional_id))
+        store.srem(keys.transactions(slot), transactional_id)
+
+
+@contextlib.contextmanager
+def _coordinator_down(broker: Broker, transactional_id: str) -> Iterator[None]:
+    worker = owner_of(transactional_id, len(broker.processes("worker")))
+    old_pid = broker.kill("worker", worker)
+    wait_until(lambda: not psutil.pid_exists(old_pid), 30, "it is gone")
+    yield
     broker.wait_restarted("worker", worker, old_pid)
     with RawClient(broker.port) as client:
-        wait_until(
-            lambda: describe_transaction(client, transactional_id).error_code == 0,
-            30,
-            "the record is loaded",
-        )
+        await_loaded(client)
 
 
 # --- looking ---

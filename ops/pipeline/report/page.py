@@ -204,9 +204,9 @@ def _gaps(topic: Topic) -> str:
     notes = []
     if not all(gap.in_log for gap in topic.gaps):
         notes.append(
-            "Offsets that were not archived were trimmed from the broker before, or compacted: of a "
-            "topic with cleanup.policy=compact that is as it should be. Otherwise a longer "
-            "retention.ms, or remote.storage.enable=true, prevents it."
+            "Offsets that were not archived were trimmed from the broker before, or compacted, as "
+            "is right for a topic with cleanup.policy=compact. A longer retention.ms, or "
+            "remote.storage.enable=true, keeps others from being trimmed."
         )
     if any(gap.in_log for gap in topic.gaps):
         notes.append(

@@ -383,6 +383,41 @@ TIMED_OUT = Case(
 )
 
 
+# What Kafka lets pass although no producer in order would send it.
+NOT_IN_ORDER = Case(
+    [
+        create("golden-no-t"),
+        *begin("golden-no-a", "golden-no-b", "golden-no-c"),
+        # The epoch before, in the middle of a transaction of the current one.
+        init("golden-no-a", goes_on=0, is_setup=True),
+        produce("golden-no-a", "golden-no-t", is_setup=True),
+        init("golden-no-a", goes_on=-1),
+        # The epoch before, after a transaction of the current one.
+        init("golden-no-b", goes_on=0, is_setup=True),
+        add("golden-no-b", ("golden-no-t", [0]), is_setup=True),
+        end("golden-no-b", commit=True, version=4, is_setup=True),
+        settled("golden-no-b"),
+        end("golden-no-b", commit=True, epoch=-1),
+        init("golden-no-b", goes_on=-1),
+        # A batch that is refused, and one that is there already.
+        produce("golden-no-c", "golden-no-t", sequence=5),
+        Step(DescribeTransactionsRequest(["golden-no-c"])),
+        produce("golden-no-c", "golden-no-t", is_setup=True),
+        end("golden-no-c", commit=True, version=4, is_setup=True),
+        settled("golden-no-c"),
+        produce("golden-no-c", "golden-no-t", is_setup=True),
+        Step(DescribeTransactionsRequest(["golden-no-c"])),
+    ],
+    differs={
+        9: "PRODUCER_FENCED at once; Kafka aborts the transaction first",
+        14: "PRODUCER_FENCED: the epoch before has ended nothing",
+        15: "likewise: it has had the answer since, or could not have begun a transaction",
+        17: "Empty: a batch that is refused does not join a transaction",
+        22: "CompleteCommit: nor does one that is there already",
+    },
+)
+
+
 # --- offsets ---
 
 

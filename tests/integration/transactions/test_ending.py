@@ -290,6 +290,10 @@ def _is_known(client: RawClient, topic: str) -> bool:
     return bool(client.call(request).topics[0].error_code == 0)
 
 
+def _await_known(client: RawClient, topic: str, *, is_known: bool) -> None:
+    wait_until(lambda: _is_known(client, topic) is is_known, 30, f"{topic}: {is_known}")
+
+
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("is_created_again", [True, False])
 def test_7_18_a_topic_deleted_during_a_transaction(
@@ -317,9 +321,9 @@ def test_7_18_a_topic_deleted_during_a_transaction(
     with worker_clients(broker) as clients:
         for client in clients:
             if not is_created_again:
-                wait_until(lambda at=client: not _is_known(at, gone), 30, "it is gone")
+                _await_known(client, gone, is_known=False)
                 continue
-            wait_until(lambda at=client: _is_known(at, gone), 30, "it is there again")
+            _await_known(client, gone, is_known=True)
             for partition in range(4):
                 assert list_offset(client, gone, LATEST, partition=partition).offset == 0
     # The producer goes on, in the new topic too.

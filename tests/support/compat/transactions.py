@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from broker.placement import leader_of, owner_of
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.clients.base import (
@@ -23,23 +20,12 @@ from tests.support.clients.base import (
 from tests.support.compat.session import Session, numbered, read, send_all, values
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.running import Broker, wait_until
 
 UNKNOWN_MEMBER_ID, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED = 25, 50, 90
 FENCED = {47, PRODUCER_FENCED}  # what a request of an old epoch is answered with
-WORKERS = 3
 PARTITIONS = 6
 PATIENCE_S = 60.0
-
-
-def broker_of_several_workers() -> Iterator[Broker]:
-    """For a module's `moldau` fixture."""
-    with running_broker(
-        workers=WORKERS, broker={"group.initial.rebalance.delay.ms": 100}
-    ) as broker:
-        yield broker
-        # Fenced producers that wait for the garbage collector would go on trying to connect.
-        gc.collect()
 
 
 def marked(count: int, prefix: str) -> list[Record]:
@@ -324,41 +310,6 @@ class TransactionTests:
             transactional(kafka, transaction_timeout_ms=3_600_000)
 
         assert refusal.value.code == INVALID_TRANSACTION_TIMEOUT
-
-
-class KilledWorkerTests:
-    """For a broker of the module's own."""
-
-    @pytest.mark.parametrize("role", ["coordinator", "leader"])
-    @pytest.mark.parametrize("ends", ["commit", "abort"])
-    def test_a_worker_is_killed_during_a_transaction(
-        self, kafka: Session, role: str, ends: str
-    ) -> None:
-        topic = kafka.topic(PARTITIONS)
-        transactional_id = kafka.new_name()
-        coordinator = owner_of(transactional_id, WORKERS)
-        led = {leader_of(topic, index, WORKERS) for index in range(PARTITIONS)}
-        victim = coordinator if role == "coordinator" else min(led - {coordinator})
-        producer = transactional(kafka, transactional_id)
-        commit(producer, topic, marked(2, "before"))
-
-        producer.begin()
-        send_all(producer, topic, marked(2, "early"))
-        pid = kafka.broker.kill("worker", victim)
-        for record in marked(2, "late"):
-            producer.send(topic, record)
-        if ends == "commit":
-            producer.flush()
-            producer.commit()
-        else:
-            producer.abort()
-        commit(producer, topic, marked(2, "after"))
-        kafka.broker.wait_restarted("worker", victim, pid)
-
-        during = [*marked(2, "early"), *marked(2, "late")] if ends == "commit" else []
-        expected = [*marked(2, "before"), *during, *marked(2, "after")]
-        got = read(reader(kafka, topic, "read_committed"), len(expected))
-        assert by_partition(got) == sent(expected)
 
 
 # --- helpers ---
