@@ -21,8 +21,9 @@ from tests.support.lossy_store import StorePair, programs
 from tests.support.observer import until_answered
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
+from tests.support.raw_committed import read_committed
 from tests.support.raw_group import RawMember
-from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer, read_committed
+from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer
 from tests.support.routed import owned_by
 from tests.support.running import Broker, wait_until
 from tests.support.store_stages import STAGES, Stage

@@ -1,4 +1,4 @@
-"""A transactional producer and a read_committed reader with Moldau's own codecs, in any version.
+"""A transactional producer with Moldau's own codecs, in any version.
 
     with RawProducer(broker, "id", V2) as producer:
         producer.begin()                          # InitProducerId
@@ -14,18 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-import msgspec
-import psutil  # type: ignore[import-untyped]
-import redis
-
-from broker.placement import leader_of, owner_of, slot_of
-from broker.store import keys
-from broker.txn.record import decode, encode
-from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
-from broker.wire.control import read_end_marker
+from broker.placement import leader_of, owner_of
+from broker.wire.batch import TRANSACTIONAL
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -35,7 +28,6 @@ from broker.wire.messages.add_partitions_to_txn import (
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from broker.wire.messages.fetch import PartitionData
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.produce import (
@@ -49,12 +41,10 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from broker.wire.records import Record, build_batch, read_records
-from tests.support.raw_client import DECODED_LIMIT, RawClient, batches_in
+from broker.wire.records import Record, build_batch
+from tests.support.raw_client import RawClient
 from tests.support.running import Broker, wait_until
 
-NAMED_PRODUCE = 12  # the last version that names topics rather than ids
-READ_COMMITTED = 1
 NOT_READY = (14, 15, 16)  # the coordinator is loading, unavailable, another one
 
 
@@ -308,111 +298,6 @@ def produce_request(
         timeout_ms=30_000,
         topic_data=[TopicProduceData(name=topic, partition_data=[item])],
     )
-
-
-# --- reading ---
-
-
-def fetch_committed(client: RawClient, topic: str, offset: int, **options: int) -> PartitionData:
-    return client.fetch(topic, offset, isolation_level=READ_COMMITTED, **options)
-
-
-def visible(answer: PartitionData, offset: int) -> list[tuple[int, bytes | None]]:
-    """Offset and value of what a consumer makes of one answer: batches of an aborted transaction
-    are skipped from its first offset on, up to its marker."""
-    aborted = sorted(answer.aborted_transactions or [], key=lambda each: each.first_offset)
-    skipped: set[int] = set()
-    found: list[tuple[int, bytes | None]] = []
-    for batch in batches_in(answer):
-        header = read_header(batch)
-        while aborted and aborted[0].first_offset < header.next_offset:
-            skipped.add(aborted.pop(0).producer_id)
-        if header.attributes & CONTROL:
-            if not read_end_marker(batch).commit:
-                skipped.discard(header.producer_id)
-        elif not (header.attributes & TRANSACTIONAL and header.producer_id in skipped):
-            found += [
-                (record.offset, bytes(record.value) if record.value is not None else None)
-                for record in read_records(batch, DECODED_LIMIT)
-                if record.offset >= offset
-            ]
-    return found
-
-
-def read_committed(
-    client: RawClient, topic: str, *, partition: int = 0, offset: int = 0, max_bytes: int = 1 << 20
-) -> list[bytes | None]:
-    """The values from `offset` to the last stable offset."""
-    values: list[bytes | None] = []
-    while True:
-        answer = fetch_committed(client, topic, offset, partition=partition, max_bytes=max_bytes)
-        assert answer.error_code == 0, answer
-        batches = batches_in(answer)
-        if not batches:
-            assert offset >= answer.last_stable_offset, f"nothing at {offset}"
-            return values
-        values += [value for _, value in visible(answer, offset)]
-        offset = read_header(batches[-1]).next_offset
-        assert offset <= answer.last_stable_offset
-
-
-def await_stable(client: RawClient, topic: str, stable: int, partition: int = 0) -> None:
-    """Markers are written after EndTxn is answered."""
-    wait_until(
-        lambda: stable_end(client, topic, partition) >= stable, 30, f"{topic} is stable at {stable}"
-    )
-    assert stable_end(client, topic, partition) == stable
-
-
-def stable_end(client: RawClient, topic: str, partition: int = 0) -> int:
-    answer = fetch_committed(client, topic, 0, partition=partition, max_bytes=0)
-    assert answer.error_code == 0, answer
-    return int(answer.last_stable_offset)
-
-
-def markers(client: RawClient, topic: str, partition: int = 0) -> list[tuple[int, bool]]:
-    """Offset and kind of every marker of a log."""
-    found = []
-    offset = 0
-    while batches := batches_in(client.fetch(topic, offset, partition=partition)):
-        for batch in batches:
-            header = read_header(batch)
-            if header.attributes & CONTROL:
-                found.append((header.base_offset, read_end_marker(batch).commit))
-            offset = header.next_offset
-    return found
-
-
-# --- the record of a transactional id, as it is stored ---
-
-
-def restart_with_record(broker: Broker, transactional_id: str, **changes: Any) -> None:
-    """Change an id's record in the store while its coordinator is down, and wait until the next
-    one has loaded it."""
-    key = keys.transaction(slot_of(transactional_id), transactional_id)
-    with _coordinator_down(broker, transactional_id), redis.from_url(broker.store_url) as store:
-        record = decode(store.hget(key, "record"))
-        changed = msgspec.structs.replace(record, revision=record.revision + 10, **changes)
-        store.hset(key, mapping={"revision": changed.revision, "record": encode(changed)})
-
-
-def restart_without_record(broker: Broker, transactional_id: str) -> None:
-    """A coordinator that has lost an id, and with it the transaction it had open."""
-    slot = slot_of(transactional_id)
-    with _coordinator_down(broker, transactional_id), redis.from_url(broker.store_url) as store:
-        store.delete(keys.transaction(slot, transactional_id))
-        store.srem(keys.transactions(slot), transactional_id)
-
-
-@contextlib.contextmanager
-def _coordinator_down(broker: Broker, transactional_id: str) -> Iterator[None]:
-    worker = owner_of(transactional_id, len(broker.processes("worker")))
-    old_pid = broker.kill("worker", worker)
-    wait_until(lambda: not psutil.pid_exists(old_pid), 30, "it is gone")
-    yield
-    broker.wait_restarted("worker", worker, old_pid)
-    with RawClient(broker.port) as client:
-        await_loaded(client)
 
 
 # --- looking ---

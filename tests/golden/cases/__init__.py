@@ -4,12 +4,12 @@ Topics are named `golden-<case>...`, so that cases do not meet. A node that exis
 run time (`seen["node"]`), as clusters number theirs differently.
 """
 
-from tests.golden.cases import cluster, configs, records, topics, transactions
+from tests.golden.cases import cluster, configs, records, topics, transactions, transactions_seen
 from tests.golden.harness import Case
 
 CASES: dict[str, Case] = {
     name.lower(): value
-    for module in (topics, configs, records, cluster, transactions)
+    for module in (topics, configs, records, cluster, transactions, transactions_seen)
     for name, value in vars(module).items()
     if isinstance(value, Case)
 }

@@ -12,18 +12,17 @@ from broker.txn.record import LAST_EPOCH
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.raw_calls import worker_clients
 from tests.support.raw_client import RawClient
+from tests.support.raw_committed import await_stable, read_committed
 from tests.support.raw_transactions import (
     V1,
     V2,
     ClientVersion,
     RawProducer,
-    await_stable,
     await_state,
     describe_transaction,
-    read_committed,
-    restart_with_record,
 )
 from tests.support.running import Broker
+from tests.support.txn_records import restart_with_record
 
 Producers = Callable[..., RawProducer]
 

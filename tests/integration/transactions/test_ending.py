@@ -13,21 +13,18 @@ from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.raw_calls import LATEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient
+from tests.support.raw_committed import READ_COMMITTED, await_stable, markers, read_committed
 from tests.support.raw_transactions import (
-    READ_COMMITTED,
     V1,
     V2,
     ClientVersion,
     RawProducer,
-    await_stable,
     await_state,
     describe_transaction,
-    markers,
     open_transactions,
-    read_committed,
-    restart_with_record,
 )
 from tests.support.running import Broker, wait_until
+from tests.support.txn_records import restart_with_record
 
 Producers = Callable[..., RawProducer]
 

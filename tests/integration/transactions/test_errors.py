@@ -29,16 +29,15 @@ from broker.wire.messages.txn_offset_commit import (
 )
 from tests.support.raw_calls import create_topic, worker_clients
 from tests.support.raw_client import RawClient, batches_in
+from tests.support.raw_committed import await_stable, read_committed
 from tests.support.raw_transactions import (
     V1,
     V2,
     ClientVersion,
     RawProducer,
     await_loaded,
-    await_stable,
     await_state,
     describe_transaction,
-    read_committed,
 )
 from tests.support.running import Broker, wait_until
 

@@ -21,20 +21,17 @@ from broker.wire.messages.write_txn_markers import (
 )
 from tests.support.raw_calls import worker_clients
 from tests.support.raw_client import RawClient
+from tests.support.raw_committed import await_stable, markers, read_committed, stable_end
 from tests.support.raw_transactions import (
     V1,
     V2,
     ClientVersion,
     RawProducer,
-    await_stable,
     await_state,
-    markers,
     open_transactions,
-    read_committed,
-    restart_without_record,
-    stable_end,
 )
 from tests.support.running import Broker
+from tests.support.txn_records import restart_without_record
 
 Producers = Callable[..., RawProducer]
 

@@ -17,15 +17,14 @@ from broker.wire.messages.offset_fetch import (
 )
 from tests.support.raw_calls import LATEST, create_topic, list_offset
 from tests.support.raw_client import RawClient, make_batch
+from tests.support.raw_committed import await_stable, read_committed
 from tests.support.raw_group import RawMember, coordinator_port
 from tests.support.raw_transactions import (
     V1,
     ClientVersion,
     RawProducer,
-    await_stable,
     await_state,
     describe_transaction,
-    read_committed,
 )
 from tests.support.running import Broker, wait_until
 

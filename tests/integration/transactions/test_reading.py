@@ -23,19 +23,21 @@ from tests.support.raw_calls import (
     worker_clients,
 )
 from tests.support.raw_client import RawClient, batches_in, make_batch
-from tests.support.raw_transactions import (
+from tests.support.raw_committed import (
     READ_COMMITTED,
+    await_stable,
+    fetch_committed,
+    read_committed,
+    stable_end,
+    visible,
+)
+from tests.support.raw_transactions import (
     V2,
     ClientVersion,
     RawProducer,
     await_loaded,
-    await_stable,
     batch_of,
-    fetch_committed,
     produce_request,
-    read_committed,
-    stable_end,
-    visible,
 )
 from tests.support.running import Broker, running_broker
 

@@ -15,17 +15,15 @@ from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.raw_client import RawClient, batches_in, make_batch
+from tests.support.raw_committed import await_stable, fetch_committed, read_committed
 from tests.support.raw_transactions import (
     V1,
     V2,
     ClientVersion,
     RawProducer,
-    await_stable,
     await_state,
     describe_transaction,
-    fetch_committed,
     produce_request,
-    read_committed,
 )
 from tests.support.running import Broker
 
