@@ -1,4 +1,4 @@
-"""What read_committed readers get, wait for and skip: 7.19 to 7.21."""
+"""What read_committed readers get, wait for and skip: 7.19 to 7.22."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.support.raw_calls import (
     LATEST,
     MAX_TIMESTAMP,
     create_topic,
+    delete_records,
     list_offset,
     worker_clients,
 )
@@ -39,7 +40,7 @@ from tests.support.raw_transactions import (
     batch_of,
     produce_request,
 )
-from tests.support.running import Broker, running_broker
+from tests.support.running import Broker, running_broker, wait_until
 
 Producers = Callable[..., RawProducer]
 
@@ -306,3 +307,42 @@ def test_7_21_a_plain_append_below_what_is_open_wakes_it(
     waiting = parked(port, topic, 0, isolation_level=READ_COMMITTED)
     router.produce(topic, make_batch([(None, b"plain", 1)]))
     assert [value for _, value in visible(waiting.woken(), 0)] == [b"plain"]
+
+
+# 7.22
+
+
+def _await(client: RawClient, topic: str, name: str, offset: int) -> None:
+    wait_until(
+        lambda: getattr(fetch_committed(client, topic, 3), name) == offset, 30, f"{name} {offset}"
+    )
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_7_22_delete_records_into_an_open_transaction(
+    broker: Broker,
+    producers: Producers,
+    router: RawClient,
+    topic: str,
+    client_version: ClientVersion,
+    commit: bool,
+) -> None:
+    router.produce(topic, make_batch([(None, b"plain", 1)]))
+    producer = producers(client_version).begin()
+    for value in (b"a", b"b", b"c"):
+        producer.write(topic, value)
+    router.produce(topic, make_batch([(None, b"after", 1)]))
+    assert delete_records(router, topic, 3).error_code == 0
+    with worker_clients(broker) as clients:
+        for client in clients:
+            _await(client, topic, "log_start_offset", 3)  # the other worker hears of it later
+            answer = fetch_committed(client, topic, 3)
+            assert (answer.error_code, answer.last_stable_offset) == (0, 3)
+            assert not batches_in(answer)
+            found = list_offset(client, topic, LATEST, isolation_level=READ_COMMITTED)
+            assert found.offset == 3
+        producer.finish(commit=commit)
+        for client in clients:
+            _await(client, topic, "last_stable_offset", 6)
+            expected = [b"c", b"after"] if commit else [b"after"]
+            assert read_committed(client, topic, offset=3) == expected
