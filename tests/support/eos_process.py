@@ -12,12 +12,13 @@ The group's metadata is taken when partitions are assigned, not when offsets are
 group may have given the partitions to another instance, and only the old generation is refused.
 """
 
-import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,7 @@ TRANSACTION_TIMEOUT_MS = 20_000
 MOST_RECORDS = 40  # in a transaction
 GATHER_S = 0.1
 PATIENCE_S = 5.0  # of one attempt
+HANGS_AFTER_S = 25.0  # a call that may take as long as a transaction
 QUICK = {"reconnect.backoff.max.ms": 500, "retry.backoff.max.ms": 300, "log_level": 2}
 # A call with these may be made again as it is.
 UNFINISHED = {KafkaError._TIMED_OUT, KafkaError._PREV_IN_PROGRESS}
@@ -39,6 +41,25 @@ class Restart(Exception):
 
 def report(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def begins_again_if_it_hangs() -> Iterator[None]:
+    """librdkafka's send_offsets_to_transaction has no timeout while it looks for the group's
+    coordinator (its issue 5456), and does not look again for one that was left out of a Metadata
+    answer (5511), as a broker is that is restarted."""
+
+    def begin_again() -> None:
+        report("begins again: send_offsets_to_transaction hangs")
+        os.execv(sys.executable, [sys.executable, "-m", "tests.support.eos_process", *sys.argv[1:]])
+
+    timer = threading.Timer(HANGS_AFTER_S, begin_again)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Instance:
@@ -123,9 +144,10 @@ class Instance:
             positions[message.partition()] = message.offset() + 1
         producer.poll(0)
         offsets = [TopicPartition(self._source, *each) for each in positions.items()]
-        self._attempt(
-            lambda: producer.send_offsets_to_transaction(offsets, self._metadata, PATIENCE_S)
-        )
+        with begins_again_if_it_hangs():
+            self._attempt(
+                lambda: producer.send_offsets_to_transaction(offsets, self._metadata, PATIENCE_S)
+            )
         self._attempt(lambda: producer.commit_transaction(PATIENCE_S))
 
     def _attempt(self, call: Callable[[], None]) -> None:
@@ -186,7 +208,6 @@ def main() -> None:
             instance.is_stopped = True
 
     signal.signal(signal.SIGTERM, stop)
-    faulthandler.register(signal.SIGUSR1)  # says where it is
     while not stopped:
         try:
             instance = Instance(*sys.argv[1:])
