@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -99,6 +99,10 @@ class Markers:
         self._endings[key] = ending
         for place in wanted.places:
             self._send(ending, place)
+
+    def is_writing(self, producers: Collection[int]) -> bool:
+        """Markers of one of these producers."""
+        return any(each.marker.producer_id in producers for each in self._endings.values())
 
     def forget(self, is_forgotten: Callable[[str], bool]) -> None:
         """Transactional ids that another worker owns from now on: it writes their markers again."""

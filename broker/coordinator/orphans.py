@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
 from broker.coordinator.peers import Link
@@ -43,6 +43,7 @@ class Transactions(Protocol):
     """Those of this worker."""
 
     def loading(self) -> int: ...
+    def is_ending(self, producers: Collection[int]) -> bool: ...
     def views(self) -> list[TxnView]: ...
 
 
@@ -105,8 +106,8 @@ class Orphans:
 
     async def _awaited(self, producers: set[int], place: Place) -> set[int]:
         """Those of which a coordinator is still to write a marker there. Raises NotAnswered."""
-        if self._transactions.loading():
-            raise NotAnswered("this worker loads its transactional ids")
+        if self._transactions.loading() or self._transactions.is_ending(producers):
+            raise NotAnswered("this worker loads its transactional ids, or ends transactions")
         awaited = {
             view.producer_id
             for view in self._transactions.views()

@@ -165,6 +165,11 @@ class Slots:
             self._mend()
 
     @property
+    def is_current(self) -> bool:
+        """What is known of them holds for the store as it is now."""
+        return self.is_mended and self._store.history_token == self._token
+
+    @property
     def is_mended(self) -> bool:
         return self._mended.is_set()
 

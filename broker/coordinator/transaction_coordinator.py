@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -69,6 +69,7 @@ class Token(Protocol):
 class MarkerWriter(Protocol):
     def write(self, wanted: WriteMarkers, done: Callable[[], None]) -> None: ...
     def forget(self, is_forgotten: Callable[[str], bool]) -> None: ...
+    def is_writing(self, producers: Collection[int]) -> bool: ...
 
 
 class Loaded(msgspec.Struct):
@@ -115,7 +116,15 @@ class TransactionCoordinator:
         self.transactions.use_config(txn_config(config))
 
     def loading(self) -> ErrorCode:
+        """COORDINATOR_LOAD_IN_PROGRESS also while the slots are written again: what the store lost
+        may be about to be ended again."""
+        if not self._slots.is_current:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.transactions.loading()
+
+    def is_ending(self, producers: Collection[int]) -> bool:
+        """Are markers of one of these being written? Some are those of an earlier transaction."""
+        return self._markers.is_writing(producers)
 
     def views(self) -> list[TxnView]:
         return self.transactions.list()

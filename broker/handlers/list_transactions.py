@@ -28,8 +28,12 @@ STATES = {*TxnState, "PrepareEpochFence", "Dead"}
 async def handle(
     broker: Broker, request: ListTransactionsRequest, call: Call
 ) -> ListTransactionsResponse:
-    transactions = broker.transactions.transactions
-    error = transactions.loading()
+    coordinator = broker.transactions
+    transactions = coordinator.transactions
+    error = coordinator.loading()
+    if call.is_from_worker and coordinator.is_ending(request.producer_id_filters):
+        # It looks for transactions that no one is going to end: see `coordinator/orphans.py`.
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error:
         return ListTransactionsResponse(error_code=error)
     unknown = [state for state in request.state_filters if state not in STATES]

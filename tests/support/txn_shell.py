@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import Any
 
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -35,6 +35,12 @@ class FakeMarkers:
             self._held.append((wanted.transactional_id, done))
         else:
             asyncio.get_running_loop().call_soon(done)
+
+    def is_writing(self, producers: Collection[int]) -> bool:
+        held = {name for name, _ in self._held}
+        return any(
+            each.producer_id in producers for each in self.wanted if each.transactional_id in held
+        )
 
     def forget(self, is_forgotten: Callable[[str], bool]) -> None:
         self._held = [one for one in self._held if not is_forgotten(one[0])]

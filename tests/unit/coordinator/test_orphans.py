@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -47,10 +47,14 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class Transactions:
     def __init__(self, *views: TxnView) -> None:
         self.is_loading = 0
+        self.ending: set[int] = set()
         self._views = list(views)
 
     def loading(self) -> int:
         return self.is_loading
+
+    def is_ending(self, producers: Collection[int]) -> bool:
+        return not self.ending.isdisjoint(producers)
 
     def views(self) -> list[TxnView]:
         return self._views
@@ -134,8 +138,13 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         looking.look(log, place)
         for at in range(5):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
-        mine.is_loading = 0
+        mine.is_loading, mine.ending = 0, {7}  # of a transaction before, whose marker was lost
+        links.answers[ApiKey.LIST_TRANSACTIONS] = ListTransactionsResponse()
         for at in range(5, 10):
+            await append(log, transactional_batch(20, at, [b"plain"], plain=True))
+        links.answers[ApiKey.LIST_TRANSACTIONS] = None
+        mine.ending = set()
+        for at in range(10, 15):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
         assert log.transactions_left_open() == {7}
         links.answers[ApiKey.LIST_TRANSACTIONS] = ListTransactionsResponse()
