@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
+
+import redis
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.group.effects import Answer, JoinAnswer, SyncAnswer
@@ -13,9 +15,11 @@ from broker.group.events import Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
 from broker.placement import slot_of
 from broker.settings.kafka import BrokerConfig
+from broker.store import keys
 from broker.store.store import Store
 from tests.support.redis_server import RedisServer
 
+P, Q = 9_000_000_007, 8  # producers
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "60"}
 
 
@@ -145,3 +149,15 @@ async def shell(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         store.close()
+
+
+def fields(client: redis.Redis, group: str) -> set[str]:
+    """What the store has of a group's offsets."""
+    found: list[Any] = client.hkeys(keys.offsets(slot_of(group), group).decode())
+    return {name.decode() for name in found}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 (there is no event to wait for)
+            await asyncio.sleep(0.002)

@@ -14,26 +14,16 @@ from hypothesis import strategies as st
 from broker.placement import leader_of, owner_of
 from broker.wire.apis import APIS, Api, ApiKey, Routing
 from broker.wire.frame import read_request_header, request_frame
-from broker.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Message
 from router import routing
 from router.routing import (
     ANY,
@@ -47,9 +37,17 @@ from router.routing import (
     RoutingTable,
     find_route,
 )
+from tests.support.routes import (
+    TABLE,
+    WORKERS,
+    framed,
+    key_field,
+    names_of_owners,
+    route_of,
+    routed,
+)
 from tests.support.wire_messages import CASES, Case, Maker
 
-WORKERS = 4
 OF_ONE_GROUP = (
     ApiKey.OFFSET_COMMIT,
     ApiKey.JOIN_GROUP,
@@ -59,32 +57,7 @@ OF_ONE_GROUP = (
     ApiKey.OFFSET_DELETE,
     ApiKey.TXN_OFFSET_COMMIT,
 )
-OF_ONE_TRANSACTION = (
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-)
-TABLE = RoutingTable(WORKERS)
 REQUESTS = [case for case in CASES if case.is_request]
-BY_REQUEST = {api.request: api for api in APIS.values()}
-
-
-def framed(request: Message, version: int | None = None, client_id: str | None = "me") -> bytes:
-    """A request frame without its length."""
-    api = BY_REQUEST[type(request)]
-    return request_frame(api, api.highest if version is None else version, 7, client_id, request)[
-        4:
-    ]
-
-
-def routed(request: Message, version: int | None = None, workers: int = WORKERS) -> Route:
-    frame = framed(request, version)
-    return route_of(frame, len(frame), RoutingTable(workers))
-
-
-def route_of(head: bytes, size: int, table: RoutingTable = TABLE) -> Route:
-    return find_route(head, size, table)[0]
 
 
 def produce(*places: tuple[str, int], acks: int = -1, records: bytes = b"r" * 50) -> ProduceRequest:
@@ -132,75 +105,6 @@ def test_groups_go_to_their_owners() -> None:
                 assert routed(request, version) == expected, (api.name, version)
 
 
-def test_a_transactional_id_has_an_owner_and_null_goes_to_any_worker() -> None:
-    with_id = InitProducerIdRequest("payments")
-    assert routed(with_id, 0) == Route(RouteKind.OWNER, owner_of("payments", WORKERS))
-    assert routed(with_id, 4) == Route(RouteKind.OWNER, owner_of("payments", WORKERS))
-    for version in (0, 4):
-        assert routed(InitProducerIdRequest(None), version) == ANY
-
-
-def test_requests_of_a_transaction_go_to_the_owner_of_its_id() -> None:
-    owner = Route(RouteKind.OWNER, owner_of("payments", WORKERS))
-    for key in OF_ONE_TRANSACTION:
-        api = APIS[key]
-        for version in range(api.lowest, api.highest + 1):
-            request: Any = api.request()
-            if key == ApiKey.ADD_PARTITIONS_TO_TXN and version >= 4:
-                request.transactions = [AddPartitionsToTxnTransaction("payments", verify_only=True)]
-            else:
-                setattr(request, key_field(api), "payments")
-            assert routed(request, version) == owner, (api.name, version)
-
-
-def test_offsets_of_a_transaction_go_to_the_owner_of_the_group() -> None:
-    names = names_of_owners()
-    for worker, group in names.items():
-        for version in range(6):
-            for transactional_id in names.values():
-                request = TxnOffsetCommitRequest(transactional_id, group, producer_id=worker)
-                assert routed(request, version) == Route(RouteKind.OWNER, worker)
-    # The group id may arrive later than the transactional id.
-    frame = framed(TxnOffsetCommitRequest("t" * 300, names[1]))
-    assert route_of(frame[:320], len(frame)) == MORE
-
-
-def test_add_partitions_of_several_transactions_is_split_by_owner() -> None:
-    names = names_of_owners()
-    asked = [
-        AddPartitionsToTxnTransaction(
-            names[worker], 7, 1, topics=[AddPartitionsToTxnTopic("a", [2])]
-        )
-        for worker in (2, 0, 2)
-    ]
-    for version in (4, 5):
-        found = routed(AddPartitionsToTxnRequest(transactions=asked), version)
-        assert found.kind is RouteKind.SPLIT
-        assert found.keys == (names[2], names[0], names[2])
-        assert {part.worker: part.request.transactions for part in found.parts} == {
-            2: [asked[0], asked[2]],
-            0: [asked[1]],
-        }
-
-
-def test_describe_transactions_is_split_by_owner() -> None:
-    names = names_of_owners()
-    found = routed(DescribeTransactionsRequest([names[3], names[1]]))
-    assert [(part.worker, part.request.transactional_ids) for part in found.parts] == [
-        (3, [names[3]]),
-        (1, [names[1]]),
-    ]
-    assert routed(DescribeTransactionsRequest([names[1]])) == Route(RouteKind.OWNER, 1)
-    assert routed(DescribeTransactionsRequest([])) == ANY
-
-
-def test_producers_are_described_by_the_leader_of_the_first_partition() -> None:
-    for partition in range(6):
-        request = DescribeProducersRequest([TopicRequest("orders", [partition, 0])])
-        leader = leader_of("orders", partition, WORKERS)
-        assert routed(request) == Route(RouteKind.LEADER, leader)
-
-
 def test_produce_goes_to_the_leader() -> None:
     for partition in range(6):
         leader = leader_of("orders", partition, WORKERS)
@@ -238,15 +142,6 @@ def test_topics_named_by_id_have_a_leader_too() -> None:
         topics=[FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=3)])]
     )
     assert routed(request, 13) == Route(RouteKind.LEADER, leader_of(topic_id, 3, WORKERS))
-
-
-def names_of_owners() -> dict[int, str]:
-    """A group for each worker."""
-    names: dict[int, str] = {}
-    for number in range(200):
-        names.setdefault(owner_of(f"group-{number}", WORKERS), f"group-{number}")
-    assert len(names) == WORKERS
-    return names
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -382,13 +277,6 @@ def expected_place(request: Any) -> tuple[str | bytes, int] | None:
 def is_split(case: Case) -> bool:
     fields = SPLIT_FIELDS.get(case.api.key)
     return fields is not None and case.version >= fields.since_version
-
-
-def key_field(api: Api) -> str:
-    """The field of a request that names its one group or transactional id."""
-    if api.key == ApiKey.ADD_PARTITIONS_TO_TXN:
-        return "v3_and_below_transactional_id"
-    return "transactional_id" if api.key in OF_ONE_TRANSACTION else "group_id"
 
 
 def check(case: Case, request: Any, whole: Route) -> None:
