@@ -27,6 +27,8 @@ from broker.wire.messages.list_offsets import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+# Where a log begins and ends is told to every reader, whatever is open there.
+ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL})
 # Clients of older versions do not expect these answers.
 FIRST_VERSIONS = {
     LATEST: 1,
@@ -95,7 +97,7 @@ async def _find(
         found = None
     else:
         found = await log.offset_for_timestamp(wanted)
-    if committed and wanted != LATEST and found is not None and found.offset >= stable:
+    if committed and wanted not in ENDS and found is not None and found.offset >= stable:
         found = None
     if found is None:
         return ListOffsetsPartitionResponse(item.partition_index, leader_epoch=-1)

@@ -81,6 +81,14 @@ def test_the_ends_of_an_empty_log(client: RawClient, topic: str, now: int) -> No
     assert found(client, topic, now) == NOTHING
 
 
+def test_read_committed_finds_the_start_of_a_log_without_stable_records(
+    client: RawClient, topic: str
+) -> None:
+    for wanted in (EARLIEST, EARLIEST_LOCAL, LATEST):
+        answer = list_offset(client, topic, wanted, isolation_level=1)
+        assert (answer.offset, answer.leader_epoch) == (0, 0)
+
+
 def test_the_ends_of_a_log(clients: list[RawClient], topic: str, now: int) -> None:
     produce(clients[0], topic, [now, now + 1, now + 2])
     produce(clients[1], topic, [now + 3])
