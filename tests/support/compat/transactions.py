@@ -164,6 +164,18 @@ class TransactionTests:
 
         assert values(read(consumer, 3)) == [b"old-000000", b"new-000000", b"plain-000000"]
 
+    def test_a_reader_that_begins_while_everything_is_open(self, kafka: Session) -> None:
+        topic = kafka.topic(PARTITIONS)
+        producer = transactional(kafka)
+        producer.begin()
+        send_all(producer, topic, marked(2, "open"))
+
+        consumer = reader(kafka, topic, "read_committed")
+        assert consumer.poll(1.0) == []
+        producer.commit()
+
+        assert by_partition(read(consumer, 2 * PARTITIONS)) == sent(marked(2, "open"))
+
     # --- offsets ---
 
     def test_consume_transform_produce(self, kafka: Session) -> None:
