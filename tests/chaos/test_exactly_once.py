@@ -30,8 +30,7 @@ def run(
     with Application(directory, broker.bootstrap) as application:
         chaos = Chaos(broker, application, what, seed, pair)
         chaos.run(seconds)
-        numbers = feed.finish()
-        application.finish(broker, numbers)
+        numbers = application.finish(broker, feed)
         print(
             f"{numbers:,} records exactly once, in at least {application.transactions():,} "
             f"transactions, {application.errors().count('aborted: '):,} aborted; {dict(chaos.done)}"

@@ -3,7 +3,7 @@
     with Application(directory, broker.bootstrap) as application:
         feed = Feed(broker, seconds=15)
         Chaos(broker, application, seed).run(seconds=15)
-        application.finish(broker, feed.finish())     # the proof
+        application.finish(broker, feed)              # the proof
 
 Two competing instances (`eos_process`) read numbers from one topic and write each of them to
 another, in transactions. They die, and so does what they talk to.
@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import confluent_kafka
 
@@ -112,10 +112,11 @@ class Application:
 
     # --- the end ---
 
-    def finish(self, broker: Broker, numbers: int) -> None:
-        """Once all of the input is committed: every number is in the output once."""
+    def finish(self, broker: Broker, feed: Feed) -> int:
+        """Once all of the input is committed: every number is in the output once. How many."""
+        numbers = feed.finish()
         try:
-            self._drain(broker)
+            self._drain(broker, feed.ends)
         finally:
             for process in self._running:
                 if process is not None:
@@ -133,6 +134,7 @@ class Application:
         assert not missing, f"{len(missing)} missing: {missing[:9]}\n{self.errors()[-5000:]}"
         assert not twice, f"{len(twice)} more than once: {twice[:9]}\n{self.errors()[-5000:]}"
         assert counts.keys() == expected, "something that never was committed in the input"
+        return numbers
 
     def _await_end(self, process: subprocess.Popen[bytes]) -> None:
         """A defect of the instance shows in its exit code. One that hangs in a call of its client
@@ -144,7 +146,7 @@ class Application:
             return
         assert code == 0, self.errors()
 
-    def _drain(self, broker: Broker) -> None:
+    def _drain(self, broker: Broker, ends: dict[int, int]) -> None:
         """Until the group has committed the whole input, and nothing is open in the output."""
 
         def is_drained() -> bool:
@@ -153,7 +155,7 @@ class Application:
                     found = fetch_offsets(raw, GROUP, {INPUT: list(range(PARTITIONS))})
                 with RawClient(worker_ports(broker)[0], timeout=10) as client:
                     return all(
-                        found[INPUT, number] == latest(client, INPUT, number, READ_UNCOMMITTED)
+                        found[INPUT, number] == ends[number]
                         and latest(client, OUTPUT, number, READ_COMMITTED)
                         == latest(client, OUTPUT, number, READ_UNCOMMITTED)
                         for number in range(PARTITIONS)
@@ -189,6 +191,7 @@ class Feed(threading.Thread):
         self._seconds, self._per_second = seconds, per_second
         self._written = 0
         self._unanswered = 0
+        self.ends: dict[int, int] = {}  # offsets behind the last record, by partition
         with RawClient(worker_ports(broker)[0]) as client:
             for topic in (INPUT, OUTPUT):
                 create_topic(client, topic, partitions=PARTITIONS)
@@ -221,10 +224,20 @@ class Feed(threading.Thread):
         while (elapsed := time.monotonic() - began) < self._seconds:
             while self._written < elapsed * self._per_second:
                 value = b"%d" % self._written
-                producer.produce(INPUT, value, partition=self._written % PARTITIONS)
+                producer.produce(
+                    INPUT,
+                    value,
+                    partition=self._written % PARTITIONS,
+                    on_delivery=self._delivered,
+                )
                 self._written += 1
             producer.poll(0.02)
         self._unanswered = producer.flush(DRAIN_S)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        assert error is None, error
+        partition = message.partition()
+        self.ends[partition] = max(self.ends.get(partition, 0), message.offset() + 1)
 
     def finish(self) -> int:
         """How many numbers there are."""
