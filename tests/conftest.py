@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -57,8 +58,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
     }
     run = asyncio.run if pyfuncitem.get_closest_marker("stdlib_loop") else uvloop.run
-    run(pyfuncitem.obj(**arguments))
+    run(_in_time(pyfuncitem, pyfuncitem.obj(**arguments)))
     return True
+
+
+async def _in_time(pyfuncitem: pytest.Function, test: Coroutine[Any, Any, None]) -> None:
+    """A little less than pytest-timeout gives it, whose exception uvloop logs and forgets."""
+    marker = pyfuncitem.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker else pyfuncitem.config.getini("timeout"))
+    async with asyncio.timeout(0.9 * seconds):
+        await test
 
 
 @pytest.fixture(scope="session")
