@@ -26,7 +26,7 @@ def run(
     **options: str,
 ) -> None:
     broker = start(workers=2, broker=SETTINGS, **options)
-    feed = Feed(broker, seconds)
+    feed = Feed(broker)
     with Application(directory, broker.bootstrap) as application:
         chaos = Chaos(broker, application, what, seed, pair)
         chaos.run(seconds)

@@ -1,7 +1,7 @@
 """An application that must do everything exactly once, what happens to it, and the proof.
 
     with Application(directory, broker.bootstrap) as application:
-        feed = Feed(broker, seconds=15)
+        feed = Feed(broker)
         Chaos(broker, application, seed).run(seconds=15)
         application.finish(broker, feed)              # the proof
 
@@ -185,10 +185,12 @@ class Application:
 class Feed(threading.Thread):
     """Writes the numbers, some of them in transactions; what is aborted must not come through."""
 
-    def __init__(self, broker: Broker, seconds: float, per_second: int = 400) -> None:
+    def __init__(self, broker: Broker, per_second: int = 400) -> None:
         super().__init__(name="feed", daemon=True)
         self._servers = broker.bootstrap
-        self._seconds, self._per_second = seconds, per_second
+        self._per_second = per_second
+        self._is_enough = threading.Event()
+        self._failed: list[str] = []
         self._written = 0
         self._unanswered = 0
         self.ends: dict[int, int] = {}  # offsets behind the last record, by partition
@@ -221,7 +223,8 @@ class Feed(threading.Thread):
             }
         )
         began = time.monotonic()
-        while (elapsed := time.monotonic() - began) < self._seconds:
+        while not self._is_enough.is_set():
+            elapsed = time.monotonic() - began
             while self._written < elapsed * self._per_second:
                 value = b"%d" % self._written
                 producer.produce(
@@ -235,15 +238,21 @@ class Feed(threading.Thread):
         self._unanswered = producer.flush(DRAIN_S)
 
     def _delivered(self, error: Any, message: Any) -> None:
-        assert error is None, error
+        if error is not None:
+            self._failed.append(str(error))
+            return
         partition = message.partition()
         self.ends[partition] = max(self.ends.get(partition, 0), message.offset() + 1)
 
     def finish(self) -> int:
-        """How many numbers there are."""
-        self.join(self._seconds + 2 * DRAIN_S)
+        """How many numbers there are. The last ones come after all that has happened: a log that
+        ends with a gap has no end that consumers would reach."""
+        time.sleep(0.5)
+        self._is_enough.set()
+        self.join(2 * DRAIN_S)
         assert not self.is_alive()
         assert not self._unanswered
+        assert not self._failed, f"{len(self._failed)} not written: {self._failed[:3]}"
         return self._written
 
 
