@@ -125,6 +125,7 @@ class Application:
             assert process is not None
             self._await_end(process)
         ports = worker_ports(broker)
+        self._prove_input(ports, numbers)
         outputs = [self._prove_partition(ports, number) for number in range(PARTITIONS)]
         assert consume_committed(broker.bootstrap, OUTPUT, PARTITIONS) == outputs
         counts = Counter(value for values in outputs for value in values)
@@ -169,6 +170,15 @@ class Application:
             raise AssertionError(
                 f"{late}\n{self.errors()[-5000:]}\n{broker.log()[-5000:]}"
             ) from None
+
+    def _prove_input(self, ports: Sequence[int], numbers: int) -> None:
+        """Else what is wrong in the output is not the application's doing."""
+        found = [read_transactions(ports[0], INPUT, number) for number in range(PARTITIONS)]
+        written = [value for read in found for value in read.committed]
+        counts = Counter(written)
+        twice = [value for value, count in counts.items() if count > 1]
+        assert not twice, f"{len(twice)} more than once in the input: {twice[:9]}"
+        assert len(written) == numbers, f"{len(written)} of {numbers} in the input"
 
     def _prove_partition(self, ports: Sequence[int], number: int) -> list[bytes]:
         """What is committed there, in order; every worker agrees."""
@@ -241,8 +251,9 @@ class Feed(threading.Thread):
         if error is not None:
             self._failed.append(str(error))
             return
-        partition = message.partition()
-        self.ends[partition] = max(self.ends.get(partition, 0), message.offset() + 1)
+        partition, offset = message.partition(), message.offset()
+        if offset is not None:  # else it was there already, and librdkafka does not know where
+            self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
 
     def finish(self) -> int:
         """How many numbers there are. The last ones come after all that has happened: a log that
