@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +26,15 @@ def run(
     **options: str,
 ) -> None:
     broker = start(workers=2, broker=SETTINGS, **options)
-    feed = Feed(broker, seconds)
+    feed = Feed(broker)
     with Application(directory, broker.bootstrap) as application:
         chaos = Chaos(broker, application, what, seed, pair)
         chaos.run(seconds)
         numbers = application.finish(broker, feed)
         print(
             f"{numbers:,} records exactly once, in at least {application.transactions():,} "
-            f"transactions, {application.errors().count('aborted: '):,} aborted; {dict(chaos.done)}"
+            f"transactions, {application.errors().count('aborted: '):,} aborted, "
+            f"{application.errors().count('delivered again')} delivered again; {dict(chaos.done)}"
         )
         assert application.transactions() > 20, application.errors()
     assert "Traceback" not in broker.log(), broker.log()
@@ -81,6 +82,12 @@ def test_instances_come_back_after_others_took_over(
     run(start_moldau, short_tmp_path, what, seconds, seed=41)
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[StorePair]:
+    with StorePair(tmp_path, programs()["valkey"]) as made:
+        yield made
+
+
 @pytest.mark.parametrize(
     ("seconds", "what"),
     [
@@ -89,8 +96,11 @@ def test_instances_come_back_after_others_took_over(
     ],
 )
 def test_masters_die_beside_a_replica(
-    start_moldau: Start, short_tmp_path: Path, seconds: float, what: tuple[str, ...]
+    pair: StorePair,
+    start_moldau: Start,
+    short_tmp_path: Path,
+    seconds: float,
+    what: tuple[str, ...],
 ) -> None:
     """acks=all, and decisions that a replica has before anyone hears of them."""
-    with StorePair(short_tmp_path, programs()["valkey"]) as pair:
-        run(start_moldau, short_tmp_path, what, seconds, seed=31, pair=pair, redis=pair.url)
+    run(start_moldau, short_tmp_path, what, seconds, seed=31, pair=pair, redis=pair.url)

@@ -82,8 +82,7 @@ def read_transactions(port: int, topic: str, partition: int) -> Transactions:
             batches = batches_in(answer)
             blobs += batches
             end = answer.high_watermark
-            if not batches:
-                assert offset >= end, f"nothing at {offset}, the end is {end}"
+            if not batches:  # or behind the last record, and nothing was written since
                 break
             offset = read_header(batches[-1]).next_offset
     return Transactions(b"".join(blobs))

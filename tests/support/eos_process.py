@@ -68,6 +68,7 @@ class Instance:
         self.is_stopped = False
         self._gathered: list[Any] = []
         self._metadata: object | None = None
+        self._next: dict[int, int] = {}  # offsets that may come, by partition
         common = {"bootstrap.servers": bootstrap, **QUICK}
         self._consumer = Consumer(
             {
@@ -108,6 +109,7 @@ class Instance:
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._metadata = None
         self._gathered.clear()
+        self._next.clear()
 
     def _turn(self) -> None:
         self._gather()
@@ -128,9 +130,19 @@ class Instance:
             if message is None:
                 continue
             if message.error() is None:
-                self._gathered.append(message)
+                self._take(message)
             elif message.error().fatal():
                 raise Restart(str(message.error()))
+
+    def _take(self, message: Any) -> None:
+        """Offsets only rise, unless partitions were assigned or rewound: what a client delivers a
+        second time, as after it has validated its position (KIP-320), is not written again."""
+        partition, offset = message.partition(), message.offset()
+        if offset < self._next.get(partition, 0):
+            report(f"delivered again: {partition}, offset {offset}")
+            return
+        self._next[partition] = offset + 1
+        self._gathered.append(message)
 
     # --- a transaction ---
 
@@ -181,6 +193,7 @@ class Instance:
 
     def _rewind(self) -> None:
         """To what is committed: the records of the aborted transaction come again."""
+        self._next.clear()
         while not self.is_stopped:
             assigned = self._consumer.assignment()
             try:

@@ -1,7 +1,7 @@
 """An application that must do everything exactly once, what happens to it, and the proof.
 
     with Application(directory, broker.bootstrap) as application:
-        feed = Feed(broker, seconds=15)
+        feed = Feed(broker)
         Chaos(broker, application, seed).run(seconds=15)
         application.finish(broker, feed)              # the proof
 
@@ -125,6 +125,7 @@ class Application:
             assert process is not None
             self._await_end(process)
         ports = worker_ports(broker)
+        self._prove_input(ports, numbers)
         outputs = [self._prove_partition(ports, number) for number in range(PARTITIONS)]
         assert consume_committed(broker.bootstrap, OUTPUT, PARTITIONS) == outputs
         counts = Counter(value for values in outputs for value in values)
@@ -170,6 +171,15 @@ class Application:
                 f"{late}\n{self.errors()[-5000:]}\n{broker.log()[-5000:]}"
             ) from None
 
+    def _prove_input(self, ports: Sequence[int], numbers: int) -> None:
+        """Else what is wrong in the output is not the application's doing."""
+        found = [read_transactions(ports[0], INPUT, number) for number in range(PARTITIONS)]
+        written = [value for read in found for value in read.committed]
+        counts = Counter(written)
+        twice = [value for value, count in counts.items() if count > 1]
+        assert not twice, f"{len(twice)} more than once in the input: {twice[:9]}"
+        assert len(written) == numbers, f"{len(written)} of {numbers} in the input"
+
     def _prove_partition(self, ports: Sequence[int], number: int) -> list[bytes]:
         """What is committed there, in order; every worker agrees."""
         first, *others = [read_transactions(port, OUTPUT, number) for port in ports]
@@ -185,10 +195,12 @@ class Application:
 class Feed(threading.Thread):
     """Writes the numbers, some of them in transactions; what is aborted must not come through."""
 
-    def __init__(self, broker: Broker, seconds: float, per_second: int = 400) -> None:
+    def __init__(self, broker: Broker, per_second: int = 400) -> None:
         super().__init__(name="feed", daemon=True)
         self._servers = broker.bootstrap
-        self._seconds, self._per_second = seconds, per_second
+        self._per_second = per_second
+        self._is_enough = threading.Event()
+        self._failed: list[str] = []
         self._written = 0
         self._unanswered = 0
         self.ends: dict[int, int] = {}  # offsets behind the last record, by partition
@@ -221,7 +233,8 @@ class Feed(threading.Thread):
             }
         )
         began = time.monotonic()
-        while (elapsed := time.monotonic() - began) < self._seconds:
+        while not self._is_enough.is_set():
+            elapsed = time.monotonic() - began
             while self._written < elapsed * self._per_second:
                 value = b"%d" % self._written
                 producer.produce(
@@ -235,15 +248,22 @@ class Feed(threading.Thread):
         self._unanswered = producer.flush(DRAIN_S)
 
     def _delivered(self, error: Any, message: Any) -> None:
-        assert error is None, error
-        partition = message.partition()
-        self.ends[partition] = max(self.ends.get(partition, 0), message.offset() + 1)
+        if error is not None:
+            self._failed.append(str(error))
+            return
+        partition, offset = message.partition(), message.offset()
+        if offset is not None:  # else it was there already, and librdkafka does not know where
+            self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
 
     def finish(self) -> int:
-        """How many numbers there are."""
-        self.join(self._seconds + 2 * DRAIN_S)
+        """How many numbers there are. The last ones come after all that has happened: a log that
+        ends with a gap has no end that consumers would reach."""
+        time.sleep(0.5)
+        self._is_enough.set()
+        self.join(2 * DRAIN_S)
         assert not self.is_alive()
         assert not self._unanswered
+        assert not self._failed, f"{len(self._failed)} not written: {self._failed[:3]}"
         return self._written
 
 
