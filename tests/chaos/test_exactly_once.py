@@ -91,7 +91,7 @@ def pair(tmp_path: Path) -> Iterator[StorePair]:
 @pytest.mark.parametrize(
     ("seconds", "what"),
     [
-        pytest.param(12, ("master",), id="short"),
+        pytest.param(12, ("master",), id="short", marks=pytest.mark.slow),
         pytest.param(60, ("master", "instance", "worker"), id="minute", marks=pytest.mark.slow),
     ],
 )

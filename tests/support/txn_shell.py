@@ -63,6 +63,10 @@ class FakeReplication(Replication):
     def replicas(self) -> int:
         return self.online
 
+    @property
+    def kept_all(self) -> bool:
+        return True
+
     def when_replicated(self, done: Replicated) -> None:
         self.waiting.append(done)
 
