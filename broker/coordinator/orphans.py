@@ -1,7 +1,7 @@
 """Transactions that a log has open although no coordinator is going to end them.
 
 It takes a store that lost its tail: a log may have lost a marker that its coordinator knows to be
-written, or that of a transactional id nobody remembers. When a log began a new leader epoch, what
+written, or that of a transactional id that is lost too. When a log began a new leader epoch, what
 it had open before is looked for at every coordinator. What one of them is still to end is left to
 it; the rest is aborted, or read_committed consumers would wait there for ever.
 """

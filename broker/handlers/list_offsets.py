@@ -27,7 +27,7 @@ from broker.wire.messages.list_offsets import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
-# Where a log begins and ends is told to every reader, whatever is open there.
+# Where a log begins and ends every reader may know, whatever is open there.
 ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL})
 # Clients of older versions do not expect these answers.
 FIRST_VERSIONS = {

@@ -1,7 +1,7 @@
 """A store that may have lost its tail: how a worker goes on when the store began a new history.
 
 An offset names one record for ever. So a log that may have lost entries goes on above every offset
-any client was told, in a new leader epoch; what is missing in between is a recorded gap.
+any client has seen, in a new leader epoch; what is missing in between is a recorded gap.
 
 When the token of the store changes (`store/history.py`) every log is unloaded: it neither appends
 nor answers. Then

@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 
 SECONDS_AHEAD = 10
-SHORTEST_S = 0.1  # in less no rate can be told
+SHORTEST_S = 0.1  # in less no rate can be measured
 
 
 class Reserves(Protocol):

@@ -1,7 +1,7 @@
 """Which history of the store this worker sees: a token that changes when its tail may be gone.
 
 An append-only file or a replica holds a prefix of what the store acknowledged. A server that starts
-again, or a replica that is promoted, may hold less than clients were told, so it begins a new
+again, or a replica that is promoted, may hold less than was acknowledged, so it begins a new
 history. What is known of the old one (ends of logs, cached entries, appends in flight) does not
 count any more until each log is proved whole (`broker/log/history.py`).
 
