@@ -174,7 +174,7 @@ def test_transactions_are_refused(topic: Native) -> None:
             request = ProduceRequest(transactional_id, -1, 5000, data)
             answer = client.call(request, NAMED_PRODUCE).responses[0].partition_responses[0]
         assert answer.error_code != 0
-        assert "transactions" in answer.error_message
+        assert "transaction" in answer.error_message
     assert topic.store.xlen(topic.key()) == 0
 
 
