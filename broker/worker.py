@@ -11,6 +11,7 @@ import logging
 import signal
 from pathlib import Path
 
+from broker.access.kept import KeptByKind
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
 from broker.coordinator.transaction_services import TransactionServices
@@ -55,6 +56,7 @@ class Worker:
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._background: list[asyncio.Task[None]] = []
+        self._kept = KeptByKind()
         self._parent_gone = False
 
     # --- startup ---
@@ -115,6 +117,7 @@ class Worker:
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
+        await self._kept.load()
         await self.topics.load()
         await self.logs.leader_epochs.load()
         await self.logs.readership.load()
@@ -191,6 +194,8 @@ class Worker:
         try:
             if change.kind == "config":
                 await self.broker.load_config()
+            elif change.kind in self._kept:
+                await self._kept.refresh(change.kind)
             elif change.kind == "topic":
                 await self.topics.refresh(change.name)
             elif change.kind == "members":
@@ -248,6 +253,7 @@ class Worker:
             try:
                 await self._check_contents()
                 await self.broker.load_config()
+                await self._kept.load()
                 await self.topics.load()
                 await self.logs.leader_epochs.load()
                 await self.logs.readership.load()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from broker.security.identity import OPERATOR, Identity
 from router.reply_queue import ReplyQueue, WorkerReplies
 from router.request_forwarder import FAULTS, RequestForwarder
 from router.state import RouterState
@@ -31,9 +32,9 @@ class ClientConnection(asyncio.Protocol):
         "_state",
         "_turn_is_due",
         "_was_active",
+        "identity",
         "is_closed",
         "last_active",
-        "peer",
         "replies",
         "requests",
         "transport",
@@ -43,7 +44,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, state: RouterState, clients: set[ClientConnection]) -> None:
         self._state = state
         self._clients = clients
-        self.peer = "?"
+        self.identity = Identity()
         self.transport = PausableTransport()
         self.replies = ReplyQueue(self.transport)
         self.workers = WorkerConnections(self, self.replies, state)
@@ -57,8 +58,12 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport.attach(transport)
         name = transport.get_extra_info("peername")
-        self.peer = str(name[0]) if isinstance(name, tuple) else "unix"
+        self.identity = Identity(host=str(name[0])) if isinstance(name, tuple) else OPERATOR
         self._clients.add(self)
+
+    @property
+    def peer(self) -> str:
+        return self.identity.host
 
     # --- requests ---
 

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from broker.wire.frame import peer_frame
+from broker.security.identity import Identity, preamble
 from router.reply_queue import WorkerReplies
 from router.transport import PausableTransport
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("moldau.router")
 class Client(Protocol):
     """What a worker connection needs of the client connection it belongs to."""
 
-    peer: str
+    identity: Identity
     is_closed: bool
 
     def receive_replies(self, replies: WorkerReplies, data: bytes) -> None: ...
@@ -63,7 +63,7 @@ class WorkerConnection(asyncio.Protocol):
             self._client.worker_unreachable(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        unsent = [peer_frame(self._client.peer), *self.transport.unsent]
+        unsent = [preamble(self._client.identity), *self.transport.unsent]
         self.transport.attach(transport)
         if self._client.is_closed:
             self.transport.abort()

@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from broker.errors import ErrorCode
+from broker.security.identity import preamble, worker_identity
 from broker.wire.advertised import PING
 from broker.wire.apis import APIS, Api, ApiKey
-from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame, worker_frame
+from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 
@@ -42,7 +43,7 @@ class Link:
 
     def __init__(self, path: str, own: int, worker: int, api: Api, version: int) -> None:
         self._path = path
-        self._greeting = worker_frame(own) + PING
+        self._greeting = preamble(worker_identity(own)) + PING
         self.worker = worker
         self._api = api
         self._version = version

@@ -13,6 +13,7 @@ from broker.handlers.deadlines import Deadlines
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
+from broker.security.authorizer import AllowEverything, Authorizer
 from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
 from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
@@ -46,6 +47,7 @@ class Broker:
         self.local_markers = transactions.local_markers
         self.producer_ids = transactions.producer_ids
         self.cluster_id = cluster_id
+        self.authorizer: Authorizer = AllowEverything()
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored

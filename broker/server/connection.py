@@ -18,12 +18,12 @@ from typing import cast
 
 import msgspec
 
+from broker.security.identity import OPERATOR, Identity, Role, read_preamble
 from broker.server.budget import Budget
 from broker.server.request_route import RequestRoute
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
-    PEER_ADDRESS,
-    WORKER,
+    PREAMBLE,
     RequestHeader,
     read_request_header,
     response_frame,
@@ -81,9 +81,13 @@ class Call(msgspec.Struct, eq=False):
         return self.connection.peer
 
     @property
+    def identity(self) -> Identity:
+        return self.connection.identity
+
+    @property
     def is_from_worker(self) -> bool:
         """Another worker asks, for what its clients need (coordinator/peers.py)."""
-        return self.connection.peer.startswith(WORKER)
+        return self.connection.identity.role is Role.WORKER
 
 
 Dispatch = Callable[[Call, bytearray], None]
@@ -112,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._served_this_turn = 0
         self.closing = False
         self.last_active = 0.0
-        self.peer = "?"
+        self.identity = Identity()
         self._is_local = False
         self.routes: RequestCache[RequestRoute] = RequestCache()
 
@@ -123,9 +127,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         name = transport.get_extra_info("peername")
-        # A unix socket's other end sends first who it is: a router its client's address.
+        # On a unix socket routers and workers send first for whom they speak.
         self._is_local = not isinstance(name, tuple)
-        self.peer = "unix" if self._is_local else str(name[0])
+        self.identity = OPERATOR if self._is_local else Identity(host=str(name[0]))
         self.last_active = self._loop.time()
         self._connections.add(self)
 
@@ -178,8 +182,8 @@ class Connection(asyncio.BufferedProtocol):
                 logger.warning("closing %s: %s", self.peer, fault)
                 self.abort()
                 return
-            if header.api_key == PEER_ADDRESS and self._is_local:
-                self.peer = header.client_id or self.peer
+            if header.api_key == PREAMBLE and self._is_local:
+                self._introduced(header, frame)
                 return
         call = Call(self, header, size)
         self._calls.append(call)
@@ -200,6 +204,18 @@ class Connection(asyncio.BufferedProtocol):
             or budget.exhausted
         ):
             self._pause()
+
+    def _introduced(self, header: RequestHeader, frame: bytearray) -> None:
+        try:
+            self.identity = read_preamble(header, frame)
+        except ValueError as fault:
+            logger.warning("closing a unix connection: its preamble cannot be read: %s", fault)
+            self.abort()
+
+    @property
+    def peer(self) -> str:
+        """The client's address, also behind a router."""
+        return self.identity.host
 
     # --- replying ---
 

@@ -32,9 +32,9 @@ _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of th
 _RESPONSE_HEAD = struct.Struct(">ii")
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
 JOIN_BELOW = 16384  # smaller responses are joined: cheaper than writing many parts
-# Not an API of Kafka: what a router sends first on a worker's unix socket. See `peer_frame`.
-PEER_ADDRESS = 32767
-WORKER = "worker "  # in place of an address: no client has one that begins so
+# Not an API of Kafka: what a router or a worker sends first on a worker's unix socket, to say for
+# whom it speaks (broker/security/identity.py).
+PREAMBLE = 32767
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -119,17 +119,6 @@ def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int
     return correlation_id, message
 
 
-def peer_frame(host: str) -> bytes:
-    """Where the requests that follow on this connection come from: sent by a router.
-
-    A request header of the private API PEER_ADDRESS with the client's address in place of its
-    client id, and no body; there is no reply. Workers accept it on their unix sockets only: over
-    TCP it is an API that is not served.
-    """
-    name = host.encode()
-    return LENGTH.pack(_HEAD.size + len(name)) + _HEAD.pack(PEER_ADDRESS, 0, 0, len(name)) + name
-
-
-def worker_frame(index: int) -> bytes:
-    """The same, sent by another worker: what follows is its own."""
-    return peer_frame(f"{WORKER}{index}")
+def private_frame(key: int, body: bytes) -> bytes:
+    """A request of an API that is not Kafka's: version 0, no client id, `body` as it is."""
+    return LENGTH.pack(_HEAD.size + len(body)) + _HEAD.pack(key, 0, 0, -1) + body

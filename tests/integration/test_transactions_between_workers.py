@@ -11,8 +11,9 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.placement import owner_of, slot_of
+from broker.security.identity import preamble, worker_identity
 from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import read_response, request_frame, worker_frame
+from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -55,7 +56,7 @@ class Peer:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(30)
         self._socket.connect(str(worker_socket(broker.directory / "run", broker.port, worker)))
-        self._socket.sendall(worker_frame(1 - worker))
+        self._socket.sendall(preamble(worker_identity(1 - worker)))
 
     def call(self, api: ApiKey, version: int, request: Message) -> Any:
         self._socket.sendall(request_frame(APIS[api], version, 5, "test", request))

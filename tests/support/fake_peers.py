@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from broker.security.identity import read_preamble
 from broker.wire.advertised import PING
-from broker.wire.frame import PEER_ADDRESS, read_request_header, response_frame
+from broker.wire.frame import PREAMBLE, read_request_header, response_frame
 from broker.wire.schema import Message
 
 # Makes the answer to a request; None: hang up.
@@ -83,8 +84,8 @@ class FakePeer:
                 writer.write(struct.pack(">i", 4) + frame[4:8])
                 continue
             header = read_request_header(frame)
-            if header.api_key == PEER_ADDRESS:
-                self.greetings.append(header.client_id)
+            if header.api_key == PREAMBLE:
+                self.greetings.append(read_preamble(header, frame).host)
                 continue
             assert header.api is not None
             codec = header.api.request_codec(header.api_version)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from broker.placement import leader_of, owner_of
+from broker.security.identity import read_preamble
 from broker.settings.processes import Endpoint
 from broker.wire.advertised import PING
 from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import PEER_ADDRESS, read_request_header, request_frame, response_frame
+from broker.wire.frame import PREAMBLE, read_request_header, request_frame, response_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.describe_groups import (
     DescribedGroup,
@@ -85,8 +86,8 @@ class FakeWorker:
                         writer.write(struct.pack(">i", 4) + frame[4:8])
                         continue
                     header = read_request_header(frame)
-                    if header.api_key == PEER_ADDRESS:
-                        self.peers.append(header.client_id)
+                    if header.api_key == PREAMBLE:
+                        self.peers.append(read_preamble(header, frame).host)
                         continue
                     self.frames.append(frame)
                     reply = await self._behave(self, frame)

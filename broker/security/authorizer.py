@@ -1,0 +1,37 @@
+"""May this client do that? What handlers ask, and the answer while no authorizer is configured."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.security.identity import Identity
+from broker.security.resources import Operation, ResourceType
+
+
+class Authorizer(Protocol):
+    @property
+    def is_enabled(self) -> bool:
+        """False: everything is allowed, and ACLs cannot be asked for or changed."""
+
+    def allows(
+        self, identity: Identity, operation: Operation, resource: ResourceType, name: str
+    ) -> bool: ...
+
+    def allows_on_any(
+        self, identity: Identity, operation: Operation, resource: ResourceType
+    ) -> bool:
+        """Whether there is any resource of this type on which it is allowed (KIP-679)."""
+
+
+class AllowEverything:
+    is_enabled = False
+
+    def allows(
+        self, identity: Identity, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return True
+
+    def allows_on_any(
+        self, identity: Identity, operation: Operation, resource: ResourceType
+    ) -> bool:
+        return True
