@@ -27,8 +27,8 @@ from typing import Any, Protocol, TypeVar
 
 from broker.coordinator.stored import loaded_group, offset_fields
 from broker.errors import StoreFault, StoreFenced, StoreTimeout
+from broker.group.classic.group import Group
 from broker.group.effects import Effect
-from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.record import GroupRecord
 from broker.group.states import GroupState

@@ -6,7 +6,7 @@ Pure checks. The coordinator stores what they allow, then applies it to `Committ
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.group.group import Group
+from broker.group.classic.group import Group
 from broker.group.offsets import CommittedOffsets, TopicPartition
 from broker.group.states import GroupState
 from broker.wire import consumer_protocol

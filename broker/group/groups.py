@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from broker.errors import ErrorCode
-from broker.group import commits, join, sessions, views
+from broker.group import commits, views
+from broker.group.classic import join, sessions
+from broker.group.classic.group import Group
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     Answer,
@@ -33,7 +35,6 @@ from broker.group.events import (
     Sync,
     TimerFired,
 )
-from broker.group.group import Group
 from broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,

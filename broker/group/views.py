@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from broker.group.group import Group
+from broker.group.classic.group import Group
 from broker.group.states import GroupState
 
 CLASSIC = "classic"

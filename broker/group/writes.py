@@ -6,44 +6,23 @@ that restart at once into a few writes.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from msgspec import Struct
 
-from broker.group.members import Member
+
+class Purpose(Struct, frozen=True):
+    """Why the group is written. A protocol adds its own."""
 
 
-class SaveGroup(Struct, frozen=True):
+class SaveGroup(Purpose, frozen=True):
     """The group is new or has become Empty, or a failed write left the store in doubt. No request
     waits for it."""
 
 
-class SaveAssignments(Struct, frozen=True):
-    """The leader's assignments of this generation. Every parked Sync waits for it."""
-
-    generation_id: int
-
-
-class SaveReplacement(Struct, frozen=True):
-    """A static member has a new member id. The Join parked in `new` waits for it."""
-
-    old: Member
-    new: Member
-    call: object
-    supports_skip_assignment: bool
-    leader_before: str
-    """The leader in the answer if the client cannot skip the assignment: the new process of a
-    leader must not act as the leader, or it would send assignments in a Stable group."""
-
-
-class DeleteGroup(Struct, frozen=True):
+class DeleteGroup(Purpose, frozen=True):
     """The group is to be removed."""
 
     call: object | None
     """None: the client was answered when the first attempt failed, this is another one."""
-
-
-Purpose: TypeAlias = SaveGroup | SaveAssignments | SaveReplacement | DeleteGroup
 
 
 class Writes:

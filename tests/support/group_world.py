@@ -7,6 +7,7 @@ fail the test at once, whatever it is about.
 from typing import Any, Generic, TypeVar
 
 from broker.errors import ErrorCode
+from broker.group.classic.group import Group
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     ArmTimer,
@@ -22,7 +23,6 @@ from broker.group.events import (
     Persisted,
     TimerFired,
 )
-from broker.group.group import Group
 from broker.group.groups import Groups, LoadedGroup
 from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
 from broker.group.record import GroupRecord, decode, encode

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from broker.errors import ErrorCode
-from broker.group import sessions
+from broker.group.classic import sessions
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import DeleteAnswer, Reply
 from broker.group.events import Delete, Join

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 )
 
 from broker.errors import ErrorCode
+from broker.group.classic.purposes import SaveReplacement
 from broker.group.events import LeavingMember, Protocols, TimerFired
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey, TimerKind
-from broker.group.writes import SaveReplacement
 from tests.support.group_driver import GroupDriver
 from tests.support.group_members import PARTITIONS, Consumer, Witness
 

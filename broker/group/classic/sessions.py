@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.group.core import Core
+from broker.group.classic.core import Core
+from broker.group.classic.rebalance import complete_if_ready, rebalance
 from broker.group.effects import MemberChange
-from broker.group.rebalance import complete_if_ready, rebalance
 from broker.group.states import GroupState
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.group.classic.core import Core
+from broker.group.classic.members import Member
+from broker.group.classic.purposes import SaveReplacement
+from broker.group.classic.rebalance import complete_if_ready, current_generation, rebalance
 from broker.group.config import GroupConfig
-from broker.group.core import Core
 from broker.group.effects import JoinAnswer, MemberChange
 from broker.group.events import Join
-from broker.group.members import Member
-from broker.group.rebalance import complete_if_ready, current_generation, rebalance
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
-from broker.group.writes import SaveReplacement
 
 
 def check_request(config: GroupConfig, event: Join) -> ErrorCode:

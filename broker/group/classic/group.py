@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.group import join, leave, rebalance, sessions, sync
+from broker.group.classic import join, leave, rebalance, sessions, sync
+from broker.group.classic.core import Core
+from broker.group.classic.members import Member
+from broker.group.classic.purposes import SaveAssignments, SaveReplacement
 from broker.group.config import GroupConfig, IdGenerator
-from broker.group.core import Core
 from broker.group.effects import Effect
 from broker.group.events import (
     Delete,
@@ -18,11 +20,10 @@ from broker.group.events import (
     Sync,
     TimerFired,
 )
-from broker.group.members import Member
 from broker.group.record import GroupRecord
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
-from broker.group.writes import DeleteGroup, SaveAssignments, SaveGroup, SaveReplacement
+from broker.group.writes import DeleteGroup, SaveGroup
 
 
 class Group(Core):

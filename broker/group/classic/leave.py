@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.group.core import Core
+from broker.group.classic.core import Core
+from broker.group.classic.members import Roster
+from broker.group.classic.rebalance import complete_if_ready, rebalance
 from broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember, MemberChange
 from broker.group.events import Delete, Leave, LeavingMember
-from broker.group.members import Roster
-from broker.group.rebalance import complete_if_ready, rebalance
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
 from broker.group.writes import DeleteGroup, SaveGroup

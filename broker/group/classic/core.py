@@ -6,6 +6,8 @@ The transitions are functions over `Core` in modules of their own; none is calle
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.group.classic.members import Member, Roster
+from broker.group.classic.states import PREVIOUS
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     JoinAnswer,
@@ -15,9 +17,8 @@ from broker.group.effects import (
     SyncAnswer,
 )
 from broker.group.machine import Machine
-from broker.group.members import Member, Roster
 from broker.group.record import GroupRecord, MemberRecord
-from broker.group.states import PREVIOUS, GroupState
+from broker.group.states import GroupState
 from broker.group.timers import TimerKind
 
 

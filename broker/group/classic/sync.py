@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.group.core import Core
+from broker.group.classic.core import Core
+from broker.group.classic.members import Member
+from broker.group.classic.purposes import SaveAssignments
+from broker.group.classic.rebalance import prepare, refuse_syncs
 from broker.group.effects import MemberChange, SyncAnswer
 from broker.group.events import Sync
-from broker.group.members import Member
-from broker.group.rebalance import prepare, refuse_syncs
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
-from broker.group.writes import SaveAssignments
 
 
 def sync(group: Core, event: Sync) -> None:

@@ -9,9 +9,9 @@ rebalance ─▶ PreparingRebalance ── all have joined, or a timer ─▶ co
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.group.core import Core
+from broker.group.classic.core import Core
+from broker.group.classic.members import Member
 from broker.group.effects import JoinAnswer, JoinedMember, MemberChange
-from broker.group.members import Member
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
 from broker.group.writes import SaveGroup

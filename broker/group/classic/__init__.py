@@ -1,0 +1,1 @@
+"""Kafka's classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
