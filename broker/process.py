@@ -67,7 +67,7 @@ def run(
         settings = msgspec.json.decode(line, type=settings_type)
     except msgspec.MsgspecError as fault:
         _fail(role, f"no settings on standard input: {fault}")
-    for descriptor in set(inherited).difference(settings.listeners):
+    for descriptor in set(inherited).difference(settings.descriptors):
         os.close(descriptor)
     set_up_logging(f"{role}-{settings.index}", settings.log_level, json=settings.log_json)
     prepare_process()

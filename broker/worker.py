@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from functools import partial
 from pathlib import Path
 
 from broker.access.kept import KeptByKind
@@ -34,7 +35,7 @@ from broker.process import (
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.settings.kafka import BrokerConfig
-from broker.settings.processes import WorkerSettings
+from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
 from broker.store.watch import Watcher
@@ -148,14 +149,20 @@ class Worker:
         """The operator's broker configs, and those that follow from the process settings."""
         settings = self.settings
         node = str(settings.index)
-        own = next((b for b in settings.brokers if b.node_id == settings.index), None)
-        advertised = own or settings.brokers[0]
+        served = settings.listeners
+        advertised = [
+            f"{each.listener.name}://{own.host}:{own.port}"
+            for each in served
+            for own in [each.brokers[settings.index if len(each.brokers) > 1 else 0]]
+        ]
         return {
             **settings.broker_configs,
             "node.id": node,
             "broker.id": node,
-            "listeners": f"PLAINTEXT://{settings.host}:{settings.port}",
-            "advertised.listeners": f"PLAINTEXT://{advertised.host}:{advertised.port}",
+            "listeners": ",".join(
+                f"{each.listener.name}://{each.listener.host}:{each.port}" for each in served
+            ),
+            "advertised.listeners": ",".join(advertised),
             "log.dirs": self.store.label,
             "socket.request.max.bytes": str(settings.max_request_bytes),
         }
@@ -175,13 +182,16 @@ class Worker:
         self.logs.watcher = self._watcher
         self._watcher.start(changes_at)
 
-    def _connection(self) -> Connection:
-        return Connection(
-            self._dispatcher, self._budget, self._connections, self.settings.max_request_bytes
-        )
+    def _connection(self, listener: Listener | None) -> Connection:
+        most = self.settings.max_request_bytes
+        return Connection(self._dispatcher, self._budget, self._connections, most, listener)
 
     async def _listen(self) -> None:
-        self._servers = await listen(self._connection, self.settings.listeners)
+        settings = self.settings
+        self._servers = await listen(partial(self._connection, None), [settings.unix_socket])
+        for each in settings.listeners:
+            accept = partial(self._connection, each.listener)
+            self._servers += await listen(accept, each.descriptors)
 
     # --- changes ---
 

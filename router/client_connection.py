@@ -15,6 +15,8 @@ import asyncio
 import logging
 
 from broker.security.identity import OPERATOR, Identity
+from broker.settings.processes import Listener
+from broker.unix_peer import foreign_user
 from router.reply_queue import ReplyQueue, WorkerReplies
 from router.request_forwarder import FAULTS, RequestForwarder
 from router.state import RouterState
@@ -35,20 +37,26 @@ class ClientConnection(asyncio.Protocol):
         "identity",
         "is_closed",
         "last_active",
+        "listener",
         "replies",
         "requests",
         "transport",
         "workers",
     )
 
-    def __init__(self, state: RouterState, clients: set[ClientConnection]) -> None:
+    def __init__(
+        self, state: RouterState, clients: set[ClientConnection], listener: Listener | None
+    ) -> None:
+        """`listener`: where it came in; None on the unix socket."""
+        self.listener = listener
         self._state = state
         self._clients = clients
         self.identity = Identity()
         self.transport = PausableTransport()
         self.replies = ReplyQueue(self.transport)
         self.workers = WorkerConnections(self, self.replies, state)
-        self.requests = RequestForwarder(state, self.workers, self.replies)
+        name = "" if listener is None else listener.name
+        self.requests = RequestForwarder(state, self.workers, self.replies, name)
         self.is_closed = False
         self.last_active = 0.0  # the last time `is_idle` found it active
         self._was_active = True  # since then
@@ -57,9 +65,18 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport.attach(transport)
-        name = transport.get_extra_info("peername")
-        self.identity = Identity(host=str(name[0])) if isinstance(name, tuple) else OPERATOR
         self._clients.add(self)
+        if self.listener is None:
+            self.identity = OPERATOR
+            if (user := foreign_user(transport)) is not None:
+                logger.warning("refused a connection to the unix socket by user %d", user)
+                self.abort()
+            return
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.identity = Identity(host=str(name[0]), listener=self.listener.name)
+        else:
+            self.abort()  # reset by the client before it was accepted
 
     @property
     def peer(self) -> str:

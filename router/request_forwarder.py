@@ -41,6 +41,7 @@ class RequestForwarder:
         "_enough",
         "_frames",
         "_kept_from",
+        "_local_answers",
         "_replies",
         "_state",
         "_target",
@@ -51,8 +52,11 @@ class RequestForwarder:
         "yields",
     )
 
-    def __init__(self, state: RouterState, workers: WorkerConnections, replies: ReplyQueue) -> None:
+    def __init__(
+        self, state: RouterState, workers: WorkerConnections, replies: ReplyQueue, listener: str
+    ) -> None:
         self._state = state
+        self._local_answers = state.local_answers(listener)
         self._workers = workers
         self._replies = replies
         self.kept: bytes | bytearray = b""  # received and not forwarded yet,
@@ -250,7 +254,7 @@ class RequestForwarder:
             key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
             raise MalformedMessage(f"API {key} v{version} is not served")
         if route.kind is RouteKind.LOCAL:
-            self._replies.add(self._state.local_answers.reply(frame))
+            self._replies.add(self._local_answers.reply(frame))
             return
         header = read_request_header(frame)
         assert header.api is not None

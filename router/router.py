@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from functools import partial
 
 from broker.process import (
     collect_seldom,
@@ -21,7 +22,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
-from broker.settings.processes import RouterSettings
+from broker.settings.processes import Listener, RouterSettings
 from router.client_connection import ClientConnection
 from router.state import RouterState
 from router.workers import Workers
@@ -52,7 +53,7 @@ class Router:
             loop.add_signal_handler(number, self._stop.set)
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
-        self._state = RouterState(workers, settings.brokers, settings.max_request_bytes)
+        self._state = RouterState(workers, settings.endpoints, settings.max_request_bytes)
         self._background = [
             asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))
         ]
@@ -65,11 +66,15 @@ class Router:
         if not self._stop.is_set():
             await self._listen()
 
-    def _accept(self) -> ClientConnection:
-        return ClientConnection(self._state, self._clients)
+    def _accept(self, listener: Listener | None) -> ClientConnection:
+        return ClientConnection(self._state, self._clients, listener)
 
     async def _listen(self) -> None:
-        self._servers = await listen(self._accept, self.settings.listeners)
+        settings = self.settings
+        self._servers = await listen(partial(self._accept, None), [settings.unix_socket])
+        for each in settings.listeners:
+            accept = partial(self._accept, each.listener)
+            self._servers += await listen(accept, each.descriptors)
 
     def _lost_parent(self) -> None:
         logger.error("the supervisor is gone, exiting")

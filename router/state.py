@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from broker.settings.processes import Endpoint
 from router.local_answers import LocalAnswers
@@ -17,16 +17,28 @@ BACK_WITHIN_S = 3.0
 
 class RouterState:
     def __init__(
-        self, workers: Workers, brokers: Sequence[Endpoint], max_request_bytes: int
+        self,
+        workers: Workers,
+        brokers: Callable[[str], Sequence[Endpoint]],
+        max_request_bytes: int,
     ) -> None:
         self.workers = workers
         self.max_request_bytes = max_request_bytes
-        self.local_answers = LocalAnswers(brokers, workers.is_up)
+        self._brokers = brokers  # by the listener whose clients hear of them
+        self._local_answers: dict[str, LocalAnswers] = {}
         self.routing_table = RoutingTable(len(workers))
         self.connecting: set[asyncio.Task[None]] = set()
         self.connections: set[WorkerConnection] = set()  # open, or connecting
         self.loop = asyncio.get_running_loop()
         workers.on_lost = self._worker_lost
+
+    def local_answers(self, listener: str) -> LocalAnswers:
+        """The router's own replies to clients of a listener."""
+        found = self._local_answers.get(listener)
+        if found is None:
+            found = LocalAnswers(self._brokers(listener), self.workers.is_up)
+            self._local_answers[listener] = found
+        return found
 
     def connect(self, connection: WorkerConnection) -> None:
         self.connections.add(connection)

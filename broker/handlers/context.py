@@ -53,7 +53,9 @@ class Broker:
         group_coordinator.on_stored = logs.readership.stored
         group_coordinator.transactional.on_committed = logs.offsets_committed
         self.parked: set[Parked] = set()
-        self.node_id = settings.index if len(settings.brokers) > 1 else settings.brokers[0].node_id
+        nodes = settings.listeners[0].brokers
+        self.nodes = [node.node_id for node in nodes]
+        self.node_id = settings.index if len(nodes) > 1 else nodes[0].node_id
         self.use_config(topics.broker)
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -68,14 +70,14 @@ class Broker:
     def config(self) -> BrokerConfig:
         return self.topics.broker
 
-    @property
-    def brokers(self) -> list[Endpoint]:
-        return self.settings.brokers
+    def endpoints(self, listener: str) -> list[Endpoint]:
+        """The brokers, as a client hears of them that came in through `listener`."""
+        return self.settings.endpoints(listener)
 
     def leader(self, topic: Topic, partition: int) -> int:
         """The node that is advertised as a partition's leader."""
-        if len(self.brokers) == 1:
-            return self.brokers[0].node_id
+        if len(self.nodes) == 1:
+            return self.nodes[0]
         return leader_of(topic.name, partition, self.settings.workers)
 
     async def changes_applied(self) -> None:
@@ -86,7 +88,7 @@ class Broker:
 
     def node_named(self, name: str) -> str:
         """A broker resource's name, if there is such a broker."""
-        if name not in {str(node.node_id) for node in self.brokers}:
+        if name not in {str(node) for node in self.nodes}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
         return name
 

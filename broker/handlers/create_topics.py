@@ -82,7 +82,7 @@ def _assigned_partitions(broker: Broker, topic: CreatableTopic) -> int:
 def check_replicas(broker: Broker, assignments: list[list[int]]) -> None:
     """Refuse assignments that Kafka would refuse; which brokers they name is not looked at
     further, as leaders are spread by a rule."""
-    known = {node.node_id for node in broker.brokers}
+    known = set(broker.nodes)
     for replicas in assignments:
         problem = None
         if not replicas:

@@ -28,8 +28,11 @@ async def handle(
         )
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.brokers[0].node_id,
-        brokers=[DescribeClusterBroker(b.node_id, b.host, b.port) for b in broker.brokers],
+        controller_id=broker.nodes[0],
+        brokers=[
+            DescribeClusterBroker(b.node_id, b.host, b.port)
+            for b in broker.endpoints(call.identity.listener)
+        ],
         cluster_authorized_operations=(
             ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),

@@ -44,7 +44,7 @@ async def handle(
                 )
                 continue
             answers.append(await _metadata(broker))
-            voter = broker.brokers[0]
+            voter = broker.endpoints(call.identity.listener)[0]
             response.nodes = [Node(voter.node_id, [Listener(LISTENER, voter.host, voter.port)])]
         response.topics.append(QuorumTopic(topic.topic_name, answers))
     return response
@@ -58,14 +58,14 @@ async def _metadata(broker: Broker) -> QuorumPartition:
     now = time.time_ns() // 1_000_000
     states = [
         ReplicaState(
-            node.node_id, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
+            node, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
         )
-        for node in broker.brokers
+        for node in broker.nodes
     ]
     return QuorumPartition(
         METADATA_PARTITION,
         error_message=None,
-        leader_id=broker.brokers[0].node_id,
+        leader_id=broker.nodes[0],
         leader_epoch=LEADER_EPOCH,
         high_watermark=end,
         current_voters=states[:1],

@@ -137,6 +137,6 @@ def _name_leader(
     named = {node.node_id for node in response.node_endpoints}
     response.node_endpoints += [
         NodeEndpoint(node.node_id, node.host, node.port)
-        for node in broker.brokers
+        for node in broker.endpoints(call.identity.listener)
         if node.node_id == leader and leader not in named
     ]

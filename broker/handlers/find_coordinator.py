@@ -17,4 +17,5 @@ async def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
     assumed_up = [True] * broker.settings.workers
-    return find_coordinator(request, call.header.api_version, broker.brokers, assumed_up)
+    brokers = broker.endpoints(call.identity.listener)
+    return find_coordinator(request, call.header.api_version, brokers, assumed_up)

@@ -32,7 +32,7 @@ async def handle(
     wanted = request.resource_types or list(KINDS)
     if not set(wanted).issubset(KINDS):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    nodes = [str(node.node_id) for node in broker.brokers]
+    nodes = [str(node) for node in broker.nodes]
     names = {
         TOPIC: [topic.name for topic in broker.topics.all()],
         BROKER: nodes,

@@ -39,9 +39,12 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
             if not topic.error_code:
                 topic.topic_authorized_operations = ON_TOPIC
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(b.node_id, b.host, b.port) for b in broker.brokers],
+        brokers=[
+            MetadataResponseBroker(b.node_id, b.host, b.port)
+            for b in broker.endpoints(call.identity.listener)
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.brokers[0].node_id,
+        controller_id=broker.nodes[0],
         topics=topics,
         cluster_authorized_operations=(
             ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED

@@ -21,6 +21,8 @@ import msgspec
 from broker.security.identity import OPERATOR, Identity, Role, read_preamble
 from broker.server.budget import Budget
 from broker.server.request_route import RequestRoute
+from broker.settings.processes import Listener
+from broker.unix_peer import foreign_user
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     PREAMBLE,
@@ -95,8 +97,14 @@ Dispatch = Callable[[Call, bytearray], None]
 
 class Connection(asyncio.BufferedProtocol):
     def __init__(
-        self, dispatch: Dispatch, budget: Budget, connections: set[Connection], max_frame: int
+        self,
+        dispatch: Dispatch,
+        budget: Budget,
+        connections: set[Connection],
+        max_frame: int,
+        listener: Listener | None,
     ) -> None:
+        """`listener`: where it came in; None on the unix socket."""
         self._frames = FrameReader(max_frame)
         self._receiving = False  # replies completed meanwhile go out at its end
         self._dispatch = dispatch
@@ -116,8 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._served_this_turn = 0
         self.closing = False
         self.last_active = 0.0
+        self.listener = listener
         self.identity = Identity()
-        self._is_local = False
         self.routes: RequestCache[RequestRoute] = RequestCache()
 
     # --- receiving ---
@@ -126,12 +134,23 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
-        name = transport.get_extra_info("peername")
-        # On a unix socket routers and workers send first for whom they speak.
-        self._is_local = not isinstance(name, tuple)
-        self.identity = OPERATOR if self._is_local else Identity(host=str(name[0]))
         self.last_active = self._loop.time()
         self._connections.add(self)
+        self._identify(transport)
+
+    def _identify(self, transport: asyncio.BaseTransport) -> None:
+        if self.listener is None:
+            # Routers and workers send first for whom they speak (`_introduced`).
+            self.identity = OPERATOR
+            if (user := foreign_user(transport)) is not None:
+                logger.warning("refused a connection to the unix socket by user %d", user)
+                self.abort()
+            return
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.identity = Identity(host=str(name[0]), listener=self.listener.name)
+        else:
+            self.abort()  # reset by the client before it was accepted
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer
@@ -182,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
                 logger.warning("closing %s: %s", self.peer, fault)
                 self.abort()
                 return
-            if header.api_key == PREAMBLE and self._is_local:
+            if header.api_key == PREAMBLE and self.listener is None:
                 self._introduced(header, frame)
                 return
         call = Call(self, header, size)

@@ -25,6 +25,63 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
 
 
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """Where clients connect, and how they have to.
+
+    A block of ports: routers at `port`, worker i at `port + 1 + i`; advertised as another such
+    block, which is the same one unless ports are mapped on the way.
+    """
+
+    name: str = "PLAINTEXT"
+    protocol: Protocol = "PLAINTEXT"
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str = "127.0.0.1"
+    advertised_port: int = 9092
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in {"SSL", "SASL_SSL"}
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
+
+    def ports(self, workers: int) -> range:
+        """Every port to listen on, the routers' first."""
+        return range(self.port, self.port + 1 + workers)
+
+    def endpoints(self, workers: int, advertise: str) -> list[Endpoint]:
+        """The brokers, as clients of this listener hear of them."""
+        host, first = self.advertised_host, self.advertised_port
+        if advertise == "router":
+            return [Endpoint(0, host, first)]
+        return [Endpoint(index, host, first + 1 + index) for index in range(workers)]
+
+
+class ProcessListener(msgspec.Struct, frozen=True):
+    """A listener in one process: the port it has there, and the inherited sockets to serve on."""
+
+    listener: Listener
+    port: int
+    brokers: list[Endpoint]  # that its clients hear of
+    descriptors: list[int]  # one for each address of the host
+
+
+class ProcessSockets(msgspec.Struct, frozen=True):
+    """The descriptors a process inherits: its unix socket, and by listener those of its port."""
+
+    unix: int
+    by_listener: list[list[int]]
+
+    @property
+    def all(self) -> list[int]:
+        return [self.unix, *(each for listening in self.by_listener for each in listening)]
+
+
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of the broker has in common."""
 
@@ -42,15 +99,40 @@ class WorkerLimits(ProcessSettings, frozen=True, kw_only=True):
     snapshot_entries: int = 1000
 
 
-class WorkerSettings(WorkerLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Serving:
+    """What the settings of workers and routers have in common."""
+
+    __slots__ = ()
+    unix_socket: int  # an inherited descriptor
+    listeners: list[ProcessListener]  # at least one; the first is the default
+
+    @property
+    def port(self) -> int:
+        return self.listeners[0].port
+
+    @property
+    def descriptors(self) -> list[int]:
+        every = [self.unix_socket]
+        for each in self.listeners:
+            every += each.descriptors
+        return every
+
+    def endpoints(self, listener: str) -> list[Endpoint]:
+        """The brokers, as clients of a listener hear of them. Who came in through none (over a
+        unix socket) hears of those of the first."""
+        for each in self.listeners:
+            if each.listener.name == listener:
+                return each.brokers
+        return self.listeners[0].brokers
+
+
+class WorkerSettings(WorkerLimits, _Serving, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything a worker process needs: one JSON line on its standard input."""
 
     index: int
+    unix_socket: int
+    listeners: list[ProcessListener]
     workers: int
-    host: str
-    port: int
-    listeners: list[int]  # inherited descriptors: its port on each address, its unix socket
-    brokers: list[Endpoint]
     redis_url: str
     # Of the embedded store: the file with its history token, the directory of its append-only file.
     store_files: tuple[str, str] | None = None
@@ -59,15 +141,15 @@ class WorkerSettings(WorkerLimits, frozen=True, forbid_unknown_fields=True, kw_o
     broker_configs: dict[str, str] = {}
 
 
-class RouterSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RouterSettings(
+    ProcessSettings, _Serving, frozen=True, forbid_unknown_fields=True, kw_only=True
+):
     """Everything a router process needs: one JSON line on its standard input."""
 
     index: int
-    host: str
-    port: int
-    listeners: list[int]  # as a worker's
+    unix_socket: int
+    listeners: list[ProcessListener]
     worker_sockets: list[str]
-    brokers: list[Endpoint]
     max_idle_ms: int = 600_000
 
 
@@ -91,17 +173,20 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     spare_process: bool = True
     broker: dict[str, str] = {}
 
+    def listening(self) -> list[Listener]:
+        """Where to listen; the first one is the default."""
+        return [
+            Listener(
+                host=self.host,
+                port=self.port,
+                advertised_host=self.host_for_clients(),
+                advertised_port=self.port,
+            )
+        ]
+
     def worker_port(self, index: int) -> int:
+        """Of the first listener."""
         return self.port + 1 + index
-
-    def worker_address(self, index: int) -> tuple[str, int]:
-        """Where a process on this machine reaches worker `index`."""
-        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-        return loopback.get(self.host, self.host), self.worker_port(index)
-
-    def ports(self) -> list[int]:
-        """Every TCP port to listen on, the bootstrap port first."""
-        return [self.port, *(self.worker_port(index) for index in range(self.workers))]
 
     def host_for_clients(self) -> str:
         """The host that is advertised: a wildcard is an address to listen on, not one to reach."""
@@ -109,19 +194,12 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             return self.advertised_host
         return socket.gethostname() if self.host in WILDCARD_HOSTS else self.host
 
-    def endpoints(self) -> list[Endpoint]:
-        """The brokers in Metadata."""
-        host = self.host_for_clients()
-        if self.advertise == "router":
-            return [Endpoint(0, host, self.port)]
-        return [Endpoint(index, host, self.worker_port(index)) for index in range(self.workers)]
-
     def worker(
         self,
         index: int,
         *,
         redis_url: str,
-        listeners: list[int],
+        sockets: ProcessSockets,
         worker_sockets: list[str],
         store_files: tuple[str, str] | None = None,
     ) -> WorkerSettings:
@@ -129,10 +207,8 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         return WorkerSettings(
             index=index,
             workers=self.workers,
-            host=self.host,
-            port=self.worker_port(index),
-            listeners=listeners,
-            brokers=self.endpoints(),
+            unix_socket=sockets.unix,
+            listeners=self._served(sockets, 1 + index),
             redis_url=redis_url,
             store_files=store_files,
             worker_sockets=worker_sockets,
@@ -142,19 +218,29 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         )
 
     def router(
-        self, index: int, *, listeners: list[int], worker_sockets: list[str], max_idle_ms: int
+        self, index: int, *, sockets: ProcessSockets, worker_sockets: list[str], max_idle_ms: int
     ) -> RouterSettings:
         """The settings of router `index`."""
         return RouterSettings(
             index=index,
-            host=self.host,
-            port=self.port,
-            listeners=listeners,
+            unix_socket=sockets.unix,
+            listeners=self._served(sockets, 0),
             worker_sockets=worker_sockets,
-            brokers=self.endpoints(),
             max_idle_ms=max_idle_ms,
             **self._shared(ProcessSettings),
         )
+
+    def _served(self, sockets: ProcessSockets, place: int) -> list[ProcessListener]:
+        """The listeners of a process that has the port at `place` of each block."""
+        return [
+            ProcessListener(
+                listener,
+                listener.port + place,
+                listener.endpoints(self.workers, self.advertise),
+                descriptors,
+            )
+            for listener, descriptors in zip(self.listening(), sockets.by_listener, strict=True)
+        ]
 
     def _shared(self, base: type[ProcessSettings]) -> dict[str, Any]:
         return {name: getattr(self, name) for name in base.__struct_fields__}

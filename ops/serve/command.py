@@ -166,7 +166,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         background = (claim.keep,)
 
     try:
-        listeners = Listeners.bind(settings.host, settings.ports(), sockets, pinged)
+        listeners = Listeners.bind(settings.listening(), sockets, pinged)
 
         def serving() -> list[ChildSpec]:
             # One stage: a router is ready when the workers are, and all stop at the same time, so
@@ -218,9 +218,11 @@ def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
 
 
 def ready_line(settings: ServeSettings, store: dict[str, Any]) -> str:
-    """What is advertised to clients, in one line."""
-    bootstrap = _address(settings.host_for_clients(), settings.port)
-    brokers = ",".join(_address(broker.host, broker.port) for broker in settings.endpoints())
+    """What is advertised to clients of the first listener, in one line."""
+    first = settings.listening()[0]
+    bootstrap = _address(first.advertised_host, first.advertised_port)
+    endpoints = first.endpoints(settings.workers, settings.advertise)
+    brokers = ",".join(_address(broker.host, broker.port) for broker in endpoints)
     return f"moldau ready bootstrap={bootstrap} brokers={brokers} store={store['url']}"
 
 
@@ -237,7 +239,8 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
             "stop that one, or choose another port with --port"
         ) from None
     patience_s = PREDECESSOR_PATIENCE_S if control.exists() else 0.0
-    check_ports(settings.host, settings.ports(), patience_s=patience_s)
+    for listener in settings.listening():
+        check_ports(listener.host, [*listener.ports(settings.workers)], patience_s=patience_s)
 
 
 def _claim(url: str, port: int) -> Claim:

@@ -11,31 +11,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from broker.settings.processes import Listener, ProcessSockets
 from ops.serve.ports import bind_port
 
 
 class Listeners:
-    """By process: its port on every address of the host, and its unix socket."""
+    """By process: its unix socket, and its port of each listener on every address of its host."""
 
     def __init__(self) -> None:
-        self.workers: list[list[int]] = []
-        self.routers: list[list[int]] = []
+        self.workers: list[ProcessSockets] = []
+        self.routers: list[ProcessSockets] = []
         self._sockets: list[socket.socket] = []
 
     @classmethod
     def bind(
-        cls, host: str, ports: Sequence[int], workers: Sequence[Path], routers: Sequence[Path]
+        cls, listeners: Sequence[Listener], workers: Sequence[Path], routers: Sequence[Path]
     ) -> Self:
-        """Bind the ports, the bootstrap port first, and the unix sockets. Raises ConfigError."""
-        listeners = cls()
-        # The kernel spreads connections over the routers that share the bootstrap port.
+        """Bind the ports and the unix sockets. Raises ConfigError."""
+        bound = cls()
+        # The kernel spreads connections over the routers that share a bootstrap port.
         shared = len(routers) > 1
-        listeners.routers = [listeners._bind(host, ports[0], path, shared) for path in routers]
-        listeners.workers = [
-            listeners._bind(host, port, path, False)
-            for port, path in zip(ports[1:], workers, strict=True)
+        bound.routers = [bound._bind(listeners, 0, path, shared) for path in routers]
+        bound.workers = [
+            bound._bind(listeners, 1 + index, path, False) for index, path in enumerate(workers)
         ]
-        return listeners
+        return bound
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -45,8 +45,17 @@ class Listeners:
         for each in self._sockets:
             each.close()
 
-    def _bind(self, host: str, port: int, path: Path, shared: bool) -> list[int]:
-        sockets = [*bind_port(host, port, shared=shared), bind_unix(path)]
+    def _bind(
+        self, listeners: Sequence[Listener], place: int, path: Path, shared: bool
+    ) -> ProcessSockets:
+        """The sockets of the process that has the port at `place` of each block."""
+        (unix,) = self._keep([bind_unix(path)])
+        by_listener = [
+            self._keep(bind_port(each.host, each.port + place, shared=shared)) for each in listeners
+        ]
+        return ProcessSockets(unix, by_listener)
+
+    def _keep(self, sockets: list[socket.socket]) -> list[int]:
         self._sockets += sockets
         return [each.fileno() for each in sockets]
 

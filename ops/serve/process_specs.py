@@ -50,13 +50,13 @@ def worker_specs(
                 settings.worker(
                     index,
                     redis_url=url,
-                    listeners=listening,
+                    sockets=listening,
                     worker_sockets=[str(each) for each in sockets],
                     store_files=store_files,
                 )
             ),
-            ping=settings.worker_address(index),
-            pass_fds=tuple(listening),
+            ping=str(sockets[index]),
+            pass_fds=tuple(listening.all),
         )
         for index, listening in enumerate(listeners.workers)
     ]
@@ -80,13 +80,13 @@ def router_specs(
             stdin_line=msgspec.json.encode(
                 settings.router(
                     index,
-                    listeners=listening,
+                    sockets=listening,
                     worker_sockets=[str(each) for each in sockets],
                     max_idle_ms=max_idle_ms,
                 )
             ),
             ping=str(path),
-            pass_fds=tuple(listening),
+            pass_fds=tuple(listening.all),
         )
         for index, (path, listening) in enumerate(zip(pinged, listeners.routers, strict=True))
     ]

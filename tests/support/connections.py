@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from broker.server import connection as module
 from broker.server.budget import Budget
 from broker.server.connection import Call, Connection
+from broker.settings.processes import Listener
 
 MIB = 1 << 20
 MAX_FRAME = 16 * MIB
@@ -53,7 +54,7 @@ async def served(
     connections: set[Connection] = set()
     used = budget or Budget(64 * MIB, 16 * MIB)
     server = await loop.create_server(
-        lambda: Connection(dispatch, used, connections, MAX_FRAME), "127.0.0.1", 0
+        lambda: Connection(dispatch, used, connections, MAX_FRAME, Listener()), "127.0.0.1", 0
     )
     client = socket.socket()
     client.setblocking(False)

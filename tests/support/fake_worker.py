@@ -44,7 +44,7 @@ async def main() -> None:
     loop.add_reader(sys.stdin.fileno(), lambda: os._exit(1))
     servers = [
         await asyncio.start_server(answer, sock=socket.socket(fileno=descriptor))
-        for descriptor in settings.listeners
+        for descriptor in settings.descriptors
     ]
     print(f"log level is {settings.log_level}", file=sys.stderr)
     print("ready", flush=True)

@@ -128,10 +128,10 @@ class Stage:
         watching = [asyncio.ensure_future(workers.watch(index)) for index in range(WORKERS)]
         await workers.until_up(10)
         brokers = [Endpoint(index, "localhost", 1000 + index) for index in range(WORKERS)]
-        self.state = RouterState(workers, brokers, 100 << 20)
+        self.state = RouterState(workers, lambda _: brokers, 100 << 20)
         self.clients: set[ClientConnection] = set()
         front = await loop.create_unix_server(
-            lambda: ClientConnection(self.state, self.clients), self._front
+            lambda: ClientConnection(self.state, self.clients, None), self._front
         )
         self.reader, self.writer = await asyncio.open_unix_connection(self._front)
         try:

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from broker.settings.processes import Endpoint
+from broker.settings.processes import Endpoint, Listener
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import LENGTH, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
@@ -62,7 +62,7 @@ class Unconnected(RouterState):
     def __init__(self) -> None:
         workers = Workers(["/nowhere/0"])
         workers.is_up[0] = True
-        super().__init__(workers, [Endpoint(0, "localhost", 9092)], 1 << 20)
+        super().__init__(workers, lambda _: [Endpoint(0, "localhost", 9092)], 1 << 20)
         self.opened: list[WorkerConnection] = []
 
     def connect(self, connection: WorkerConnection) -> None:
@@ -74,7 +74,7 @@ class Served:
 
     def __init__(self) -> None:
         self.state = Unconnected()
-        self.client = ClientConnection(self.state, set())
+        self.client = ClientConnection(self.state, set(), Listener())
         self.transport = FakeTransport()
         self.client.connection_made(self.transport)  # type: ignore[arg-type]
         self.at_worker = FakeTransport()

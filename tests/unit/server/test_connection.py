@@ -16,6 +16,7 @@ import uvloop
 
 from broker.server.budget import Budget
 from broker.server.connection import Call, Connection
+from broker.settings.processes import Listener
 from tests.support.connections import (
     MAX_FRAME,
     MIB,
@@ -41,11 +42,12 @@ class FakeTransport:
     def __init__(self) -> None:
         self.aborted = False
         self.reading = True
+        self.peer: tuple[str, int] | None = ("192.0.2.1", 1)
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return ("192.0.2.1", 1)
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return self.peer
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -73,7 +75,7 @@ def received(data: bytes, chunks: Callable[[], int]) -> tuple[list[bytes], FakeT
         recorder = Recorder()
         transport = FakeTransport()
         big = Budget(1 << 40, 1 << 40)
-        connection = Connection(recorder, big, set(), MAX_FRAME)
+        connection = Connection(recorder, big, set(), MAX_FRAME, Listener())
         connection.connection_made(cast("asyncio.BaseTransport", transport))
         feed(connection, data, chunks)
         return recorder.frames, transport
@@ -200,3 +202,16 @@ async def test_an_idle_client_that_never_reads_is_cut_off() -> None:
         assert connection.is_idle
         connection.close_idle()
         await until(lambda: not connections)
+
+
+def test_a_tcp_connection_without_an_address_is_nobodys_operator() -> None:
+    async def accept() -> tuple[Connection, FakeTransport]:
+        transport = FakeTransport()
+        transport.peer = None  # the client reset it before it was accepted
+        connection = Connection(Recorder(), Budget(1 << 20, 1 << 20), set(), MAX_FRAME, Listener())
+        connection.connection_made(cast("asyncio.BaseTransport", transport))
+        return connection, transport
+
+    connection, transport = uvloop.run(accept())
+    assert transport.aborted
+    assert not connection.identity.is_trusted

@@ -7,6 +7,7 @@ from typing import cast
 from broker.server.budget import Budget
 from broker.server.connection import MAX_SERVED_PER_TURN, Call, Connection
 from broker.server.request_route import RequestRoute
+from broker.settings.processes import Listener
 from broker.wire.frame import CORRELATION_ID_END, LENGTH_SIZE, read_request_header
 from broker.wire.messages.api_versions import ApiVersionsRequest
 
@@ -93,7 +94,7 @@ class Served:
         self.calls: list[Call] = []
         self.transport = Transport()
         self.budget = Budget(1 << 20, 1 << 20)
-        self.connection = Connection(self._keep, self.budget, set(), 1 << 20)
+        self.connection = Connection(self._keep, self.budget, set(), 1 << 20, Listener())
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
         for word in words:
             self.connection.routes.add(Known(word))

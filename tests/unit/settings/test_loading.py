@@ -9,6 +9,8 @@ from broker.settings.options import OPTIONS, Option
 from broker.settings.processes import (
     ConfigError,
     Endpoint,
+    ProcessListener,
+    ProcessSockets,
     ServeSettings,
     WorkerSettings,
 )
@@ -209,8 +211,9 @@ def test_a_bad_redis_url_is_not_repeated_since_it_may_hold_a_password() -> None:
 
 def test_workers_are_advertised_with_their_own_ports() -> None:
     settings = load(port="2000", workers="2", host="127.0.0.1", advertised_host="example.org")
-    assert settings.ports() == [2000, 2001, 2002]
-    assert settings.endpoints() == [
+    (listener,) = settings.listening()
+    assert [*listener.ports(2)] == [2000, 2001, 2002]
+    assert listener.endpoints(2, "workers") == [
         Endpoint(0, "example.org", 2001),
         Endpoint(1, "example.org", 2002),
     ]
@@ -218,7 +221,8 @@ def test_workers_are_advertised_with_their_own_ports() -> None:
 
 def test_the_router_is_advertised_alone() -> None:
     settings = load(port="2000", workers="2", advertise="router")
-    assert settings.endpoints() == [Endpoint(0, "127.0.0.1", 2000)]
+    (listener,) = settings.listening()
+    assert listener.endpoints(2, settings.advertise) == [Endpoint(0, "127.0.0.1", 2000)]
 
 
 def test_a_wildcard_address_is_never_advertised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +233,16 @@ def test_a_wildcard_address_is_never_advertised(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_worker_gets_all_it_needs() -> None:
     settings = load(port="2000", workers="3", tail_cache_bytes="1mb", log_level="debug")
-    worker = settings.worker(1, redis_url="unix:///s", listeners=[7, 8], worker_sockets=["/a"])
+    (listener,) = settings.listening()
+    sockets = ProcessSockets(7, [[8]])
+    worker = settings.worker(1, redis_url="unix:///s", sockets=sockets, worker_sockets=["/a"])
+    assert worker.descriptors == [7, 8]
+    brokers = [Endpoint(index, "127.0.0.1", 2001 + index) for index in range(3)]
     assert worker == WorkerSettings(
         index=1,
         workers=3,
-        host="127.0.0.1",
-        port=2002,
-        listeners=[7, 8],
-        brokers=settings.endpoints(),
+        unix_socket=7,
+        listeners=[ProcessListener(listener, 2002, brokers, [8])],
         redis_url="unix:///s",
         worker_sockets=["/a"],
         data_dir=settings.data_dir,

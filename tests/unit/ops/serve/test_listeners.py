@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.settings.processes import Listener
 from ops.serve.listeners import Listeners
 from ops.serve.ports import PortTakenError, bind_port
 from tests.support.running import free_ports
@@ -19,21 +20,21 @@ def test_each_process_has_its_port_and_its_unix_socket(short_tmp_path: Path) -> 
     routers = [short_tmp_path / f"r{index}" for index in range(2)]
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(workers[1]))
-    listeners = Listeners.bind("127.0.0.1", ports, workers, routers)
+    listeners = Listeners.bind([Listener(port=first)], workers, routers)
     try:
         addresses = {
             descriptor: socket.socket(fileno=os.dup(descriptor))
             for descriptor in listeners.descriptors
         }
         names = {at: bound.getsockname() for at, bound in addresses.items()}
-        for bound in addresses.values():
-            bound.close()
-        for number, (tcp, unix) in enumerate(listeners.workers):
-            assert names[tcp] == ("127.0.0.1", ports[1 + number])
-            assert names[unix] == str(workers[number])
-        for number, (tcp, unix) in enumerate(listeners.routers):
-            assert names[tcp] == ("127.0.0.1", first)  # shared
-            assert names[unix] == str(routers[number])
+        for each in addresses.values():
+            each.close()
+        for number, bound in enumerate(listeners.workers):
+            assert names[bound.by_listener[0][0]] == ("127.0.0.1", ports[1 + number])
+            assert names[bound.unix] == str(workers[number])
+        for number, bound in enumerate(listeners.routers):
+            assert names[bound.by_listener[0][0]] == ("127.0.0.1", first)  # shared
+            assert names[bound.unix] == str(routers[number])
         for path in (*workers, *routers):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
         # A broker that is starting refuses connections: its processes begin to listen.
@@ -46,9 +47,9 @@ def test_each_process_has_its_port_and_its_unix_socket(short_tmp_path: Path) -> 
 
 def test_one_router_does_not_share_its_port(short_tmp_path: Path) -> None:
     port = free_ports(1)
-    listeners = Listeners.bind("127.0.0.1", [port], [], [short_tmp_path / "r"])
+    listeners = Listeners.bind([Listener(port=port)], [], [short_tmp_path / "r"])
     try:
-        with socket.socket(fileno=os.dup(listeners.routers[0][0])) as bound:
+        with socket.socket(fileno=os.dup(listeners.routers[0].by_listener[0][0])) as bound:
             assert not bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)
             bound.listen()
         with pytest.raises(PortTakenError, match=f"port {port} .* is taken"):
