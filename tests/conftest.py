@@ -19,6 +19,7 @@ settings.load_profile("busy")
 # Before anything imports them: what they assert is shown as a test's own would be.
 pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
 
+from tests.support.certificates import Certificates, make_certificates  # noqa: E402
 from tests.support.redis_server import RedisServer, running_redis  # noqa: E402
 from tests.support.running import (  # noqa: E402
     Broker,
@@ -119,6 +120,12 @@ def start_moldau(short_tmp_path: Path) -> Iterator[Callable[..., Broker]]:
             failures.append(failure)
     if failures:
         raise failures[0]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """A CA, a server's certificate and a client's, as files."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
