@@ -18,9 +18,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.client import ClientError, Cluster, parse_addresses
+from ops.client import (
+    ClientError,
+    ClientSettings,
+    Cluster,
+    InvalidSecurity,
+    parse_addresses,
+    read_client_settings,
+)
 
 BOOTSTRAP_ENV = "MOLDAU_BOOTSTRAP"
+COMMAND_CONFIG_ENV = "MOLDAU_COMMAND_CONFIG"
 PORT_ENV = "MOLDAU_PORT"  # of `serve`: where a broker with the same environment listens
 DEFAULT_PORT = "9092"
 EXIT_CODES = "exit codes: 0 done, 1 not done (the message names the cause), 2 wrong usage"
@@ -80,19 +88,56 @@ def add_action(
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """--bootstrap; `bootstrap_of` reads it."""
-    parser.add_argument(
+    """Which broker is asked, and as whom; `bootstrap_of` and `client_settings` read it."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
         help=f"address of the broker, or several separated by commas "
-        f"(${BOOTSTRAP_ENV}, else 127.0.0.1 and ${PORT_ENV} or 9092)",
+        f"(${BOOTSTRAP_ENV}, else the broker of this machine)",
+    )
+    which.add_argument(
+        "--port",
+        type=positive,
+        metavar="PORT",
+        help=f"the broker of this machine with this bootstrap port (${PORT_ENV}, else 9092)",
+    )
+    add_command_config(parser)
+
+
+def add_command_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="client settings for TLS and a login: security.protocol, sasl.* and ssl.* "
+        f"as in Java's client.properties or librdkafka (${COMMAND_CONFIG_ENV}); "
+        "the user that runs the broker needs none on its machine",
     )
 
 
-def bootstrap_of(arguments: argparse.Namespace) -> str:
+def client_settings(arguments: argparse.Namespace) -> ClientSettings:
+    """What --command-config says. Raises ClientError."""
+    path = arguments.command_config or os.environ.get(COMMAND_CONFIG_ENV)
+    if not path:
+        return ClientSettings()
+    try:
+        return read_client_settings(path)
+    except InvalidSecurity as error:
+        raise ClientError(f"--command-config {error}") from None
+
+
+def bootstrap_of(arguments: argparse.Namespace, settings: ClientSettings | None = None) -> str:
     """HOST:PORT, or several of them, as given."""
-    named = arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV)
-    return named or f"127.0.0.1:{os.environ.get(PORT_ENV) or DEFAULT_PORT}"
+    named = named_bootstrap(arguments, settings or ClientSettings())
+    return named or f"127.0.0.1:{arguments.port or os.environ.get(PORT_ENV) or DEFAULT_PORT}"
+
+
+def named_bootstrap(arguments: argparse.Namespace, settings: ClientSettings) -> str | None:
+    """None: it is the broker of this machine."""
+    if arguments.port:
+        return None
+    given: str | None = arguments.bootstrap or os.environ.get(BOOTSTRAP_ENV)
+    return given or settings.bootstrap
 
 
 def positive(text: str) -> int:
@@ -127,13 +172,8 @@ def run_action(arguments: argparse.Namespace) -> int:
     """Run the chosen action with the broker it asks."""
 
     def ask() -> int:
-        parser: argparse.ArgumentParser = arguments.action_parser
         try:
-            addresses = parse_addresses(bootstrap_of(arguments))
-        except ValueError as error:
-            parser.error(f"--bootstrap {error}")
-        try:
-            with Cluster(addresses) as cluster:
+            with open_cluster(arguments) as cluster:
                 code: int = arguments.action(cluster, arguments)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -142,6 +182,22 @@ def run_action(arguments: argparse.Namespace) -> int:
         return code
 
     return run_chosen(arguments, ask)
+
+
+def open_cluster(arguments: argparse.Namespace) -> Cluster:
+    """The broker to ask: on this machine over its unix sockets, unless an address is named or
+    somebody else's login. Raises ClientError."""
+    settings = client_settings(arguments)
+    try:
+        addresses = parse_addresses(bootstrap_of(arguments, settings))
+    except ValueError as error:
+        arguments.action_parser.error(f"--bootstrap {error}")
+    if settings == ClientSettings() and named_bootstrap(arguments, settings) is None:
+        # Imported here: not every command asks a broker of this machine.
+        from ops.local_broker import find_local_broker
+
+        return Cluster(addresses, local=find_local_broker(addresses[0][1]))
+    return Cluster(addresses, security=settings.security)
 
 
 def run_chosen(arguments: argparse.Namespace, work: Callable[[], int]) -> int:

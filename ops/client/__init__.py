@@ -5,11 +5,13 @@ The command line, the pipeline and the load test talk to brokers with it: one co
 """
 
 from ops.client.cluster import (
+    BOOTSTRAP_ID,
     EARLIEST,
     GROUP,
     LATEST,
     TRANSACTION,
     Cluster,
+    LocalSockets,
     leaders_of,
     nodes_of,
     partitions_of,
@@ -24,24 +26,34 @@ from ops.client.connection import (
 )
 from ops.client.errors import CONFIG_NAMES, RETRIABLE, STALE_LEADER, ClientError, refusal
 from ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
+from ops.client.properties import ClientSettings, read_client_settings, security_of
 from ops.client.retry import Backoff
+from ops.client.sasl_tokens import AuthenticationFailed
+from ops.client.security import PLAINTEXT, InvalidSecurity, Security
 
 __all__ = [
     "API_OF",
+    "BOOTSTRAP_ID",
     "CONFIG_NAMES",
     "EARLIEST",
     "GROUP",
     "LATEST",
+    "PLAINTEXT",
     "RETRIABLE",
     "STALE_LEADER",
     "TIMEOUT_S",
     "TRANSACTION",
     "Address",
+    "AuthenticationFailed",
     "Backoff",
     "ClientError",
+    "ClientSettings",
     "Cluster",
     "Connection",
+    "InvalidSecurity",
+    "LocalSockets",
     "Node",
+    "Security",
     "TopicPartition",
     "UnsupportedVersion",
     "Versions",
@@ -51,5 +63,7 @@ __all__ = [
     "parse_address",
     "parse_addresses",
     "partitions_of",
+    "read_client_settings",
     "refusal",
+    "security_of",
 ]

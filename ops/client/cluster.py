@@ -26,12 +26,18 @@ from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from ops.client.connection import API_OF, TIMEOUT_S, Connection
 from ops.client.errors import STALE_COORDINATOR, STALE_LEADER, ClientError, refusal
+from ops.client.faults import TlsAlert, explain
 from ops.client.names import Address, Node, TopicPartition
+from ops.client.sasl_tokens import AuthenticationFailed
+from ops.client.security import PLAINTEXT, InvalidSecurity, Security
 
 LATEST, EARLIEST = -1, -2  # timestamps of ListOffsets
 GROUP, TRANSACTION = 0, 1  # what a coordinator is asked for: FindCoordinator's key types
 _SUBJECTS = {GROUP: "group", TRANSACTION: "transactional id"}
 BOOTSTRAP_ID = -1
+
+# Of a broker on this machine: the path of the unix socket to ask this node at.
+LocalSockets = Callable[[Node], str]
 
 
 class Cluster:
@@ -41,12 +47,16 @@ class Cluster:
         self,
         bootstrap: Sequence[Address],
         *,
+        security: Security = PLAINTEXT,
+        local: LocalSockets | None = None,
         timeout: float = TIMEOUT_S,
         client_id: str = "moldau",
     ) -> None:
         # The first that answers is the one to ask.
         self._bootstraps = [Node(BOOTSTRAP_ID, *address) for address in bootstrap]
         self.bootstrap = self._bootstraps[0]
+        self._security = security
+        self._local = local
         self._timeout = timeout
         self._client_id = client_id
         self._connections: dict[Address, Connection] = {}
@@ -103,10 +113,15 @@ class Cluster:
         opened = self._connections.get(address)
         if opened is None:
             try:
-                opened = Connection(address, timeout=self._timeout, client_id=self._client_id)
+                opened = Connection(
+                    address if self._local is None else self._local(node),
+                    security=self._security,
+                    timeout=self._timeout,
+                    client_id=self._client_id,
+                )
                 self._connections[address] = opened
                 opened.negotiate()
-            except (OSError, MalformedMessage) as fault:
+            except (OSError, MalformedMessage, InvalidSecurity) as fault:
                 self._drop(node)
                 raise self._unreachable(node, fault, "ApiVersions") from None
         return opened
@@ -117,12 +132,16 @@ class Cluster:
             broken.close()
 
     def _unreachable(self, node: Node, fault: Exception, api: str) -> ClientError:
-        if isinstance(fault, MalformedMessage):
+        if isinstance(fault, MalformedMessage) and not isinstance(fault, TlsAlert):
             return ClientError(
                 f"{node.address} does not answer {api} as expected ({fault}); "
                 "is a Moldau broker of this version listening there?"
             )
-        cause = (fault.strerror if isinstance(fault, OSError) else None) or str(fault)
+        cause, remedy = explain(fault, self._security)
+        if isinstance(fault, InvalidSecurity):
+            return ClientError(cause)
+        if remedy or isinstance(fault, AuthenticationFailed):  # it is there, but not for us
+            return ClientError("; ".join(filter(None, (f"{node.address}: {cause}", remedy))))
         if node.node_id == BOOTSTRAP_ID:
             return ClientError(
                 f"no broker answers at {node.address}: {cause}; start one with `moldau serve`, or "

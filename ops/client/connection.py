@@ -1,7 +1,8 @@
 """One connection to a broker: requests out, replies in, in the same order.
 
 Versions are agreed with the broker (ApiVersions) when the first request is sent without one. Plain
-blocking sockets, so it also works under gevent.
+blocking sockets, so it also works under gevent. The broker is at an address, which may need TLS and
+SASL (`Security`), or at the path of a unix socket, which needs neither.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from broker.wire.frame import LENGTH, read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
+from ops.client.faults import TlsAlert
 from ops.client.names import Address
+from ops.client.security import PLAINTEXT, Security
+from ops.client.tls import client_context
 
 TIMEOUT_S = 30.0
 MAX_REPLY_BYTES = 1 << 28
+TLS_ALERT = 0x1503  # how a record of TLS begins that is no answer to a request
 
 API_OF: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
 
@@ -54,12 +59,15 @@ class Connection:
 
     def __init__(
         self,
-        address: Address,
+        address: Address | str,
         *,
+        security: Security = PLAINTEXT,
         timeout: float = TIMEOUT_S,
         client_id: str = "moldau",
         versions: Mapping[str, Versions] = VERSIONS,
     ) -> None:
+        """`address` is a host and a port, or the path of a unix socket. `security` is that of
+        addresses: a unix socket is the operator's own."""
         self._client_id = client_id
         self._wanted = versions
         self._chosen: dict[type[Message], int] = {}
@@ -67,8 +75,7 @@ class Connection:
         self._correlation_id = 0
         self._expected: deque[tuple[Api, int, int]] = deque()
         self.reply_bytes = 0  # of the last reply
-        self._socket = socket.create_connection(address, timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = _connected(address, security, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +109,8 @@ class Connection:
         api, version, sent = self._expected.popleft()
         (size,) = LENGTH.unpack(self._read(LENGTH.size))
         if not 0 < size < MAX_REPLY_BYTES:  # most likely the first letters of another protocol
-            raise MalformedMessage(f"a reply of {size} bytes")
+            kind = TlsAlert if size >> 16 == TLS_ALERT else MalformedMessage
+            raise kind(f"a reply of {size} bytes")
         correlation_id, reply = read_response(api, version, self._read(size))
         if correlation_id != sent:
             raise MalformedMessage(f"reply {correlation_id} to request {sent}")
@@ -144,6 +152,26 @@ class Connection:
                     raise ConnectionError("the broker closed the connection")
                 at += count
         return data
+
+
+def _connected(address: Address | str, security: Security, timeout: float) -> socket.socket:
+    if isinstance(address, str):
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.settimeout(timeout)
+            made.connect(address)
+        except BaseException:
+            made.close()
+            raise
+        return made
+    context = None if security.tls is None else client_context(security.tls)
+    made = socket.create_connection(address, timeout)
+    try:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made if context is None else context.wrap_socket(made, server_hostname=address[0])
+    except BaseException:
+        made.close()
+        raise
 
 
 def error_name(code: int) -> str:

@@ -214,7 +214,7 @@ def abort(
     cluster: Scripted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
     """`abort(*words, typed="")` -> exit code and standard error, against the scripted broker."""
-    monkeypatch.setattr("ops.command_line.Cluster", lambda addresses: cluster)
+    monkeypatch.setattr("ops.command_line.open_cluster", lambda arguments: cluster)
 
     def run(*words: str, typed: str = "") -> tuple[int, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
