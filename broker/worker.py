@@ -24,6 +24,8 @@ from broker.log.history import LogHistory
 from broker.log.logs import Logs
 from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
+from broker.loop_lag import LoopLag
+from broker.metrics.document import METRICS, encode
 from broker.process import (
     BootFailure,
     collect_seldom,
@@ -32,6 +34,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
+from broker.report import WorkerReport
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.settings.kafka import BrokerConfig
@@ -126,7 +129,21 @@ class Worker:
             await self.topics.finish_deletions()
         self.store.history.on_changed = self._history_changed
         self._watch(changes_at)
-        self._dispatcher = Dispatcher(self.broker)
+        self._loop_lag = LoopLag()
+        report = WorkerReport(
+            settings.index,
+            self.store,
+            self.topics,
+            self.logs,
+            self.group_coordinator,
+            self._connections,
+            self._loop_lag,
+        )
+
+        async def metrics() -> bytes:
+            return encode(await report.document())
+
+        self._dispatcher = Dispatcher(self.broker, {METRICS: metrics})
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         await self._listen()
         compaction = Compaction(self.store.streams, self.store.cleaned, self.logs.retention)
@@ -283,6 +300,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         say_ready()
+        self._loop_lag.start()
         logger.info("worker %d serves on port %d", self.settings.index, self.settings.port)
         collect_seldom()
         await self._stop.wait()
@@ -337,6 +355,7 @@ class Worker:
 
     async def shutdown(self) -> None:
         """No new connection, parked requests answered, appends finished."""
+        self._loop_lag.stop()
         for server in self._servers:
             server.close()
         for task in self._background:

@@ -71,6 +71,7 @@ class ClientConnection(asyncio.Protocol):
             if (user := foreign_user(transport)) is not None:
                 logger.warning("refused a connection to the unix socket by user %d", user)
                 self.abort()
+            self.requests.private = self._state.private_reply
             return
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):

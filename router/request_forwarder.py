@@ -6,7 +6,7 @@ go on yet is kept, and the client is not read from meanwhile (see `may_read`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
 from broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
@@ -49,6 +49,7 @@ class RequestForwarder:
         "_workers",
         "is_stopped",
         "kept",
+        "private",
         "yields",
     )
 
@@ -67,6 +68,8 @@ class RequestForwarder:
         self._waits_for_replies = False  # the next request goes on when nothing is unanswered
         self.yields = False  # other connections have their turn first
         self.is_stopped = False  # no further request is forwarded
+        # Replies to requests that are not Kafka's: set for the operator's connections.
+        self.private: Callable[[bytes], bytes | None] | None = None
 
     # --- state ---
 
@@ -251,6 +254,10 @@ class RequestForwarder:
     def _serve(self, route: Route, frame: bytes) -> None:
         """Reply to a request here, or gather its reply from several workers."""
         if route.kind is RouteKind.REFUSED:
+            own = self.private(frame) if self.private is not None else None
+            if own is not None:
+                self._replies.add(own)
+                return
             key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
             raise MalformedMessage(f"API {key} v{version} is not served")
         if route.kind is RouteKind.LOCAL:

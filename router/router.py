@@ -15,6 +15,8 @@ import logging
 import signal
 from functools import partial
 
+from broker.loop_lag import LoopLag
+from broker.metrics.document import Document, Family, Kind, Sample
 from broker.process import (
     collect_seldom,
     listen,
@@ -54,6 +56,8 @@ class Router:
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
         self._state = RouterState(workers, settings.endpoints, settings.max_request_bytes)
+        self._loop_lag = LoopLag()
+        self._state.report = self._report
         self._background = [
             asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))
         ]
@@ -65,6 +69,16 @@ class Router:
         stopped.cancel()
         if not self._stop.is_set():
             await self._listen()
+
+    def _report(self) -> Document:
+        clients = Family(
+            "moldau_connections",
+            Kind.GAUGE,
+            "Open connections of clients.",
+            samples=[Sample((), len(self._clients))],
+            by_role=True,
+        )
+        return Document(families=[self._loop_lag.family(), clients])
 
     def _accept(self, listener: Listener | None) -> ClientConnection:
         return ClientConnection(self._state, self._clients, listener)
@@ -85,6 +99,7 @@ class Router:
         if self._stop.is_set():
             return
         say_ready()
+        self._loop_lag.start()
         logger.info("router %d serves on port %d", self.settings.index, self.settings.port)
         collect_seldom()
         await self._stop.wait()
@@ -105,6 +120,7 @@ class Router:
 
         The workers are stopped at the same time, and reply to what is parked.
         """
+        self._loop_lag.stop()
         for server in self._servers:
             server.close()
         for task in self._background:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from broker.metrics.document import METRICS, Document, encode
 from broker.settings.processes import Endpoint
+from broker.wire.frame import private_reply, read_request_header
 from router.local_answers import LocalAnswers
 from router.routing import RoutingTable
 from router.worker_connection import WorkerConnection
@@ -30,6 +32,7 @@ class RouterState:
         self.connecting: set[asyncio.Task[None]] = set()
         self.connections: set[WorkerConnection] = set()  # open, or connecting
         self.loop = asyncio.get_running_loop()
+        self.report: Callable[[], Document] | None = None
         workers.on_lost = self._worker_lost
 
     def local_answers(self, listener: str) -> LocalAnswers:
@@ -39,6 +42,13 @@ class RouterState:
             found = LocalAnswers(self._brokers(listener), self.workers.is_up)
             self._local_answers[listener] = found
         return found
+
+    def private_reply(self, frame: bytes) -> bytes | None:
+        """The router's metrics; None: the request is for something else."""
+        header = read_request_header(frame)
+        if header.api_key != METRICS or self.report is None:
+            return None
+        return private_reply(header.correlation_id, encode(self.report()))
 
     def connect(self, connection: WorkerConnection) -> None:
         self.connections.add(connection)

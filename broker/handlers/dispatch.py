@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from broker.handlers.context import Broker
+from broker.security.identity import Role
 from broker.server.connection import Call
 from broker.server.request_route import RequestRoute
 from broker.wire.advertised import unsupported_api_versions
 from broker.wire.apis import APIS, Api, ApiKey
+from broker.wire.frame import private_reply
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
 
@@ -24,6 +26,7 @@ logger = logging.getLogger("moldau.server")
 # repeat this one.
 AwaitedHandler = Callable[[Broker, Any, Call], Awaitable[Message]]
 ReplyingHandler = Callable[[Broker, Any, Call], RequestRoute | None]
+PrivateHandler = Callable[[], Awaitable[bytes]]
 
 
 def handler_of(api: Api) -> AwaitedHandler | ReplyingHandler:
@@ -46,8 +49,10 @@ REPLYING = cast(
 class Dispatcher:
     """Called by connections for every request that no route serves."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, private: Mapping[int, PrivateHandler] = {}) -> None:
+        """`private`: what serves APIs that are not Kafka's, for the operator only."""
         self._broker = broker
+        self._private = private
         self._decoders: dict[tuple[int, int], Decoder[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -55,7 +60,11 @@ class Dispatcher:
         header = call.header
         api = header.api
         if api is None:
-            _refuse_version(call)
+            private = self._private.get(header.api_key)
+            if private is not None and call.identity.role is Role.OPERATOR:
+                self._spawn(call, _serve_private(private, call))
+            else:
+                _refuse_version(call)
             return
         key = (header.api_key, header.api_version)
         decode = self._decoders.get(key)
@@ -80,10 +89,13 @@ class Dispatcher:
             if route is not None and route.learn(frame):
                 call.connection.routes.add(route)
             return
+        self._spawn(call, self._serve(call, api, request))
+
+    def _spawn(self, call: Call, serving: Coroutine[Any, Any, None]) -> None:
         # One after the other, as in Kafka: a commit and the requests behind it on the same
         # connection must not change places.
         call.connection.hold()
-        task = asyncio.get_running_loop().create_task(self._serve(call, api, request))
+        task = asyncio.get_running_loop().create_task(serving)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -94,6 +106,17 @@ class Dispatcher:
             _give_up(call, api)
         else:
             call.connection.resume()
+
+
+async def _serve_private(serve: PrivateHandler, call: Call) -> None:
+    try:
+        body = await serve()
+    except Exception:
+        logger.exception("serving the private API %d failed", call.header.api_key)
+        call.connection.abort()
+    else:
+        call.reply_with([private_reply(call.header.correlation_id, body)])
+        call.connection.resume()
 
 
 def _give_up(call: Call, api: Api) -> None:

@@ -95,6 +95,17 @@ def _advertised_host(value: object) -> str:
     return host
 
 
+def _http(value: object) -> str:
+    """`off`, or an address as HOST:PORT; the host of an IPv6 address in brackets."""
+    text = "off" if value is False else _text(value)
+    if text.lower() == "off":
+        return "off"
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:8092, or off, got {value!r}")
+    return text
+
+
 def _directory(value: object) -> str:
     return os.path.abspath(os.path.expanduser(_text(value)))
 
@@ -149,6 +160,13 @@ OPTIONS: tuple[Option, ...] = (
         _advertised_host,
         "HOST",
         "host name or address advertised to clients (the host; this machine's name for 0.0.0.0)",
+        _LISTEN,
+    ),
+    Option(
+        "http",
+        _http,
+        "HOST:PORT|off",
+        "where metrics, health and the console are served (127.0.0.1, PORT-1000)",
         _LISTEN,
     ),
     Option(

@@ -12,6 +12,8 @@ import msgspec
 
 from broker.settings.options import MIB, WILDCARD_HOSTS
 
+HTTP_PORT_BELOW = 1000  # by default that far below the bootstrap port
+
 
 class ConfigError(ValueError):
     """A setting that cannot be used. The message names the setting, where it was set, and why."""
@@ -164,6 +166,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     port: int = 9092
     workers: int = msgspec.field(default_factory=_default_workers)
     routers: int = 1
+    http: str | None = None
     redis: str | None = None
     data_dir: str
     advertise: Literal["workers", "router"] = "workers"
@@ -187,6 +190,15 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     def worker_port(self, index: int) -> int:
         """Of the first listener."""
         return self.port + 1 + index
+
+    def http_address(self) -> tuple[str, int] | None:
+        """Where the HTTP process listens; None: it is off."""
+        if self.http == "off" or (self.http is None and self.port <= HTTP_PORT_BELOW):
+            return None
+        if self.http is None:
+            return "127.0.0.1", self.port - HTTP_PORT_BELOW
+        host, _, port = self.http.rpartition(":")
+        return host.strip("[]"), int(port)
 
     def host_for_clients(self) -> str:
         """The host that is advertised: a wildcard is an address to listen on, not one to reach."""

@@ -119,6 +119,11 @@ def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int
     return correlation_id, message
 
 
+def private_reply(correlation_id: int, body: bytes) -> bytes:
+    """The reply to a request of an API that is not Kafka's."""
+    return _RESPONSE_HEAD.pack(INT32.size + len(body), correlation_id) + body
+
+
 def private_frame(key: int, body: bytes) -> bytes:
     """A request of an API that is not Kafka's: version 0, no client id, `body` as it is."""
     return LENGTH.pack(_HEAD.size + len(body)) + _HEAD.pack(key, 0, 0, -1) + body

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Role = Literal["supervisor", "router", "worker", "store", "spare"]
+Role = Literal["supervisor", "router", "worker", "store", "http", "spare"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,4 +36,4 @@ class ChildSpec:
 
     @property
     def name(self) -> str:
-        return self.role if self.role == "store" else f"{self.role} {self.index}"
+        return self.role if self.role in ("store", "http") else f"{self.role} {self.index}"

@@ -24,7 +24,7 @@ from broker.settings.kafka.validate import validate_static
 from broker.settings.loading import load_settings
 from broker.settings.options import OPTIONS
 from broker.settings.processes import ConfigError, ServeSettings
-from ops.serve import embedded_store
+from ops.serve import embedded_store, http_child
 from ops.serve.child_spec import ChildSpec
 from ops.serve.embedded_store import EmbeddedStore
 from ops.serve.listeners import Listeners
@@ -165,6 +165,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         claim = _claim(url, settings.port)
         background = (claim.keep,)
 
+    http = http_child.prepare(settings, control, sockets, pinged)
     try:
         listeners = Listeners.bind(settings.listening(), sockets, pinged)
 
@@ -189,11 +190,12 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
                 port=settings.port,
                 control_path=control,
                 store=facts,
-                on_ready=lambda: print(ready_line(settings, facts), flush=True),
+                on_ready=lambda: print(ready_line(settings, facts, http), flush=True),
                 reload=reload,
                 background=background,
                 before_serving=lambda: bring_up_to_date(url, socket, claim),
                 spare=spare_spec(listeners) if settings.spare_process else None,
+                companions=[http.spec] if http is not None else [],
                 stop_listening=listeners.close,
             ).run()
 
@@ -201,6 +203,8 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         if store is not None:
             store.history.stopped()
     finally:
+        if http is not None:
+            http.close()
         if claim is not None:
             claim.release()
         for path in (*sockets, *pinged):
@@ -217,13 +221,16 @@ def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
     return msgspec.structs.replace(before, **changes)
 
 
-def ready_line(settings: ServeSettings, store: dict[str, Any]) -> str:
+def ready_line(
+    settings: ServeSettings, store: dict[str, Any], http: http_child.HttpChild | None = None
+) -> str:
     """What is advertised to clients of the first listener, in one line."""
     first = settings.listening()[0]
     bootstrap = _address(first.advertised_host, first.advertised_port)
     endpoints = first.endpoints(settings.workers, settings.advertise)
     brokers = ",".join(_address(broker.host, broker.port) for broker in endpoints)
-    return f"moldau ready bootstrap={bootstrap} brokers={brokers} store={store['url']}"
+    line = f"moldau ready bootstrap={bootstrap} brokers={brokers} store={store['url']}"
+    return line if http is None else f"{line} http={http.url}"
 
 
 def _address(host: str, port: int) -> str:

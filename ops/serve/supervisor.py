@@ -9,6 +9,8 @@ The children of a stage start in parallel, and the next stage waits until all of
 shutdown goes backwards. What the children do is not known here: a `ChildSpec` describes how to
 start one and how to tell that it is ready.
 
+Companions (the HTTP process) start when the broker serves, which does not depend on them.
+
 - At startup, a child that exits before it is ready ends `serve` (BootFailure, exit code 3).
 - Later, a child that dies is restarted: at once if it was healthy for ten seconds, else after
   0.1 s, then twice as long each time up to 5 s. Workers and routers use the spare (spare.py).
@@ -62,9 +64,11 @@ class Supervisor:
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         before_serving: Callable[[], Coroutine[Any, Any, None]] | None = None,
         spare: ChildSpec | None = None,
+        companions: Sequence[ChildSpec] = (),
         stop_listening: Callable[[], None] = lambda: None,
     ) -> None:
         self._stages = [[Child(spec) for spec in stage] for stage in stages]
+        self._companions = [Child(spec) for spec in companions]
         self._port = port
         self._control_path = control_path
         self._store = store
@@ -83,6 +87,10 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
+        return [*self._needed, *self._companions]
+
+    @property
+    def _needed(self) -> list[Child]:
         return [child for stage in self._stages for child in stage]
 
     async def run(self) -> None:
@@ -116,7 +124,8 @@ class Supervisor:
     async def main_loop(self) -> None:
         """Keep every child alive until SIGTERM."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._keep(child)) for child in self.children]
+            tasks = [group.create_task(self._keep(child)) for child in self._needed]
+            tasks += [group.create_task(self._accompany(each)) for each in self._companions]
             for child in self.children:
                 if child.spec.ping is not None:
                     tasks.append(group.create_task(kill_when_silent(child)))
@@ -137,7 +146,7 @@ class Supervisor:
         self._stop_listening()
         if self.spare is not None:
             await self.spare.stop()
-        for stage in reversed(self._stages):
+        for stage in reversed([*self._stages, self._companions]):
             alive = [child for child in stage if child.is_alive]
             for child in alive:
                 child.state = State.STOPPING
@@ -229,6 +238,13 @@ class Supervisor:
             with contextlib.suppress(ChildError):  # it exited: logged in the next round
                 await child.until_ready()
                 logger.info("%s is serving again, process %s", child.spec.name, child.pid)
+
+    async def _accompany(self, child: Child) -> None:
+        """Start a companion once the broker serves, and keep it alive."""
+        with contextlib.suppress(ChildError):  # logged by `_keep`, which tries again
+            child.start()
+            await child.until_ready()
+        await self._keep(child)
 
     def _take_spare(self, child: Child) -> subprocess.Popen[bytes] | None:
         if self.spare is None or child.spec.role not in ("worker", "router"):

@@ -83,7 +83,7 @@ class Broker:
                     list(command),
                     chosen,
                     data_dir or directory / "data",
-                    {"workers": workers, **options},
+                    {"workers": workers, "http": "off", **options},
                     dict(env or {}),
                     dict(broker or {}),
                 )

@@ -164,7 +164,7 @@ def own_broker(workers: int, options: list[str]) -> Iterator[Target]:
     directory = tempfile.mkdtemp(prefix="moldau-bench-")
     port = _free_port(1 + workers)
     environment = {**os.environ, "MOLDAU_RUNTIME_DIR": os.path.join(directory, "run")}
-    words = ["serve", "--port", str(port), "--workers", str(workers), *options]
+    words = ["serve", "--port", str(port), "--workers", str(workers), "--http", "off", *options]
     words += ["--data-dir", os.path.join(directory, "data")]
     with open(os.path.join(directory, "log"), "w+") as log:
         process = subprocess.Popen(

@@ -53,6 +53,7 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
     samples = {
         "host": "10.0.0.1",
         "advertised_host": "example.org",
+        "http": "127.0.0.1:8000",
         "advertise": "router",
         "redis": "redis://10.0.0.1:6379/2",
         "data_dir": "/somewhere",
@@ -217,6 +218,13 @@ def test_workers_are_advertised_with_their_own_ports() -> None:
         Endpoint(0, "example.org", 2001),
         Endpoint(1, "example.org", 2002),
     ]
+
+
+def test_the_http_process_is_on_loopback_and_below_the_port_unless_named() -> None:
+    assert load(port="9092", host="0.0.0.0").http_address() == ("127.0.0.1", 8092)
+    assert load(http="[::1]:80").http_address() == ("::1", 80)
+    assert load(http="off").http_address() is None
+    assert load(port="900").http_address() is None  # there is no port so far below
 
 
 def test_the_router_is_advertised_alone() -> None:

@@ -1,0 +1,94 @@
+"""What a worker or router reports of itself: one msgpack document, made when somebody asks.
+
+Counting is plain integers in the objects that do the work. A process turns them into families of
+samples only when it is asked, over its unix socket, by the HTTP process (ops/http): that one adds
+who reported them, joins the tables of groups and partitions, and writes Prometheus' text format.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+# Not an API of Kafka: a request for this document. It has no body, and is served on unix sockets
+# only.
+METRICS = 32765
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Sample(msgspec.Struct, array_like=True, frozen=True):
+    labels: tuple[str, ...]  # values, in the order of the family's labels
+    value: float
+
+
+class HistogramSample(msgspec.Struct, array_like=True, frozen=True):
+    labels: tuple[str, ...]
+    counts: list[int]  # by bucket, not cumulated; the last one has no upper bound
+    total: float  # the sum of what was observed
+
+
+class Family(msgspec.Struct, array_like=True, frozen=True):
+    """All samples of one metric in one process."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    samples: list[Sample] = []
+    histograms: list[HistogramSample] = []
+    bounds: list[float] = []  # of the buckets of histograms; one fewer than counts
+    # Reported by workers and routers: the label is its role and index, not `worker` alone.
+    by_role: bool = False
+
+
+class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
+    """A partition, as its leader knows it."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    size: int
+    leader: int
+
+
+class CommittedRow(msgspec.Struct, array_like=True, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+
+
+class GroupRow(msgspec.Struct, array_like=True, frozen=True):
+    """A group, as its coordinator knows it."""
+
+    group: str
+    state: str
+    members: int
+    committed: list[CommittedRow]
+
+
+class Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    is_ready: bool = True  # False: requests that need the store would fail
+    families: list[Family] = []
+    partitions: list[PartitionRow] = []
+    groups: list[GroupRow] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Document)
+
+
+def encode(document: Document) -> bytes:
+    return _encoder.encode(document)
+
+
+def decode(data: Any) -> Document:
+    """Raises ValueError."""
+    return _decoder.decode(data)

@@ -1,0 +1,134 @@
+"""What a worker reports when it is asked for its metrics (broker/metrics/document.py).
+
+Made in slices, so that thousands of groups and partitions do not hold up requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Iterator
+from typing import TypeVar
+
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.errors import MoldauError
+from broker.log.log import Log
+from broker.log.logs import Logs
+from broker.log.topics import Topics
+from broker.loop_lag import LoopLag
+from broker.metrics.document import (
+    CommittedRow,
+    Document,
+    Family,
+    GroupRow,
+    Kind,
+    PartitionRow,
+    Sample,
+)
+from broker.server.connection import Connection
+from broker.store.store import Store
+
+ROWS_PER_TURN = 250
+# Logs that nobody has used since the worker started: loaded for their bounds, so many at a time.
+LOADED_AT_A_TIME = 64
+LOAD_PATIENCE_S = 0.5
+
+T = TypeVar("T")
+
+
+class WorkerReport:
+    def __init__(
+        self,
+        worker: int,
+        store: Store,
+        topics: Topics,
+        logs: Logs,
+        groups: GroupCoordinator,
+        connections: set[Connection],
+        loop_lag: LoopLag,
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._topics = topics
+        self._logs = logs
+        self._groups = groups
+        self._connections = connections
+        self._loop_lag = loop_lag
+
+    async def document(self) -> Document:
+        led = [log async for log in in_slices(self._led())]
+        return Document(
+            is_ready=self._store.is_up,
+            families=self._families(),
+            partitions=await self._partition_rows(led),
+            groups=await self._group_rows(),
+        )
+
+    def _families(self) -> list[Family]:
+        by_listener: dict[str, int] = {}
+        for connection in self._connections:
+            listener = connection.identity.listener
+            by_listener[listener] = by_listener.get(listener, 0) + 1
+        return [
+            self._loop_lag.family(),
+            Family("moldau_connections", Kind.GAUGE, "Open connections of clients.", ("listener",),
+                   [Sample((name,), count) for name, count in by_listener.items() if name],
+                   by_role=True),
+            Family("moldau_store_up", Kind.GAUGE, "Whether the worker is connected to the store.",
+                   (), [Sample((), float(self._store.is_up))]),
+        ]  # fmt: skip
+
+    # --- partitions ---
+
+    def _led(self) -> Iterator[Log]:
+        for topic in self._topics.all():
+            for partition in range(topic.partitions):
+                if self._logs.leads(topic.name, partition):
+                    yield self._logs.log_for(topic, partition)
+
+    async def _partition_rows(self, logs: Collection[Log]) -> list[PartitionRow]:
+        unknown = [log for log in logs if not (log.is_loaded and log.is_watched)]
+        with contextlib.suppress(TimeoutError):  # what is not known in time is left out
+            async with asyncio.timeout(LOAD_PATIENCE_S):
+                for at in range(0, len(unknown), LOADED_AT_A_TIME):
+                    some = unknown[at : at + LOADED_AT_A_TIME]
+                    await asyncio.gather(*map(_load, some))
+        found = [await self._row(log) async for log in in_slices(iter(logs))]
+        return [row for row in found if row is not None]
+
+    async def _row(self, log: Log) -> PartitionRow | None:
+        if not log.is_loaded or log.is_gone:
+            return None
+        try:
+            size = await log.size_in_store()
+        except MoldauError:
+            return None
+        return PartitionRow(log.topic, log.partition, log.start, log.end, size, self._worker)
+
+    # --- groups ---
+
+    async def _group_rows(self) -> list[GroupRow]:
+        groups = self._groups.groups
+        rows = []
+        async for group in in_slices(iter(list(groups.by_id.values()))):
+            offsets = groups.offsets.get(group.group_id)
+            committed = [
+                CommittedRow(topic, partition, found.offset)
+                for (topic, partition), found in offsets or ()
+            ]
+            view = groups.describe(group.group_id)
+            rows.append(GroupRow(group.group_id, str(view.state), len(view.members), committed))
+        return rows
+
+
+async def in_slices(items: Iterator[T]) -> AsyncIterator[T]:
+    """The items, with a turn for everybody else now and then."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % ROWS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+
+async def _load(log: Log) -> None:
+    with contextlib.suppress(MoldauError):  # deleted meanwhile, or the store is down
+        await log.current()

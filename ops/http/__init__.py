@@ -1,0 +1,1 @@
+"""The HTTP process: metrics, health, and the console."""

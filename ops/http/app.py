@@ -1,0 +1,112 @@
+"""What the HTTP process serves: metrics and health here, everything else by the console.
+
+A plain ASGI application, so that both work without the packages of the console.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ops.http import health
+from ops.http.families import families
+from ops.http.prometheus import CONTENT_TYPE, text_of
+from ops.http.reports import Reporters, Reports, Usage, usage_of
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+NO_CONSOLE = """\
+Moldau: /metrics, /livez, /readyz, /healthz
+The console is not installed: pip install 'moldau[console]'
+"""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+class HttpApp:
+    def __init__(self, reporters: Reporters, console: AsgiApp | None = None) -> None:
+        self._reporters = reporters
+        self._console = console
+        self._asking: asyncio.Task[Reports] | None = None
+        self._build = (version("moldau"), platform.python_version())
+        self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "/metrics": self.metrics,
+            "/livez": self.livez,
+            "/readyz": self.readyz,
+            "/healthz": self.healthz,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        route = self._routes.get(scope["path"]) if kind == "http" else None
+        if route is not None:
+            if scope["method"] in ("GET", "HEAD"):
+                await _send(send, await route())
+            else:
+                await _send(send, Answer(405, b"only GET and HEAD\n"))
+        elif self._console is not None:
+            await self._console(scope, receive, send)
+        elif kind == "http":
+            is_root = scope["path"] == "/"
+            await _send(send, Answer(200 if is_root else 404, NO_CONSOLE.encode()))
+
+    async def reports(self) -> Reports:
+        """The processes are asked once for all that ask at the same time."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._reporters.ask_all())
+        return await asyncio.shield(self._asking)
+
+    async def metrics(self) -> Answer:
+        reports = await self.reports()
+        found = families(reports, _usages(reports), self._build)
+        return Answer(200, text_of(found).encode(), CONTENT_TYPE)
+
+    async def livez(self) -> Answer:
+        if await self._reporters.status() is None:
+            return Answer(503, b"the supervisor does not answer\n")
+        return Answer(200, b"ok\n")
+
+    async def readyz(self) -> Answer:
+        found = health.problems(await self.reports())
+        if found:
+            return Answer(503, ("; ".join(found) + "\n").encode())
+        return Answer(200, b"ok\n")
+
+    async def healthz(self) -> Answer:
+        facts = health.facts(await self.reports())
+        body = msgspec.json.encode(facts) + b"\n"
+        return Answer(503 if facts["problems"] else 200, body, "application/json")
+
+
+def _usages(reports: Reports) -> dict[tuple[str, int], Usage]:
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
+    found = {}
+    for each in reports.status.processes if reports.status is not None else []:
+        usage = usage_of(each.pid, ticks, page) if each.pid is not None else None
+        if usage is not None:
+            found[each.role, each.index] = usage
+    return found
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = [
+        (b"content-type", answer.content_type.encode()),
+        (b"content-length", str(len(answer.body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

@@ -1,0 +1,166 @@
+"""From reports to families of metrics. Pure.
+
+Series of a process keep its label: its counters begin at 0 when it is restarted, so a sum over
+processes would go backwards. PromQL adds them up. Topics and groups have the names that
+kafka_exporter gives them, for the dashboards and alerts that know those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from broker.metrics.document import (
+    Family,
+    GroupRow,
+    HistogramSample,
+    Kind,
+    PartitionRow,
+    Sample,
+)
+from ops.http.reports import Reports, Status, Usage
+
+# Series of single partitions are left out beyond this many; the sums stay.
+MAX_PARTITION_SERIES = 10_000
+_BY_PROCESS = ("role", "index")
+_BY_PARTITION = ("topic", "partition")
+_BY_COMMITTED = ("consumergroup", "topic", "partition")
+
+
+def families(
+    reports: Reports, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
+) -> list[Family]:
+    """`build`: the versions of Moldau and of Python."""
+    store = str((reports.status.store if reports.status else {}).get("kind", ""))
+    found = [
+        gauge("moldau_build_info", "Versions; always 1.", ("version", "python", "store"),
+              [Sample((*build, store), 1)]),
+        *_process_families(reports, usages),
+    ]  # fmt: skip
+    for role, documents in (("worker", reports.workers), ("router", reports.routers)):
+        for index, document in enumerate(documents):
+            if document is not None:
+                found += [_labelled(family, role, index) for family in document.families]
+    partitions = [row for each in reports.workers if each for row in each.partitions]
+    groups = [row for each in reports.workers if each for row in each.groups]
+    return (
+        found
+        + _topic_families(partitions, len(reports.workers))
+        + _group_families(groups, partitions)
+    )
+
+
+def gauge(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    return Family(name, Kind.GAUGE, text, labels, list(samples))
+
+
+def counter(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    return Family(name, Kind.COUNTER, text, labels, list(samples))
+
+
+def _labelled(family: Family, role: str, index: int) -> Family:
+    """The family with the label of the process that reported it."""
+    by_role = family.by_role
+    values = (role, str(index)) if by_role else (str(index),)
+    return msgspec.structs.replace(
+        family,
+        labels=(*family.labels, *(_BY_PROCESS if by_role else (role,))),
+        samples=[Sample((*each.labels, *values), each.value) for each in family.samples],
+        histograms=[
+            HistogramSample((*each.labels, *values), each.counts, each.total)
+            for each in family.histograms
+        ],
+    )
+
+
+# --- processes ---
+
+
+def _process_families(reports: Reports, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
+    up = [
+        Sample((role, str(index)), float(document is not None))
+        for role, documents in (("worker", reports.workers), ("router", reports.routers))
+        for index, document in enumerate(documents)
+    ]
+    up.append(Sample(("supervisor", "0"), float(reports.status is not None)))
+    status = reports.status or Status([], {})
+    restarts = [
+        Sample((each.role, str(each.index)), each.restarts)
+        for each in status.processes
+        if each.role != "supervisor"
+    ]
+    used = [((role, str(index)), usage) for (role, index), usage in usages.items()]
+    return [
+        gauge("moldau_up", "Whether a process answers.", _BY_PROCESS, up),
+        counter("moldau_process_restarts_total", "Restarts by the supervisor.", _BY_PROCESS,
+                restarts),
+        counter("moldau_process_cpu_seconds_total", "CPU time used.", _BY_PROCESS,
+                [Sample(labels, usage.cpu_seconds) for labels, usage in used]),
+        gauge("moldau_process_resident_memory_bytes", "Resident memory.", _BY_PROCESS,
+              [Sample(labels, usage.resident_bytes) for labels, usage in used]),
+        gauge("moldau_process_open_fds", "Open file descriptors.", _BY_PROCESS,
+              [Sample(labels, usage.open_fds) for labels, usage in used]),
+    ]  # fmt: skip
+
+
+# --- topics ---
+
+
+def _topic_families(partitions: list[PartitionRow], brokers: int) -> list[Family]:
+    counts: dict[str, int] = {}
+    for row in partitions:
+        counts[row.topic] = counts.get(row.topic, 0) + 1
+    shown = partitions if len(partitions) <= MAX_PARTITION_SERIES else []
+    labelled = [((row.topic, str(row.partition)), row) for row in shown]
+    return [
+        gauge("kafka_brokers", "Brokers: one for each worker.", (), [Sample((), brokers)]),
+        gauge("kafka_topic_partitions", "Partitions of a topic.", ("topic",),
+              [Sample((topic,), count) for topic, count in counts.items()]),
+        gauge("kafka_topic_partition_current_offset", "The offset after the last record.",
+              _BY_PARTITION, [Sample(labels, row.end) for labels, row in labelled]),
+        gauge("kafka_topic_partition_oldest_offset", "The offset of the first record.",
+              _BY_PARTITION, [Sample(labels, row.start) for labels, row in labelled]),
+        gauge("kafka_topic_partition_leader", "The broker that leads it.",
+              _BY_PARTITION, [Sample(labels, row.leader) for labels, row in labelled]),
+        gauge("moldau_topic_partition_size_bytes", "Bytes of its batches.",
+              _BY_PARTITION, [Sample(labels, row.size) for labels, row in labelled]),
+    ]  # fmt: skip
+
+
+# --- groups ---
+
+
+def _group_families(groups: list[GroupRow], partitions: list[PartitionRow]) -> list[Family]:
+    ends = {(row.topic, row.partition): row.end for row in partitions}
+    starts = {(row.topic, row.partition): row.start for row in partitions}
+    current: list[Sample] = []
+    lags: list[Sample] = []
+    sums: dict[tuple[str, str], int] = {}
+    for group in groups:
+        for row in group.committed:
+            place = (row.topic, row.partition)
+            labels = (group.group, row.topic, str(row.partition))
+            current.append(Sample(labels, row.offset))
+            if place in ends:
+                lag = max(ends[place] - max(row.offset, starts[place]), 0)
+                lags.append(Sample(labels, lag))
+                whole = (group.group, row.topic)
+                sums[whole] = sums.get(whole, 0) + lag
+    if len(current) > MAX_PARTITION_SERIES:
+        current, lags = [], []
+    by_group = ("consumergroup",)
+    return [
+        gauge("kafka_consumergroup_members", "Members of a group.", by_group,
+              [Sample((group.group,), group.members) for group in groups]),
+        gauge("moldau_consumergroup_state", "1 for the state a group is in.",
+              ("consumergroup", "state"),
+              [Sample((group.group, group.state), 1) for group in groups]),
+        gauge("kafka_consumergroup_current_offset", "The committed offset.", _BY_COMMITTED,
+              current),
+        gauge("kafka_consumergroup_lag", "Records behind the end of the partition.",
+              _BY_COMMITTED, lags),
+        gauge("kafka_consumergroup_lag_sum", "The same, over the partitions of a topic.",
+              ("consumergroup", "topic"),
+              [Sample(labels, lag) for labels, lag in sums.items()]),
+    ]  # fmt: skip

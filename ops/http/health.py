@@ -1,0 +1,49 @@
+"""Is the broker alive, is it ready? From what its processes report. Pure.
+
+/livez    the HTTP process and the supervisor answer
+/readyz   clients are served: every worker answers and reaches the store, and a router answers
+/healthz  the same with its facts, as JSON
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ops.http.reports import Reports
+
+
+def problems(reports: Reports) -> list[str]:
+    """Why clients may not be served; empty when they are."""
+    found = []
+    if reports.status is None:
+        found.append("the supervisor does not answer")
+    for index, document in enumerate(reports.workers):
+        if document is None:
+            found.append(f"worker {index} does not answer")
+        elif not document.is_ready:
+            found.append(f"worker {index} does not reach the store")
+    if not any(reports.routers):
+        found.append("no router answers")
+    return found
+
+
+def facts(reports: Reports) -> dict[str, Any]:
+    """What /healthz shows."""
+    status = reports.status
+    found = problems(reports)
+    return {
+        "status": "unavailable" if found else "ok",
+        "problems": found,
+        "processes": [
+            {
+                "role": each.role,
+                "index": each.index,
+                "pid": each.pid,
+                "state": each.state,
+                "restarts": each.restarts,
+                "uptime_s": each.uptime_s,
+            }
+            for each in (status.processes if status is not None else [])
+        ],
+        "store": status.store if status is not None else None,
+    }

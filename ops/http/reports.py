@@ -1,0 +1,123 @@
+"""What the processes of the broker report: asked over their sockets, all at once, within a second.
+
+A process that does not answer in time has no report; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from broker.metrics.document import METRICS, Document, decode
+from broker.wire.frame import LENGTH, private_frame
+
+PATIENCE_S = 1.0
+MAX_REPORT_BYTES = 64 << 20
+_ASK = private_frame(METRICS, b"")
+_REPLY_HEAD = struct.Struct(">ii")  # length, correlation id
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process of the broker as the supervisor knows it."""
+
+    role: str
+    index: int
+    pid: int | None
+    port: int | None
+    uptime_s: float
+    restarts: int
+    state: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    processes: list[Process]
+    store: dict[str, Any]
+
+
+class Reports(msgspec.Struct, frozen=True):
+    """None in place of what did not come in time."""
+
+    status: Status | None
+    workers: list[Document | None]
+    routers: list[Document | None]
+
+
+class Reporters:
+    """Where to ask."""
+
+    def __init__(
+        self, control_socket: str, worker_sockets: Sequence[str], router_sockets: Sequence[str]
+    ) -> None:
+        self._control_socket = control_socket
+        self._workers = list(worker_sockets)
+        self._routers = list(router_sockets)
+
+    async def ask_all(self, patience_s: float = PATIENCE_S) -> Reports:
+        async with asyncio.TaskGroup() as group:
+            status = group.create_task(self.status(patience_s))
+            asked = [
+                group.create_task(_ask_process(path, patience_s))
+                for path in (*self._workers, *self._routers)
+            ]
+        documents = [each.result() for each in asked]
+        count = len(self._workers)
+        return Reports(status.result(), documents[:count], documents[count:])
+
+    async def status(self, patience_s: float = PATIENCE_S) -> Status | None:
+        """What the supervisor knows; None while it does not answer."""
+        try:
+            async with asyncio.timeout(patience_s):
+                reader, writer = await asyncio.open_unix_connection(self._control_socket)
+                try:
+                    writer.write(b"status\n")
+                    return msgspec.json.decode(await reader.read(), type=Status)
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError, ValueError):
+            return None
+
+
+async def _ask_process(path: str, patience_s: float) -> Document | None:
+    try:
+        async with asyncio.timeout(patience_s):
+            reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
+            try:
+                writer.write(_ASK)
+                head = await reader.readexactly(_REPLY_HEAD.size)
+                (size,) = LENGTH.unpack_from(head)
+                if not 4 <= size <= MAX_REPORT_BYTES:
+                    return None
+                return decode(await reader.readexactly(size - 4))
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, EOFError, ValueError):
+        return None
+
+
+# --- /proc ---
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a process has used, as far as the kernel says."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    open_fds: int
+
+
+def usage_of(pid: int, ticks: int, page: int) -> Usage | None:
+    """None: it is gone, or this is not Linux. `ticks` and `page`: sysconf's."""
+    directory = Path("/proc") / str(pid)
+    try:
+        # The name in brackets may hold anything; what follows it is numbers.
+        fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
+        resident = int((directory / "statm").read_bytes().split()[1]) * page
+        open_fds = sum(1 for _ in (directory / "fd").iterdir())
+    except (OSError, ValueError, IndexError):
+        return None
+    return Usage((int(fields[11]) + int(fields[12])) / ticks, resident, open_fds)

@@ -1,0 +1,139 @@
+"""The HTTP process: metrics and health of a running broker, which does not depend on it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from tests.support.running import Broker, free_ports, running_broker, wait_until
+
+Start = Callable[..., Broker]
+Sample = dict[tuple[tuple[str, str], ...], float]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with running_broker(workers=2, http=f"127.0.0.1:{free_ports(1)}") as started:
+        yield started
+
+
+def address(broker: Broker) -> tuple[str, int]:
+    match = re.search(r" http=http://([\d.]+):(\d+)$", broker.ready_line)
+    assert match is not None, broker.ready_line
+    return match[1], int(match[2])
+
+
+def get(broker: Broker, path: str, method: str = "GET") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(*address(broker), timeout=30)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def metrics(broker: Broker, name: str) -> Sample:
+    """The samples of a metric by their labels."""
+    status, text = get(broker, "/metrics")
+    assert status == 200
+    found: Sample = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+        if match is not None and match[1] == name:
+            labels = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2] or "")
+            found[tuple(sorted(labels))] = float(match[3])
+    return found
+
+
+def test_health(broker: Broker) -> None:
+    assert get(broker, "/livez") == (200, "ok\n")
+    assert get(broker, "/readyz") == (200, "ok\n")
+    status, text = get(broker, "/healthz")
+    facts = json.loads(text)
+    assert (status, facts["status"]) == (200, "ok")
+    assert {each["role"] for each in facts["processes"]} >= {"worker", "router", "store", "http"}
+    assert get(broker, "/readyz", "POST")[0] == 405
+
+
+def test_metrics_of_topics_and_groups_have_the_names_of_kafka_exporter(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        producer.produce("orders", str(number), partition=0)
+    assert producer.flush(30) == 0
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["orders"])
+    for _ in range(4):
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+    consumer.commit(asynchronous=False)
+    try:
+        of_partition = (("partition", "0"), ("topic", "orders"))
+        assert metrics(broker, "kafka_topic_partition_current_offset")[of_partition] == 10
+        committed = (("consumergroup", "billing"), *of_partition)
+        assert metrics(broker, "kafka_consumergroup_current_offset")[committed] == 4
+        assert metrics(broker, "kafka_consumergroup_lag")[committed] == 6
+        assert metrics(broker, "kafka_consumergroup_members") == {
+            (("consumergroup", "billing"),): 1
+        }
+        assert metrics(broker, "moldau_process_resident_memory_bytes")
+    finally:
+        consumer.close()
+
+
+def test_the_broker_is_untouched_when_the_http_process_dies(broker: Broker) -> None:
+    pids = broker.pids("worker") + broker.pids("router")
+    wait_until(lambda: broker.processes("http")[0]["state"] == "running", 60, "it serves")
+    broker.wait_restarted("http", 0, broker.kill("http"))
+    assert get(broker, "/livez") == (200, "ok\n")
+    assert broker.pids("worker") + broker.pids("router") == pids
+
+
+def test_a_worker_that_hangs_is_not_up_and_does_not_hold_up_the_metrics(broker: Broker) -> None:
+    stopped = broker.kill("worker", 0, signal.SIGSTOP)  # the supervisor replaces it after a while
+    up = metrics(broker, "moldau_up")
+    assert up[(("index", "0"), ("role", "worker"))] == 0
+    assert up[(("index", "1"), ("role", "worker"))] == 1
+    broker.wait_restarted("worker", 0, stopped)
+    wait_until(lambda: get(broker, "/readyz")[0] == 200, 60, "ready again")
+
+
+def test_not_ready_while_the_store_is_down(start_moldau: Start) -> None:
+    broker = start_moldau(workers=1, http=f"127.0.0.1:{free_ports(1)}")
+    wait_until(lambda: get(broker, "/readyz")[0] == 200, 60, "ready")
+    broker.kill("store", 0, signal.SIGSTOP)
+    broker.kill("worker", 0)
+    wait_until(lambda: get(broker, "/readyz")[0] == 503, 60, "not ready")
+    assert get(broker, "/livez")[0] == 200
+    broker.kill("store", 0, signal.SIGCONT)
+    wait_until(lambda: get(broker, "/readyz")[0] == 200, 60, "ready again")
+
+
+def test_an_address_that_is_taken_costs_a_warning(start_moldau: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = start_moldau(workers=1, http=f"127.0.0.1:{port}")
+    assert " http=" not in broker.ready_line
+    assert f"port {port}" in broker.log()
+    assert broker.pids("http") == []
+
+
+def test_off(start_moldau: Start) -> None:
+    broker = start_moldau(workers=1, http="off")
+    assert " http=" not in broker.ready_line
+    assert broker.pids("http") == []

@@ -1,0 +1,106 @@
+"""From what processes report to metrics, and to health."""
+
+from __future__ import annotations
+
+from broker.metrics.document import (
+    CommittedRow,
+    Document,
+    Family,
+    GroupRow,
+    Kind,
+    PartitionRow,
+    Sample,
+    decode,
+    encode,
+)
+from ops.http import families as http_families
+from ops.http import health
+from ops.http.families import families
+from ops.http.reports import Process, Reports, Status, Usage
+
+STATUS = Status([Process("worker", 0, 11, 9093, 5.0, 2, "running")], {"kind": "embedded"})
+
+
+def worker(**facts: object) -> Document:
+    return decode(encode(Document(**facts)))  # type: ignore[arg-type]
+
+
+def found(reports: Reports, name: str) -> dict[tuple[str, ...], float]:
+    usages = {("worker", 0): Usage(1.5, 1000, 7)}
+    every = families(reports, usages, ("1.0", "3.11"))
+    return {s.labels: s.value for each in every if each.name == name for s in each.samples}
+
+
+def test_lag_joins_what_owners_of_groups_and_leaders_of_partitions_know() -> None:
+    owner = worker(
+        groups=[
+            GroupRow(
+                "billing",
+                "Stable",
+                2,
+                [
+                    CommittedRow("orders", 0, 40),
+                    CommittedRow("orders", 1, 5),
+                    CommittedRow("gone", 0, 1),
+                ],
+            )
+        ]
+    )
+    leader = worker(
+        partitions=[
+            PartitionRow("orders", 0, 0, 100, 1, 1),
+            # Its first 30 records are gone: they are not behind, they are not there.
+            PartitionRow("orders", 1, 30, 50, 1, 1),
+        ]
+    )
+    reports = Reports(STATUS, [owner, leader], [Document()])
+    assert found(reports, "kafka_consumergroup_lag") == {
+        ("billing", "orders", "0"): 60,
+        ("billing", "orders", "1"): 20,
+    }
+    assert found(reports, "kafka_consumergroup_lag_sum") == {("billing", "orders"): 80}
+    assert found(reports, "kafka_consumergroup_members") == {("billing",): 2}
+    assert found(reports, "kafka_topic_partitions") == {("orders",): 2}
+
+
+def test_a_process_that_does_not_answer_is_not_up() -> None:
+    reports = Reports(STATUS, [None, worker()], [None])
+    assert found(reports, "moldau_up") == {
+        ("worker", "0"): 0,
+        ("worker", "1"): 1,
+        ("router", "0"): 0,
+        ("supervisor", "0"): 1,
+    }
+    assert found(reports, "moldau_process_restarts_total") == {("worker", "0"): 2}
+    assert found(reports, "moldau_process_cpu_seconds_total") == {("worker", "0"): 1.5}
+
+
+def test_series_of_processes_keep_their_label() -> None:
+    plain = Family("moldau_x_total", Kind.COUNTER, "X.", ("api",), [Sample(("Fetch",), 3)])
+    both = Family("moldau_y", Kind.GAUGE, "Y.", (), [Sample((), 1)], by_role=True)
+    reports = Reports(STATUS, [worker(families=[plain, both])], [worker(families=[both])])
+    assert found(reports, "moldau_x_total") == {("Fetch", "0"): 3}
+    assert found(reports, "moldau_y") == {("worker", "0"): 1, ("router", "0"): 1}
+
+
+def test_series_of_partitions_are_bounded_and_their_sums_stay() -> None:
+    limit = http_families.MAX_PARTITION_SERIES
+    rows = [PartitionRow("orders", n, 0, 9, 1, 0) for n in range(limit + 1)]
+    committed = [CommittedRow("orders", n, 0) for n in range(limit + 1)]
+    document = worker(partitions=rows, groups=[GroupRow("g", "Stable", 1, committed)])
+    reports = Reports(STATUS, [document], [Document()])
+    assert found(reports, "kafka_consumergroup_lag") == {}
+    assert found(reports, "kafka_topic_partition_current_offset") == {}
+    assert found(reports, "kafka_consumergroup_lag_sum") == {("g", "orders"): 9 * (limit + 1)}
+
+
+def test_ready_when_every_worker_reaches_the_store_and_a_router_answers() -> None:
+    assert health.problems(Reports(STATUS, [worker()], [None, Document()])) == []
+    assert health.problems(Reports(None, [None, worker(is_ready=False)], [None])) == [
+        "the supervisor does not answer",
+        "worker 0 does not answer",
+        "worker 1 does not reach the store",
+        "no router answers",
+    ]
+    facts = health.facts(Reports(STATUS, [worker()], [None]))
+    assert (facts["status"], facts["store"]) == ("unavailable", {"kind": "embedded"})
