@@ -21,6 +21,7 @@ examples:
   moldau serve --help              all its options
   moldau status                    the processes of a running broker
   moldau topics create orders      topics: create, list, describe, alter, delete
+  moldau produce orders            lines of standard input as records; `consume` prints them
   moldau groups describe billing   consumer groups: members, offsets, lag
   moldau transactions list         transactions: list, describe, abort, find-hanging
   moldau pipeline archive --help   archive topics to Delta tables with Spark
@@ -39,6 +40,8 @@ COMMANDS = {
     "serve": Command("ops.serve.command", "start the broker"),
     "status": Command("ops.admin.status", "show the processes of a running broker"),
     "topics": Command("ops.admin.topics", "list, describe, create, delete and alter topics"),
+    "produce": Command("ops.admin.produce", "send lines of standard input to a topic"),
+    "consume": Command("ops.admin.consume", "print the records of a topic"),
     "groups": Command("ops.admin.groups", "list, describe, delete groups and reset their offsets"),
     "transactions": Command(
         "ops.admin.transactions", "list, describe and abort transactions, find those that hang"

@@ -39,7 +39,7 @@ from loadtest.bench.harness.replay import (
 )
 from loadtest.bench.harness.target import Target, TargetError, broker_under_test
 from loadtest.bench.produce import produce_frame, store_address
-from loadtest.consumer_protocol import assignment, subscription
+from ops.client.consumer_protocol import assignment, subscription
 
 SIZES = [100, 1024]
 BATCH_RECORDS = 200

@@ -188,6 +188,10 @@ class Cluster:
                 raise refusal(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
         return self._leaders[partition]
 
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """It leads no more: the next `leader` asks again."""
+        self._leaders.pop(partition, None)
+
     # --- coordinators ---
 
     def coordinator(self, key: str, kind: int = GROUP) -> Node:

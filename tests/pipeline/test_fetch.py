@@ -11,14 +11,13 @@ from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
 from broker.wire.messages.fetch import AbortedTransaction, PartitionData
 from broker.wire.records import Record, build_batch
 from ops.client import TopicPartition
+from ops.client.batches import READ_COMMITTED, batches_of
 from ops.pipeline.errors import DataLoss, PipelineError
 from ops.pipeline.source.decode import decode
 from ops.pipeline.source.fetch import (
-    READ_COMMITTED,
     FetchSettings,
     OffsetRange,
     RangeReader,
-    _batches,
     connect,
 )
 from tests.support.running import Broker
@@ -128,7 +127,7 @@ def test_aborted_transactions_by_the_list_and_the_markers() -> None:
         aborted_transactions=[AbortedTransaction(7, 9)],
     )
     seen = [
-        (header.base_offset, aborted) for header, _, aborted in _batches(answer, READ_COMMITTED)
+        (header.base_offset, aborted) for header, _, aborted in batches_of(answer, READ_COMMITTED)
     ]
     assert seen == [(read_header(batch).base_offset, aborted) for batch, aborted in log]
-    assert not any(aborted for _, _, aborted in _batches(answer, 0))
+    assert not any(aborted for _, _, aborted in batches_of(answer, 0))

@@ -15,12 +15,13 @@ from broker.wire.messages.fetch import AbortedTransaction, FetchRequest, Partiti
 from broker.wire.messages.offset_for_leader_epoch import EpochEndOffset
 from broker.wire.records import Record, build_batch
 from ops.client import TopicPartition
+from ops.client.batches import READ_COMMITTED
 from ops.pipeline.archive import task as archive_task
 from ops.pipeline.archive.task import ArchiveRange, ArchiveTask, run_task
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.schemas import BATCHES, RECORDS
 from ops.pipeline.source.decode import decode
-from ops.pipeline.source.fetch import READ_COMMITTED, FetchSettings, OffsetRange, RangeReader
+from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 
 PLACE = TopicPartition("orders", 0)
 COMMITTED = FetchSettings((("127.0.0.1", 1),), isolation=READ_COMMITTED, patience_s=0.1)

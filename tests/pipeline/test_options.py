@@ -6,8 +6,9 @@ from itertools import pairwise
 import pytest
 
 from ops.client import TopicPartition
+from ops.client.batches import READ_COMMITTED
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import READ_COMMITTED, OffsetRange
+from ops.pipeline.source.fetch import OffsetRange
 from ops.pipeline.source.offsets import (
     EARLIEST,
     LATEST,

@@ -7,9 +7,9 @@ from confluent_kafka.admin import AdminClient
 
 from broker.wire.records import encode_headers
 from ops.client import parse_address
+from ops.client.partitioning import murmur2, partition_of
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.lake.tables import Lake
-from ops.pipeline.replay.partitioning import murmur2, partition_of
 from ops.pipeline.replay.producer import Producer, ProducerSettings, SequenceMismatch
 from ops.pipeline.replay.replayer import Replayer, ReplayRequest
 from ops.pipeline.source.fetch import FetchSettings

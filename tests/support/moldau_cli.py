@@ -13,7 +13,7 @@ from tests.support.running import MOLDAU, Broker, as_json, clean_environment
 
 class Cli:
     def __init__(self, broker: Broker) -> None:
-        self._env = {
+        self.env = {
             **clean_environment(),
             "MOLDAU_BOOTSTRAP": broker.bootstrap,
             "MOLDAU_RUNTIME_DIR": str(broker.directory / "run"),
@@ -25,7 +25,7 @@ class Cli:
         """Run it to its end; `typed` is its standard input, `env` changes its environment."""
         return subprocess.run(
             [*MOLDAU, *words],
-            env={**self._env, **env},
+            env={**self.env, **env},
             input=typed,
             capture_output=True,
             text=True,

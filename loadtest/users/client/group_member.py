@@ -24,11 +24,11 @@ from broker.wire.messages.offset_commit import (
 )
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from loadtest.consumer_protocol import assignment, subscription
 from loadtest.users.client.connection import RequestRefused, top_level_error
 from loadtest.users.client.session import Session, partition_error, records_of
 from loadtest.users.client.stamped import PartitionCheck
 from ops.client import EARLIEST
+from ops.client.consumer_protocol import assignment, subscription
 
 PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 REBALANCE_MS = 60_000

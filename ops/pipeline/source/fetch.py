@@ -4,30 +4,19 @@ While the batches of one reply are decoded, the broker already works on the next
 leaders, restarting workers and broken connections are retried until there was no progress for
 `patience_s`.
 
-With isolation level read_committed each batch comes with whether its transaction was aborted. As in
-the Java client, that follows from the list in the reply and the markers in the log. Markers are
-batches without records of their own: a range may begin or end with one, or hold nothing else.
+With isolation level read_committed each batch comes with whether its transaction was aborted.
+Markers are batches without records of their own: a range may begin or end with one, or hold nothing
+else.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from heapq import heapify, heappop
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
-from broker.wire.batch import (
-    CONTROL,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    TRANSACTIONAL,
-    BatchHeader,
-    CorruptBatch,
-    read_header,
-)
 from broker.wire.messages.fetch import (
-    AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -50,13 +39,11 @@ from ops.client import (
     error_name,
     refusal,
 )
+from ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED, batches_of
 from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
 from ops.pipeline.source.decode import FetchedBatch
 
 logger = logging.getLogger("moldau.pipeline")
-
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-ABORT_MARKER = b"\0\0\0\0"  # version 0 and type 0: the key of the record in a control batch
 
 
 class FetchSettings(NamedTuple):
@@ -154,7 +141,7 @@ class RangeReader:
                 connection = None
                 self._wait(partition, error_name(answer.error_code), backoff)
                 continue
-            found = list(_batches(answer, self._settings.isolation))
+            found = list(batches_of(answer, self._settings.isolation))
             if found:
                 position = found[-1][0].next_offset
                 was_empty = False
@@ -282,54 +269,3 @@ class RangeReader:
             raise error
         logger.warning("%s", error)
         return following
-
-
-def _batches(
-    answer: PartitionData, isolation: int
-) -> Iterator[tuple[BatchHeader, memoryview, bool]]:
-    """Whole batches of a reply, each with whether its transaction was aborted."""
-    records = answer.records
-    if not records or isinstance(records, list):
-        return
-    view = memoryview(records)
-    at, end = 0, len(view)
-    transactions = _Aborted(answer.aborted_transactions or []) if isolation else None
-    while end - at >= HEADER_SIZE:
-        length = int.from_bytes(view[at + 8 : at + 12], "big", signed=True)
-        if length < HEADER_SIZE - LENGTH_OVERHEAD:
-            raise CorruptBatch(f"batch length {length}")
-        if at + LENGTH_OVERHEAD + length > end:
-            return  # brokers may cut a reply off inside a batch
-        header = read_header(view, at)
-        data = view[at : at + header.size]
-        at += header.size
-        yield header, data, transactions is not None and transactions.see(header, data)
-
-
-class _Aborted:
-    """Which batches of a reply belong to aborted transactions."""
-
-    def __init__(self, aborted: list[AbortedTransaction]) -> None:
-        self._coming = [(one.first_offset, one.producer_id) for one in aborted]
-        heapify(self._coming)
-        self._open: set[int] = set()
-
-    def see(self, header: BatchHeader, data: memoryview) -> bool:
-        """Takes the next batch; True if its transaction was aborted."""
-        last = header.base_offset + header.last_offset_delta
-        while self._coming and self._coming[0][0] <= last:
-            self._open.add(heappop(self._coming)[1])
-        if not header.attributes & TRANSACTIONAL:
-            return False
-        if header.attributes & CONTROL:
-            if _is_abort_marker(data):
-                self._open.discard(header.producer_id)
-            return False
-        return header.producer_id in self._open
-
-
-def _is_abort_marker(data: memoryview) -> bool:
-    """A control batch is one uncompressed record; its key of four bytes is the kind of marker."""
-    # length, attributes, timestamp delta, offset delta and key length take one byte each.
-    key = bytes(data[HEADER_SIZE + 5 : HEADER_SIZE + 9])
-    return key == ABORT_MARKER

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ops.client import TopicPartition, parse_address
+from ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED
 from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchSettings
+from ops.pipeline.source.fetch import FetchSettings
 from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
 
 RECORDS, RANGES = "records", "ranges"

@@ -1,6 +1,6 @@
 """Kafka's consumer protocol, version 0: what members of a group send each other.
 
-broker/wire/consumer_protocol.py reads assignments; only clients, and so only the load test, write.
+broker/wire/consumer_protocol.py reads assignments; only clients write them.
 """
 
 from __future__ import annotations

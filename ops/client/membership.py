@@ -1,0 +1,192 @@
+"""Membership of a consumer group, for one topic: join, heartbeats, commits, leave.
+
+The classic protocol with the `range` strategy, so that it shares a group with every other client.
+One thread: the caller sends heartbeats between its reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.wire.consumer_protocol import assigned_partitions
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from broker.wire.schema import Message
+from ops.client.cluster import Cluster
+from ops.client.consumer_protocol import assignment, subscription
+from ops.client.errors import refusal
+from ops.client.retry import Backoff
+
+PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
+SESSION_MS = 15_000
+REBALANCE_MS = 25_000  # below the time-out of connections
+HEARTBEAT_S = 3.0
+PATIENCE_S = 60.0
+NO_MEMBER = ""
+REBALANCING = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
+WAIT = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class RejoinNeeded(Exception):
+    """The group is rebalancing, or has removed this member: `join` again."""
+
+
+class Membership:
+    def __init__(self, cluster: Cluster, group: str, topic: str, partitions: int) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._topic = topic
+        self._partitions = partitions
+        self._member_id = NO_MEMBER
+        self._generation = -1
+
+    # --- membership ---
+
+    def join(self) -> list[int]:
+        """Become a member; returns the partitions that are its own. Raises ClientError."""
+        while True:
+            joined = self._join()
+            assignments: dict[str, bytes] = {}
+            if joined.leader == self._member_id:
+                members = sorted(member.member_id for member in joined.members)
+                assignments = {
+                    member: assignment(self._topic, range(*self._share(number, len(members))))
+                    for number, member in enumerate(members)
+                }
+            try:
+                return self._sync(assignments)
+            except RejoinNeeded:
+                continue
+
+    def _join(self) -> JoinGroupResponse:
+        backoff = Backoff(PATIENCE_S)
+        while True:
+            request = JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                member_id=self._member_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(PROTOCOL, subscription(self._topic))],
+            )
+            answer: JoinGroupResponse = self._ask(request)
+            code = answer.error_code
+            if code == 0:
+                self._member_id, self._generation = answer.member_id, answer.generation_id
+                return answer
+            if code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = answer.member_id
+            elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._member_id = NO_MEMBER
+            elif code not in REBALANCING and not (code in WAIT and backoff.wait()):
+                raise refusal(f"group {self._group}", code)
+
+    def _share(self, number: int, members: int) -> tuple[int, int]:
+        """The range of partitions for the member with this number."""
+        each, extra = divmod(self._partitions, members)
+        first = number * each + min(number, extra)
+        return first, first + each + (number < extra)
+
+    def _sync(self, assignments: Mapping[str, bytes]) -> list[int]:
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=PROTOCOL,
+            assignments=[SyncGroupRequestAssignment(*item) for item in assignments.items()],
+        )
+        answer = self._ask(request)
+        self._check(answer.error_code)
+        assigned = assigned_partitions(bytes(answer.assignment)) or []
+        return [partition for topic, partition in assigned if topic == self._topic]
+
+    def heartbeat(self) -> None:
+        """Raises RejoinNeeded, ClientError."""
+        request = HeartbeatRequest(self._group, self._generation, self._member_id)
+        self._check(self._ask(request).error_code)
+
+    def leave(self) -> None:
+        if self._member_id != NO_MEMBER:
+            self._ask(LeaveGroupRequest(self._group, members=[MemberIdentity(self._member_id)]))
+            self._member_id = NO_MEMBER
+
+    # --- offsets ---
+
+    def committed(self, partitions: list[int]) -> dict[int, int]:
+        """What the group has committed; partitions without are left out. Raises ClientError."""
+        wanted = OffsetFetchRequestTopics(self._topic, partition_indexes=partitions)
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self._group, topics=[wanted])])
+        (answer,) = self._ask(request, _group_code).groups
+        if answer.error_code:
+            raise refusal(f"group {self._group}", answer.error_code)
+        return {
+            each.partition_index: each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.committed_offset >= 0
+        }
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Raises RejoinNeeded, ClientError."""
+        if not offsets:
+            return
+        positions = [OffsetCommitRequestPartition(*item) for item in offsets.items()]
+        request = OffsetCommitRequest(
+            self._group,
+            self._generation,
+            self._member_id,
+            topics=[OffsetCommitRequestTopic(self._topic, partitions=positions)],
+        )
+        self._check(_first_code(self._ask(request, _first_code)))
+
+    # --- asking ---
+
+    def _check(self, code: int) -> None:
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = NO_MEMBER
+            raise RejoinNeeded
+        if code in REBALANCING or code in WAIT:
+            raise RejoinNeeded
+        if code:
+            raise refusal(f"group {self._group}", code)
+
+    def _ask(
+        self, request: Message, code_of: Callable[[Any], int] = attrgetter("error_code")
+    ) -> Any:
+        return self._cluster.call_coordinator(self._group, request, code_of)
+
+
+def _group_code(answer: Any) -> int:
+    code: int = answer.groups[0].error_code
+    return code
+
+
+def _first_code(answer: Any) -> int:
+    """Of an OffsetCommit: its partitions fail one by one, or all for the same reason."""
+    return next((e.error_code for t in answer.topics for e in t.partitions if e.error_code), 0)

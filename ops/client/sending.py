@@ -1,0 +1,80 @@
+"""Records to a partition, for people: a batch at a time, acknowledged by the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from broker.wire.records import NO_HEADERS, Record, build_batch, encode_headers
+from ops.client.cluster import Cluster
+from ops.client.errors import STALE_LEADER, refusal
+from ops.client.names import TopicPartition
+
+ALL = -1
+TIMEOUT_MS = 30_000
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None  # None: now
+
+
+def send(
+    cluster: Cluster, place: TopicPartition, records: Sequence[Outgoing], *, acks: int = ALL
+) -> int:
+    """Append records to a partition; returns the offset of the first. Raises ClientError."""
+    now = int(time.time() * 1000)
+    batch = build_batch(
+        [
+            Record(
+                at,
+                now if each.timestamp_ms is None else each.timestamp_ms,
+                each.key,
+                each.value,
+                encode_headers(list(each.headers)) if each.headers else NO_HEADERS,
+            )
+            for at, each in enumerate(records)
+        ],
+        base_offset=0,
+        last_offset=len(records) - 1,
+    )
+    answer = _produce(cluster, place, bytes(batch), acks)
+    if answer.error_code in STALE_LEADER:
+        cluster.forget_leader(place)
+        answer = _produce(cluster, place, bytes(batch), acks)
+    if answer.error_code:
+        raise refusal(f"partition {place}", answer.error_code, answer.error_message)
+    return answer.base_offset
+
+
+def _produce(
+    cluster: Cluster, place: TopicPartition, batch: bytes, acks: int
+) -> PartitionProduceResponse:
+    data = TopicProduceData(
+        place.topic, partition_data=[PartitionProduceData(place.partition, batch)]
+    )
+    request = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[data])
+    answer = cluster.call(request, cluster.leader(place))
+    found: PartitionProduceResponse = answer.responses[0].partition_responses[0]
+    return found
+
+
+def by_partition(
+    records: Sequence[tuple[int, Outgoing]],
+) -> Mapping[int, list[Outgoing]]:
+    """Records with their partitions, gathered; the order within a partition stays."""
+    found: dict[int, list[Outgoing]] = {}
+    for partition, record in records:
+        found.setdefault(partition, []).append(record)
+    return found
