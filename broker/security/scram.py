@@ -1,0 +1,254 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512, the server's side (RFC 5802, RFC 7677).
+
+    client                                          server
+    n,,n=alice,r=<client nonce>               ──▶
+                                              ◀──   r=<client nonce><our nonce>,s=<salt>,i=<rounds>
+    c=<header>,r=<both nonces>,p=<proof>      ──▶
+                                              ◀──   v=<signature>
+
+Unknown users are answered like known ones, with a credential that no password has, and fail in the
+second step as with a wrong password: whether a user exists cannot be found out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from broker.security.sasl import MAX_NAME, Accepted, Challenge, Mechanism, Rejected, Step
+
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+MAX_NONCE = 1024  # characters
+
+# Numbers in Kafka's messages.
+NUMBERS = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
+MECHANISMS = {number: mechanism for mechanism, number in NUMBERS.items()}
+
+_HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+_NONCE = re.compile(r"[!-+\--~]+")  # printable ASCII without the comma
+_ATTRIBUTE = re.compile(r"[A-Za-z]+=[^\0]+")
+
+
+class ScramCredential(msgspec.Struct, frozen=True):
+    """What is known of a password: enough to check it, not enough to log in with."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+class KnownCredential(NamedTuple):
+    credential: ScramCredential
+    revision: int  # of the account, 0 for a user that does not exist
+
+
+FindCredential = Callable[[str], KnownCredential]
+
+
+# --- keys ---
+
+
+def hash_name(mechanism: Mechanism) -> str:
+    """As `hashlib` calls it."""
+    return _HASHES[mechanism]
+
+
+def credential_from(
+    mechanism: Mechanism, salt: bytes, iterations: int, salted_password: bytes
+) -> ScramCredential:
+    name = _HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    return ScramCredential(
+        salt,
+        iterations,
+        stored_key=hashlib.new(name, client_key).digest(),
+        server_key=hmac.digest(salted_password, b"Server Key", name),
+    )
+
+
+def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """Takes milliseconds, without the interpreter lock."""
+    return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+
+
+def is_password(mechanism: Mechanism, password: str, credential: ScramCredential) -> bool:
+    """Takes milliseconds, without the interpreter lock."""
+    salted = salted_password(mechanism, password, credential.salt, credential.iterations)
+    found = credential_from(mechanism, credential.salt, credential.iterations, salted)
+    return hmac.compare_digest(found.stored_key, credential.stored_key)
+
+
+def no_credential(
+    mechanism: Mechanism, secret: bytes, user: str, shapes: list[tuple[int, int]]
+) -> ScramCredential:
+    """What a user that does not exist seems to have: always the same for a name, with as many
+    bytes of salt and as many iterations as one of those that exist (`shapes`)."""
+    name = _HASHES[mechanism]
+    seed = hmac.digest(secret, f"{mechanism} {user}".encode(), "sha512")
+    salt_size, iterations = shapes[int.from_bytes(seed[:8]) % len(shapes)]
+    salt = hashlib.shake_256(b"salt" + seed).digest(salt_size)
+    # No password has this key: that would need an inverse of the hash.
+    return ScramCredential(
+        salt, iterations, hmac.digest(seed, b"stored", name), hmac.digest(seed, b"server", name)
+    )
+
+
+# --- messages ---
+
+
+class _Malformed(ValueError):
+    pass
+
+
+class ClientFirst(NamedTuple):
+    header: str  # n,, and the like: comes back in the last message
+    user: str
+    nonce: str
+    bare: str
+    extensions: dict[str, str]
+
+
+class ClientFinal(NamedTuple):
+    channel_binding: bytes
+    nonce: str
+    proof: bytes
+    without_proof: str
+
+
+def read_client_first(token: bytes) -> ClientFirst:
+    """Raises ValueError."""
+    text = token.decode()  # UnicodeDecodeError is a ValueError
+    parts = text.split(",", 2)
+    if len(parts) != 3:
+        raise _Malformed("the first message has no header")
+    flag, authzid, bare = parts
+    if flag.startswith("p="):
+        raise _Malformed("channel binding is not served")
+    if flag not in ("n", "y"):
+        raise _Malformed("an unknown channel binding flag")
+    name, nonce, *rest = _attributes(bare, "nr")
+    user = _unescaped(name)
+    if authzid and (not authzid.startswith("a=") or _unescaped(authzid[2:]) != user):
+        raise _Malformed("the authorization id is not the user")
+    if not _is_nonce(nonce):
+        raise _Malformed("the nonce cannot be read")
+    return ClientFirst(f"{flag},{authzid},", user, nonce, bare, _extensions(rest))
+
+
+def read_client_final(token: bytes) -> ClientFinal:
+    """Raises ValueError."""
+    text = token.decode()
+    without_proof, found, proof = text.rpartition(",p=")
+    if not found:
+        raise _Malformed("the last message has no proof")
+    binding, nonce, *rest = _attributes(without_proof, "cr")
+    _extensions(rest)
+    return ClientFinal(_base64(binding), nonce, _base64(proof), without_proof)
+
+
+def _attributes(text: str, first: str) -> list[str]:
+    """The values of the attributes `first`, then the others as they are."""
+    parts = text.split(",")
+    if len(parts) < len(first):
+        raise _Malformed("attributes are missing")
+    for index, letter in enumerate(first):
+        # Also refuses m=, which is reserved for extensions that must be understood.
+        if not parts[index].startswith(letter + "="):
+            raise _Malformed(f"attribute {letter} is missing or not in its place")
+        parts[index] = parts[index][2:]
+    return parts
+
+
+def _extensions(parts: list[str]) -> dict[str, str]:
+    """Unknown ones are ignored, as the RFC wants it."""
+    if not all(map(_ATTRIBUTE.fullmatch, parts)):
+        raise _Malformed("an extension cannot be read")
+    return dict(part.split("=", 1) for part in parts)
+
+
+def _unescaped(name: str) -> str:
+    if not 0 < len(name) <= 3 * MAX_NAME or "\0" in name:
+        raise _Malformed("a name that cannot be")
+    if re.search("=(?!2C|3D)", name):
+        raise _Malformed("a name with an unknown escape")
+    plain = name.replace("=2C", ",").replace("=3D", "=")
+    if len(plain) > MAX_NAME:
+        raise _Malformed("a name that is too long")
+    return plain
+
+
+def _is_nonce(nonce: str) -> bool:
+    return len(nonce) <= MAX_NONCE and _NONCE.fullmatch(nonce) is not None
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as fault:
+        raise _Malformed(f"base64: {fault}") from None
+
+
+# --- the conversation ---
+
+
+class ScramConversation:
+    """`nonce` is ours: unpredictable, printable, without a comma."""
+
+    def __init__(self, mechanism: Mechanism, find: FindCredential, nonce: str) -> None:
+        self._mechanism = mechanism
+        self._find = find
+        self._own_nonce = nonce
+        self._first: ClientFirst | None = None
+        self._server_first = ""
+        self._known: KnownCredential | None = None
+
+    def receive(self, token: bytes, now: int) -> Step:
+        user = None if self._first is None else self._first.user
+        try:
+            return self._begin(token) if self._first is None else self._finish(token)
+        except ValueError as fault:
+            return Rejected(f"malformed: {fault}", user)
+
+    def _begin(self, token: bytes) -> Step:
+        first = read_client_first(token)
+        if first.extensions.get("tokenauth") == "true":
+            return Rejected("delegation tokens are not served", first.user)
+        self._first = first
+        self._known = self._find(first.user)
+        credential = self._known.credential
+        salt = base64.b64encode(credential.salt).decode()
+        nonce = first.nonce + self._own_nonce
+        self._server_first = f"r={nonce},s={salt},i={credential.iterations}"
+        return Challenge(self._server_first.encode())
+
+    def _finish(self, token: bytes) -> Step:
+        first, known = self._first, self._known
+        assert first is not None
+        assert known is not None
+        final = read_client_final(token)
+        if final.channel_binding != first.header.encode():
+            raise _Malformed("the header is not that of the first message")
+        if not hmac.compare_digest(final.nonce.encode(), (first.nonce + self._own_nonce).encode()):
+            raise _Malformed("the nonce is not the one given")
+        name, credential = _HASHES[self._mechanism], known.credential
+        said = ",".join((first.bare, self._server_first, final.without_proof)).encode()
+        signature = hmac.digest(credential.stored_key, said, name)
+        if len(final.proof) != len(signature):
+            raise _Malformed("a proof of another length")
+        client_key = _xor(final.proof, signature)
+        if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
+            return Rejected("unknown user or wrong password", first.user)
+        verifier = base64.b64encode(hmac.digest(credential.server_key, said, name))
+        return Accepted(first.user, b"v=" + verifier, revision=known.revision)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))

@@ -1,0 +1,205 @@
+"""SCRAM against the RFC's example, an independent client, and any bytes."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.net.sasl.scram import ScramClient
+
+from broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
+from broker.security.scram import (
+    KnownCredential,
+    ScramConversation,
+    ScramCredential,
+    credential_from,
+    is_password,
+    no_credential,
+    read_client_first,
+    salted_password,
+)
+
+SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+ROUNDS = 4096
+NOW = 1_800_000_000_000
+
+
+def credential(mechanism: Mechanism, password: str) -> ScramCredential:
+    salted = salted_password(mechanism, password, SALT, ROUNDS)
+    return credential_from(mechanism, SALT, ROUNDS, salted)
+
+
+PENCIL = {mechanism: credential(mechanism, "pencil") for mechanism in (SHA_256, SHA_512)}
+
+
+def conversation(mechanism: Mechanism = SHA_256, nonce: str = "server") -> ScramConversation:
+    def find(user: str) -> KnownCredential:
+        if user in ("user", "a,b=c", "=2C"):
+            return KnownCredential(PENCIL[mechanism], 7)
+        return KnownCredential(no_credential(mechanism, b"secret", user, [(16, 4096)]), 0)
+
+    return ScramConversation(mechanism, find, nonce)
+
+
+def test_the_example_of_rfc_7677() -> None:
+    login = conversation(nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    first = login.receive(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", NOW)
+    nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    assert first == Challenge(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+    proof = b"dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    last = login.receive(b"c=biws,r=" + nonce + b",p=" + proof, NOW)
+    verifier = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert last == Accepted("user", verifier, revision=7)
+
+
+def log_in(mechanism: Mechanism, user: str, password: str) -> tuple[Any, Any]:
+    """With kafka-python's client; the first answer and the last."""
+    client = ScramClient(user, password, mechanism)
+    server = conversation(mechanism)
+    first = server.receive(client.first_message(), NOW)
+    assert isinstance(first, Challenge)
+    client.process_server_first_message(first.token)
+    last = server.receive(client.final_message(), NOW)
+    if isinstance(last, Accepted):
+        client.process_server_final_message(last.token)
+    return first, last
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_a_client_and_the_server_know_each_other(mechanism: Mechanism) -> None:
+    _, last = log_in(mechanism, "user", "pencil")
+    assert isinstance(last, Accepted)
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+@pytest.mark.parametrize("user", ["user", "nobody"])
+def test_unknown_users_and_wrong_passwords_fail_in_the_second_step_alike(
+    mechanism: Mechanism, user: str
+) -> None:
+    _, last = log_in(mechanism, user, "pen")
+    assert last == Rejected("unknown user or wrong password", user)
+
+
+def test_an_unknown_user_has_one_salt() -> None:
+    salts = {
+        name: {no_credential(SHA_256, b"secret", name, [(16, 4096), (24, 8192)]) for _ in range(3)}
+        for name in ("one", "two", "three", "four", "five")
+    }
+    assert all(len(found) == 1 for found in salts.values())
+    assert len({found.pop().salt for found in salts.values()}) == 5
+    other = no_credential(SHA_256, b"another secret", "one", [(16, 4096)])
+    assert other != no_credential(SHA_256, b"secret", "one", [(16, 4096)])
+
+
+def test_an_unknown_user_looks_like_one_of_those_that_exist() -> None:
+    shapes = [(16, 4096), (25, 8192)]
+    seen = {
+        (len(found.salt), found.iterations)
+        for name in range(64)
+        if (found := no_credential(SHA_512, b"secret", str(name), shapes))
+    }
+    assert seen == set(shapes)
+
+
+def test_passwords_are_checked_against_the_stored_key() -> None:
+    assert is_password(SHA_512, "pencil", PENCIL[SHA_512])
+    assert not is_password(SHA_512, "Pencil", PENCIL[SHA_512])
+    assert not is_password(SHA_256, "pencil", no_credential(SHA_256, b"", "x", [(16, 4096)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "user"), [(b"a=2Cb=3Dc", "a,b=c"), (b"=3D2C", "=2C"), ("ž".encode(), "ž")]
+)
+def test_names_are_escaped(name: bytes, user: str) -> None:
+    assert read_client_first(b"n,,n=" + name + b",r=x").user == user
+    assert read_client_first(b"y,a=" + name + b",n=" + name + b",r=x").header[:2] == "y,"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"n",
+        b"n,,",
+        b"n,,n=user",
+        b"n,,n=,r=x",
+        b"n,,r=x,n=user",
+        b"n,,n=us=er,r=x",
+        b"n,,n=us=2cer,r=x",
+        b"n,,n=us\0er,r=x",
+        b"n,,n=user,r=",
+        b"n,,n=user,r=\x7f",
+        b"n,,n=user,r=" + b"x" * 2000,
+        b"n,,n=" + b"x" * 2000 + b",r=x",
+        b"n,,n=user,r=x,broken",
+        b"n,,m=ext,n=user,r=x",
+        b"n,a=other,n=user,r=x",
+        b"n,user,n=user,r=x",
+        b"x,,n=user,r=x",
+        b"p=tls-unique,,n=user,r=x",
+        b"n,,n=user,r=x,tokenauth=true",
+        b"\xff,,n=user,r=x",
+    ],
+)
+def test_a_first_message_that_is_none_is_rejected(token: bytes) -> None:
+    assert isinstance(conversation().receive(token, NOW), Rejected)
+
+
+def test_extensions_that_are_not_known_are_ignored() -> None:
+    assert isinstance(conversation().receive(b"n,,n=user,r=x,q=1,foo=a=b", NOW), Challenge)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"c=biws,r=xserver",
+        b"c=biws,r=x,p=AAAA",
+        b"c=biws,r=xserverx,p=AAAA",
+        b"c=eSws,r=xserver,p=AAAA",
+        b"c=biws,r=xserver,p=AAAA",
+        b"c=biws,r=xserver,p=",
+        b"c=biws,r=xserver,p=!!!!",
+        b"c=biws,r=xserver,p=" + base64.b64encode(bytes(31)),
+        b"c=biws,r=xserver,p=" + base64.b64encode(bytes(32)),
+        b"r=xserver,c=biws,p=" + base64.b64encode(bytes(32)),
+        b"c=biws,r=xserver,broken,p=" + base64.b64encode(bytes(32)),
+        b"n,,n=user,r=x",
+    ],
+)
+def test_a_last_message_that_is_none_is_rejected(token: bytes) -> None:
+    login = conversation()
+    assert isinstance(login.receive(b"n,,n=user,r=x", NOW), Challenge)
+    assert isinstance(login.receive(token, NOW), Rejected)
+
+
+PIECES = st.sampled_from(
+    [b"n", b"y", b"p=", b",", b"a=", b"n=", b"r=", b"c=", b"biws", b"user", b"=2C", b"=", b"\0"]
+) | st.binary(max_size=4)
+
+
+@given(st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_size=3))
+def test_any_bytes_are_rejected_or_answered(tokens: list[bytes]) -> None:
+    login = conversation()
+    for token in tokens:
+        step = login.receive(token, NOW)
+        assert isinstance(step, Challenge | Rejected)
+        if isinstance(step, Rejected):
+            break
+
+
+def test_a_tampered_proof_is_rejected() -> None:
+    client = ScramClient("user", "pencil", SHA_256)
+    server = conversation()
+    first = server.receive(client.first_message(), NOW)
+    assert isinstance(first, Challenge)
+    client.process_server_first_message(first.token)
+    head, proof = client.final_message().rsplit(b"p=", 1)
+    raw = bytearray(base64.b64decode(proof))
+    raw[-1] ^= 1
+    last = server.receive(head + b"p=" + base64.b64encode(raw), NOW)
+    assert last == Rejected("unknown user or wrong password", "user")
