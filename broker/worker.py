@@ -121,6 +121,7 @@ class Worker:
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
+        self._kept.add("user", self.broker.users)
         await self._kept.load()
         await self.topics.load()
         await self.logs.leader_epochs.load()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.errors import ErrorCode
 from broker.placement import find_coordinator
 from broker.settings.processes import Endpoint
 from broker.wire.advertised import api_versions, unsupported_api_versions
-from broker.wire.apis import ApiKey
+from broker.wire.apis import ApiKey, Routing
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     CORRELATION_ID_AT,
@@ -67,6 +68,8 @@ def _answer(
     message: Message
     if api.key == ApiKey.API_VERSIONS:
         message = api_versions(request, version)
+    elif api.routing is Routing.LOGIN:
+        message = api.response(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     else:
         message = find_coordinator(request, version, brokers, is_up)
     return response_frame(api, version, header.correlation_id, message)

@@ -260,7 +260,7 @@ class RequestForwarder:
                 return
             key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
             raise MalformedMessage(f"API {key} v{version} is not served")
-        if route.kind is RouteKind.LOCAL:
+        if route.kind in (RouteKind.LOCAL, RouteKind.LOGIN):
             self._replies.add(self._local_answers.reply(frame))
             return
         header = read_request_header(frame)

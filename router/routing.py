@@ -1,6 +1,7 @@
 """Where a request goes: the head of its frame in, a `Route` out. Pure, no I/O.
 
     LOCAL    the router replies itself: ApiVersions, FindCoordinator
+    LOGIN    SaslHandshake, SaslAuthenticate: see login.py
     OWNER    exactly this worker: it coordinates the group or the transactional id
     LEADER   this worker by preference, another one if it is down: it leads the first partition
     SPREAD   a Produce to partitions of several leaders; see below
@@ -54,16 +55,20 @@ MAX_HEAD_BYTES = 128 * 1024
 # Requests that name several ids are collected whole, up to this size.
 MAX_SPLIT_BYTES = 4 << 20
 MAX_CACHED_ID_BYTES = 256
+# Kafka's sasl.server.max.receive.size: larger ones are not looked at.
+MAX_LOGIN_BYTES = 512 * 1024
 
 _HEAD = struct.Struct(">hhih")
 
 # Compared with for every request: module names are cheaper than attributes of the enum.
 _LOCAL, _LEADER, _EVERY = Routing.LOCAL, Routing.LEADER, Routing.EVERY
+_LOGIN = Routing.LOGIN
 _COORDINATOR, _COORDINATORS = Routing.COORDINATOR, Routing.COORDINATORS
 
 
 class RouteKind(Enum):
     LOCAL = "local"
+    LOGIN = "login"
     OWNER = "owner"
     LEADER = "leader"
     SPREAD = "spread"
@@ -118,6 +123,7 @@ SPLIT_FIELDS: dict[ApiKey, SplitFields] = {
 }
 
 LOCAL = Route(RouteKind.LOCAL)
+LOGIN = Route(RouteKind.LOGIN)
 ANY = Route(RouteKind.ANY)
 ANY_WITHOUT_REPLY = Route(RouteKind.ANY, has_reply=False)
 EVERY = Route(RouteKind.EVERY)
@@ -196,6 +202,8 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
         return ANY if name is None else table.owner[_owner(name, table.workers)], end
     if routing is _LOCAL:
         return LOCAL if len(head) == size else _wait_for_all(api, size, MAX_HEAD_BYTES), 0
+    if routing is _LOGIN:
+        return LOGIN if len(head) == size else _wait_for_all(api, size, MAX_LOGIN_BYTES), 0
     if routing is _EVERY and table.workers > 1:
         return EVERY if len(head) == size else _wait_for_all(api, size, MAX_HEAD_BYTES), 0
     return ANY, at

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.access.users import Users
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import ErrorCode, KafkaError
@@ -48,6 +49,7 @@ class Broker:
         self.producer_ids = transactions.producer_ids
         self.cluster_id = cluster_id
         self.authorizer: Authorizer = AllowEverything()
+        self.users = Users(store.users, store.topics)
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored

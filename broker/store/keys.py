@@ -25,6 +25,7 @@ BARRIER = b"moldau:barrier"
 CHANGES = b"moldau:changes"
 MEMBERS = b"moldau:members"
 EPOCHS = b"moldau:epochs"
+USERS = b"moldau:users"
 
 # Topic names that would meet our own keys, which have this second part and one more.
 RESERVED = frozenset({"wake", "group", "slot", "txn"})

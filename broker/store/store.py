@@ -20,6 +20,7 @@ from broker.store.streams import Streams
 from broker.store.target import Target
 from broker.store.topics import TopicStore
 from broker.store.transactions import TransactionStore
+from broker.store.users import UserStore
 
 
 class StoreFiles(NamedTuple):
@@ -62,6 +63,7 @@ class Store:
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control, worker, workers)
         self.epochs = EpochStore(self.control)
+        self.users = UserStore(self.control)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.groups = GroupStore(self.groups_pipe)
         self.transactions = TransactionStore(self.groups, self.groups_pipe)

@@ -22,7 +22,8 @@ from broker.store.unapplied import Acknowledgement, Unapplied
 
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
-_ACKNOWLEDGED = frozenset({"topic", "config"})  # kinds of changes that replies wait for
+# Kinds of changes that replies wait for.
+_ACKNOWLEDGED = frozenset({"topic", "config", "user", "acl", "quota"})
 
 # Deleting topics and lowering retention free memory, so they must work in a full store.
 _EVEN_IF_FULL = "#!lua flags=allow-oom\n"
@@ -75,7 +76,8 @@ class Change(msgspec.Struct, frozen=True):
     """An entry of the change stream: what changed, without the new value."""
 
     # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
-    # a group), "worker" (`worker` is starting, and has not loaded anything yet)
+    # a group), "user", "acl", "quota" (read again whole), "worker" (`worker` is starting, and has
+    # not loaded anything yet)
     kind: str
     name: str = ""
     partition: int = -1

@@ -34,6 +34,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -52,6 +53,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -59,6 +61,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
@@ -73,6 +77,7 @@ class Routing(Enum):
     """Who answers a request that arrives at the front door."""
 
     LOCAL = "local"  # the router itself
+    LOGIN = "login"  # the router itself; what the client proves who it is with, one worker checks
     LEADER = "leader"  # any worker, by preference the partition's leader
     ANY = "any"  # any worker
     COORDINATOR = "coordinator"  # the worker that owns the group or transactional id
@@ -149,6 +154,7 @@ _ROWS = (
     _api(ApiKey.SYNC_GROUP, 0, 5, 4, Routing.COORDINATOR),
     _api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5, Routing.COORDINATORS),
     _api(ApiKey.LIST_GROUPS, 0, 5, 3, Routing.EVERY),
+    _api(ApiKey.SASL_HANDSHAKE, 0, 1, NEVER_FLEXIBLE, Routing.LOGIN),
     _api(ApiKey.API_VERSIONS, 0, 4, 3, Routing.LOCAL),
     _api(ApiKey.CREATE_TOPICS, 2, 7, 5, Routing.ANY),
     _api(ApiKey.DELETE_TOPICS, 1, 6, 4, Routing.ANY),
@@ -167,6 +173,7 @@ _ROWS = (
     _api(ApiKey.ALTER_CONFIGS, 0, 2, 2, Routing.ANY),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2, Routing.ANY),
     _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2, Routing.ANY),
+    _api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, Routing.LOGIN),
     _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, Routing.ANY),
     _api(ApiKey.DELETE_GROUPS, 0, 2, 2, Routing.COORDINATORS),
     _api(ApiKey.ELECT_LEADERS, 0, 2, 2, Routing.ANY),
@@ -174,6 +181,8 @@ _ROWS = (
     _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, Routing.ANY),
     _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE, Routing.COORDINATOR),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, Routing.ANY),
+    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, Routing.ANY),
     _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, Routing.ANY),

@@ -79,6 +79,7 @@ def kinds(api: Api) -> set[RouteKind]:
         return {RouteKind.LEADER, RouteKind.SPREAD, RouteKind.ANY}
     return {
         Routing.LOCAL: {RouteKind.LOCAL},
+        Routing.LOGIN: {RouteKind.LOGIN},
         Routing.LEADER: {RouteKind.LEADER, RouteKind.ANY},
         Routing.ANY: {RouteKind.ANY},
         Routing.COORDINATOR: {RouteKind.OWNER, RouteKind.ANY},

@@ -1,0 +1,106 @@
+"""The users of this broker, in memory as they are in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+
+from broker.security.accounts import Account, Alteration, shapes
+from broker.security.sasl import Mechanism
+from broker.security.scram import KnownCredential, no_credential
+from broker.store.topics import Change, TopicStore
+from broker.store.users import SECRET, UserStore, read_account
+
+logger = logging.getLogger("moldau.access")
+
+# What unknown users seem to have while there is no user: bytes of salt, iterations.
+DEFAULT_SHAPE = (32, 16384)
+
+
+class NoSuchCredential(Exception):
+    pass
+
+
+class Users:
+    """`Kept`, for changes of the kind "user"."""
+
+    def __init__(self, store: UserStore, changes: TopicStore) -> None:
+        self._store = store
+        self._changes = changes
+        self._accounts: dict[str, Account] = {}
+        self._shapes: dict[Mechanism, list[tuple[int, int]]] = {}
+        self._secret = secrets.token_bytes(32)  # until the store has one
+        self._loading = asyncio.Lock()
+        # Called with the new revisions of the accounts that have changed; 0: it is gone.
+        self.on_changed: list[Callable[[Mapping[str, int]], None]] = []
+
+    # --- looking up ---
+
+    @property
+    def accounts(self) -> Mapping[str, Account]:
+        return self._accounts
+
+    def revision(self, user: str) -> int:
+        """0: there is no such user."""
+        account = self._accounts.get(user)
+        return 0 if account is None else account.revision
+
+    def find(self, mechanism: Mechanism, user: str) -> KnownCredential:
+        """Something for every name: see `no_credential`."""
+        account = self._accounts.get(user)
+        credential = None if account is None else account.credentials.get(mechanism)
+        if account is None or credential is None:
+            looks = self._shapes.get(mechanism, [DEFAULT_SHAPE])
+            return KnownCredential(no_credential(mechanism, self._secret, user, looks), 0)
+        return KnownCredential(credential, account.revision)
+
+    # --- keeping in step ---
+
+    async def load(self) -> None:
+        # A load that began before a change must not replace what one behind it has read.
+        async with self._loading:
+            stored = await self._store.all()
+            self._secret = stored.pop(SECRET, self._secret)
+            accounts: dict[str, Account] = {}
+            for name, value in stored.items():
+                try:
+                    accounts[name.decode()] = read_account(value)
+                except ValueError as fault:
+                    logger.critical("user %r cannot be read: it cannot log in: %s", name, fault)
+            before, self._accounts = self._accounts, accounts
+            self._shapes = shapes(accounts.values())
+        changed = {
+            name: self.revision(name)
+            for name in before.keys() | accounts.keys()
+            if before.get(name) != accounts.get(name)
+        }
+        if changed:
+            for callback in self.on_changed:
+                callback(changed)
+
+    # --- changing ---
+
+    async def alter(self, name: str, alteration: Alteration) -> None:
+        """Raises NoSuchCredential, StoreFault. In force here; elsewhere when it is applied."""
+        while True:
+            old = await self._store.get(name)
+            account = _readable(old)
+            try:
+                new = alteration.apply(account, time.time_ns() // 1_000_000)
+            except KeyError:
+                raise NoSuchCredential from None
+            if await self._store.replace(name, old, new, self._secret):
+                break
+        await self.load()
+        await self._changes.announce(Change("user", name))
+
+
+def _readable(value: bytes | None) -> Account | None:
+    """One that cannot be read is replaced as if there were none."""
+    try:
+        return None if value is None else read_account(value)
+    except ValueError:
+        return None

@@ -1,0 +1,17 @@
+"""SaslAuthenticate (key 36) of a connection that is not about to log in: there is nothing to prove.
+
+v1 has the session's lifetime (KIP-368). Logins are served in `server/login.py`.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+NOT_EXPECTED = "SaslAuthenticate request received after successful authentication"
+
+
+def handle(broker: Broker, request: SaslAuthenticateRequest, call: Call) -> None:
+    call.reply(SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, NOT_EXPECTED))

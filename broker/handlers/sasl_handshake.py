@@ -1,0 +1,16 @@
+"""SaslHandshake (key 17) of a connection that is not about to log in.
+
+Where clients log in, it begins the next login of a live session (KIP-368); elsewhere a client is
+told so, instead of being disconnected.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.handlers.context import Broker
+from broker.server.connection import Call
+from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+def handle(broker: Broker, request: SaslHandshakeRequest, call: Call) -> None:
+    call.reply(SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE))
