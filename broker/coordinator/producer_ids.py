@@ -34,6 +34,10 @@ class ProducerIds:
             self._blocks.insert(0, block[1:])
         return block[0]
 
+    @property
+    def is_at_hand(self) -> bool:
+        return bool(self._blocks)
+
     async def next(self) -> int:
         """Waits for the store if there is none at hand. Raises StoreFault."""
         await self.ensure()

@@ -43,6 +43,7 @@ from broker.group.offsets import (
 )
 from broker.group.pending import Pending, PendingCommit
 from broker.group.record import GroupRecord
+from broker.slotted import Slotted
 
 
 class LoadedGroup(Struct, frozen=True):
@@ -55,20 +56,15 @@ class LoadedGroup(Struct, frozen=True):
     """By producer id: of open transactions."""
 
 
-class Groups:
-    """A group belongs to the slot of its id.
-
-    A slot is foreign (another worker owns its groups), then loading, then loaded.
-    """
+class Groups(Slotted[Group]):
+    """A group belongs to the slot of its id."""
 
     def __init__(
         self, config: GroupConfig, ids: IdGenerator, slot_of: Callable[[str], int]
     ) -> None:
+        super().__init__(slot_of)
         self.config = config
         self._ids = ids
-        self._slot_of = slot_of
-        self._loaded: dict[int, bool] = {}
-        self.by_id: dict[str, Group] = {}
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`."""
         self.pending = Pending(self.offsets, slot_of)
@@ -76,9 +72,6 @@ class Groups:
         """Partitions of commits in progress, also for groups that do not exist yet."""
 
     # --- slots ---
-
-    def start_loading(self, slot: int) -> None:
-        self._loaded[slot] = False
 
     def finish_loading(
         self, slot: int, stored: Iterable[LoadedGroup], now_ms: int, generation_floor: int = 0
@@ -95,45 +88,21 @@ class Groups:
                 group, armed = Group.restore(
                     found.record, self.config, self._ids, now_ms, generation_floor
                 )
-                self.by_id[found.group_id] = group
+                self.put(found.group_id, group)
                 effects += armed
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
             self.pending.loaded(found.group_id, found.pending)
-        self._loaded[slot] = True
+        self._finish_loading(slot)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
         """Another worker owns the slot from now on, or this one stops."""
-        self._loaded.pop(slot, None)
         effects: list[Effect] = []
-        for group in self.of_slot(slot):
+        for group in self._give_up(slot):
             effects += group.unload(now_ms)
-            self._drop(group.group_id)
+            del self.offsets[group.group_id]
         self.pending.given_up(slot)
         return effects
-
-    def is_loaded(self, slot: int) -> bool:
-        return self._loaded.get(slot, False)
-
-    def of_slot(self, slot: int) -> list[Group]:
-        return [group for name, group in self.by_id.items() if self._slot_of(name) == slot]
-
-    def availability(self, group_id: str) -> ErrorCode:
-        """NONE if this worker owns the group, whether it exists or not. Otherwise
-        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
-        return self.availability_of_slot(self._slot_of(group_id))
-
-    def availability_of_slot(self, slot: int) -> ErrorCode:
-        loaded = self._loaded.get(slot)
-        if loaded is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    def loading(self) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
-        if all(self._loaded.values()):
-            return ErrorCode.NONE
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def use_config(self, config: GroupConfig) -> None:
         """Use other limits from now on; parked requests and armed timers keep theirs."""
@@ -306,12 +275,12 @@ class Groups:
 
     def _create(self, group_id: str, now_ms: int) -> list[Effect]:
         group, effects = Group.create(group_id, self.config, self._ids, now_ms)
-        self.by_id[group_id] = group
+        self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
         return effects
 
     def _drop(self, group_id: str) -> None:
-        del self.by_id[group_id]
+        self.drop(group_id)
         del self.offsets[group_id]
 
     def _unavailable(self, group_id: str, event: Request) -> Answer | None:

@@ -1,15 +1,19 @@
 """EndTxn (key 26): commit or abort (KIP-98); answered once the decision is stored.
 
 PRODUCER_FENCED is known from v2 on. KIP-890: v5 raises the epoch with every transaction and says so
-in its answer.
+in its answer; where epochs are exhausted it needs a new producer id, and waits until there is one.
 """
 
 from __future__ import annotations
 
+import contextlib
+
+from broker.errors import StoreFault
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.txn.effects import Answer, EndAnswer
 from broker.txn.events import End
+from broker.txn.record import LAST_EPOCH
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
@@ -33,6 +37,19 @@ class EndToken:
 
 
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> None:
+    if request.producer_epoch >= LAST_EPOCH and not broker.producer_ids.is_at_hand:
+        broker.logs.spawn(_end_later(broker, request, call))
+    else:
+        _end(broker, request, call)
+
+
+async def _end_later(broker: Broker, request: EndTxnRequest, call: Call) -> None:
+    with contextlib.suppress(StoreFault):
+        await broker.producer_ids.ensure()
+    _end(broker, request, call)
+
+
+def _end(broker: Broker, request: EndTxnRequest, call: Call) -> None:
     event = End(
         EndToken(call),
         request.producer_id,

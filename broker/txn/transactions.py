@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from broker.errors import ErrorCode
+from broker.slotted import Slotted
 from broker.txn import recovery
 from broker.txn.config import TxnConfig
 from broker.txn.effects import Effect, Reply
@@ -19,15 +20,11 @@ from broker.txn.transaction import Transaction
 from broker.txn.views import TxnView, view
 
 Effects: TypeAlias = list[Effect]
-Owned: TypeAlias = list[Transaction]
 Views: TypeAlias = list[TxnView]  # in the class, `list` is the method
 
 
-class Transactions:
-    """A transactional id belongs to a slot, as groups do.
-
-    A slot is foreign (another worker owns its ids), then loading, then loaded.
-    """
+class Transactions(Slotted[Transaction]):
+    """A transactional id belongs to a slot, as groups do."""
 
     def __init__(
         self,
@@ -35,16 +32,11 @@ class Transactions:
         take_producer_id: TakeProducerId,
         slot_of: Callable[[str], int],
     ) -> None:
+        super().__init__(slot_of)
         self.config = config
         self._take_producer_id = take_producer_id
-        self._slot_of = slot_of
-        self._loaded: dict[int, bool] = {}
-        self.by_id: dict[str, Transaction] = {}
 
     # --- slots ---
-
-    def start_loading(self, slot: int) -> None:
-        self._loaded[slot] = False
 
     def finish_loading(
         self,
@@ -61,7 +53,7 @@ class Transactions:
         effects: Effects = []
         for record in records:
             effects += self._restore(record, now_ms, history_lost=history_lost)
-        self._loaded[slot] = True
+        self._finish_loading(slot)
         return effects
 
     def store_again(
@@ -86,32 +78,10 @@ class Transactions:
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
         """Another worker owns the slot from now on, or this one stops."""
-        self._loaded.pop(slot, None)
         effects: Effects = []
-        for transaction in self.of_slot(slot):
+        for transaction in self._give_up(slot):
             effects += recovery.unload(transaction, now_ms)
-            del self.by_id[transaction.transactional_id]
         return effects
-
-    def is_loaded(self, slot: int) -> bool:
-        return self._loaded.get(slot, False)
-
-    def of_slot(self, slot: int) -> Owned:
-        return [one for name, one in self.by_id.items() if self._slot_of(name) == slot]
-
-    def availability(self, transactional_id: str) -> ErrorCode:
-        """NONE if this worker owns the id, whether it is known or not. Otherwise
-        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
-        loaded = self._loaded.get(self._slot_of(transactional_id))
-        if loaded is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    def loading(self) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
-        if all(self._loaded.values()):
-            return ErrorCode.NONE
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def use_config(self, config: TxnConfig) -> None:
         """Use other limits from now on; requests that wait and armed timers keep theirs."""
@@ -131,7 +101,7 @@ class Transactions:
         if error is not ErrorCode.NONE:
             return [Reply(event.call, refuse(event, error))]
         transaction = Transaction(transactional_id, self.config, self._take_producer_id, now_ms)
-        self.by_id[transactional_id] = transaction
+        self.put(transactional_id, transaction)
         return self._handle(transaction, event, now_ms)
 
     def expire(self, now_ms: int) -> Effects:
@@ -158,7 +128,7 @@ class Transactions:
         transaction, effects = recovery.restore(
             record, self.config, self._take_producer_id, now_ms, history_lost=history_lost
         )
-        self.by_id[record.transactional_id] = transaction
+        self.put(record.transactional_id, transaction)
         return effects
 
     def _handle(self, transaction: Transaction, event: Event, now_ms: int) -> Effects:
@@ -166,7 +136,7 @@ class Transactions:
         if transaction.is_gone:
             transaction.cancel_all_timers()
             effects += transaction.take_effects()
-            del self.by_id[transaction.transactional_id]
+            self.drop(transaction.transactional_id)
         return effects
 
     def _unavailable(self, transactional_id: str, event: Request) -> ErrorCode:
