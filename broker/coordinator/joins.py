@@ -52,6 +52,7 @@ class Links(Protocol):
 class Transactions(Protocol):
     """Those of this worker."""
 
+    def knows(self, history: bytes) -> bool: ...
     def submit(self, transactional_id: str, event: Add) -> None: ...
 
 
@@ -90,16 +91,26 @@ Asks = dict[Question, list[Ask]]
 
 
 class Joins:
+    """`history`: of the store, as this worker sees it. An owner that sees another one may not know
+    yet that its transactions have lost something: its answer would be worth nothing."""
+
     def __init__(
-        self, transactions: Transactions, links: Links, *, worker: int, workers: int
+        self,
+        transactions: Transactions,
+        links: Links,
+        history: Callable[[], bytes],
+        *,
+        worker: int,
+        workers: int,
     ) -> None:
         self._workers = workers
-        self._desks: dict[int, Desk] = {
-            owner: LocalDesk(transactions)
-            if owner == worker
-            else RemoteDesk(partial(links.link, owner, ApiKey.ADD_PARTITIONS_TO_TXN, VERSION))
-            for owner in range(workers)
-        }
+        self._desks: dict[int, Desk] = {}
+        for owner in range(workers):
+            if owner == worker:
+                self._desks[owner] = LocalDesk(history, transactions)
+            else:
+                link = partial(links.link, owner, ApiKey.ADD_PARTITIONS_TO_TXN, VERSION)
+                self._desks[owner] = RemoteDesk(history, link)
 
     def ask(
         self,
@@ -121,7 +132,8 @@ class Joins:
 class Desk(ABC):
     """Gathers what is asked of one owner."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: Callable[[], bytes]) -> None:
+        self._history = history
         self._loop = asyncio.get_running_loop()
         self._asks: Asks = {}
         self._count = 0
@@ -165,12 +177,17 @@ class Desk(ABC):
 class LocalDesk(Desk):
     """This worker is the owner."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        super().__init__()
+    def __init__(self, history: Callable[[], bytes], transactions: Transactions) -> None:
+        super().__init__(history)
         self._transactions = transactions
 
     def _flush(self) -> None:
+        is_known = self._transactions.knows(self._history())
         for question, asks in self._take(MAX_WAITING).items():
+            if not is_known:
+                for ask in asks:
+                    ask.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_NUMBER)
+                continue
             event = Add(
                 _Token(asks),
                 question.producer_id,
@@ -200,8 +217,8 @@ class _Token:
 class RemoteDesk(Desk):
     """Another worker is the owner."""
 
-    def __init__(self, link: Callable[[], Link]) -> None:
-        super().__init__()
+    def __init__(self, history: Callable[[], bytes], link: Callable[[], Link]) -> None:
+        super().__init__(history)
         self._link = link
 
     def _flush(self) -> None:
@@ -210,7 +227,7 @@ class RemoteDesk(Desk):
             taken = self._take(PLACES_AT_ONCE)
             for asks in taken.values():
                 asks.sort(key=_place)  # as they are in the request
-            link.send(_request(taken), partial(self._answered, taken))
+            link.send(_request(taken, self._history()), partial(self._answered, taken))
 
     def _answered(self, taken: Asks, response: Message | None) -> None:
         outcomes = None
@@ -242,9 +259,10 @@ def _place(ask: Ask) -> Place:
     return ask.place
 
 
-def _request(taken: Asks) -> AddPartitionsToTxnRequest:
+def _request(taken: Asks, history: bytes) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
-        [
+        history=history,
+        transactions=[
             AddPartitionsToTxnTransaction(
                 question.transactional_id,
                 question.producer_id,
@@ -253,7 +271,7 @@ def _request(taken: Asks) -> AddPartitionsToTxnRequest:
                 _topics(ask.place for ask in asks),
             )
             for question, asks in taken.items()
-        ]
+        ],
     )
 
 

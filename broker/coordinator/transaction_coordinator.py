@@ -122,6 +122,11 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.transactions.loading()
 
+    def knows(self, history: bytes) -> bool:
+        """Does what is known here hold for this history of the store? Whoever has seen a later one
+        must not be told of transactions that lost something since."""
+        return self._slots.is_current and self._store.history_token == history
+
     def is_ending(self, producers: Collection[int]) -> bool:
         """Are markers of one of these being written? Some are those of an earlier transaction."""
         return self._markers.is_writing(producers)
@@ -286,7 +291,7 @@ class TransactionCoordinator:
         token = self._store.history_token
         found = await self._records(slot)
         effects = self.transactions.store_again(
-            slot, found, self.now_ms(), abort_open=not self._replication.kept_all
+            slot, found, self.now_ms(), lost_records=not self._replication.kept_all
         )
         writes = self._run_but_writes(effects)
         await self._write_all(writes)

@@ -51,7 +51,13 @@ class TransactionServices:
         groups.transactional.when_replicated = partial(
             store.replication.within, REPLICATED_WITHIN_S
         )
-        self.joins = Joins(self.coordinator, self.peers, worker=worker, workers=workers)
+        self.joins = Joins(
+            self.coordinator,
+            self.peers,
+            lambda: store.history.token,
+            worker=worker,
+            workers=workers,
+        )
         logs.joins = self.joins
         logs.orphans = Orphans(
             self.coordinator, self.peers, logs.spawn, worker=worker, workers=workers

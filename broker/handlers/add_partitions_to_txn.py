@@ -18,6 +18,9 @@ from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> None:
     wanted = _wanted(request, call.header.api_version)
     adding = AddCall(broker, call, wanted)
+    if call.is_from_worker and not broker.transactions.knows(request.history):
+        adding.refuse_all(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return
     unknown = {
         topic.name
         for one in wanted

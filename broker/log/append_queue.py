@@ -117,13 +117,16 @@ class AppendQueue:
     def _may_join(self, append: Append, state: LogState, ahead: dict[int, Producer]) -> bool:
         participation = append.participation
         assert participation is not None
-        joins = state.joins(append.header, ahead, participation.number)
+        is_asked = participation.asked_in == state.epoch_start
+        joins = state.joins(append.header, ahead, participation.number if is_asked else 0)
         if joins is False:
             raise KafkaError(
                 ErrorCode.TRANSACTION_ABORTABLE,
                 f"transaction {participation.number} of {participation.transactional_id!r} has "
                 "ended in this partition",
             )
+        if joins is None:
+            participation.number, participation.asked_in = 0, state.epoch_start
         return bool(joins)
 
     def _take_all_of(self, header: BatchHeader) -> list[Append]:

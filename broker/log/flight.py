@@ -30,6 +30,7 @@ class Participation(msgspec.Struct, gc=False):
     transactional_id: str
     adds: bool  # its partition is added to the transaction, else it must have been before
     number: int = 0  # of the transaction, as the coordinator named it; 0: it was not asked yet
+    asked_in: int = 0  # the start of the leader epoch in which it was asked
 
 
 class Append(ABC):

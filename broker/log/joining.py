@@ -72,11 +72,19 @@ class Joining:
             self._topic,
             self._partition,
             verify_only=not participation.adds,
-            done=partial(self._joined, producer_id, epoch, participation.adds),
+            done=partial(
+                self._joined, participation.asked_in, producer_id, epoch, participation.adds
+            ),
         )
 
     def _joined(
-        self, producer_id: int, epoch: int, adds: bool, error: ErrorCode, number: int
+        self,
+        asked_in: int,
+        producer_id: int,
+        epoch: int,
+        adds: bool,
+        error: ErrorCode,
+        number: int,
     ) -> None:
         waiting = self._waiting.pop(producer_id)
         # The answer is for the batches that would have asked the same. Others ask in their turn.
@@ -87,7 +95,8 @@ class Joining:
             alike += 1
         if error is ErrorCode.NONE:
             for append in waiting[:alike]:
-                _participation(append).number = number
+                participation = _participation(append)
+                participation.number, participation.asked_in = number, asked_in
         else:
             fault = KafkaError(error, f"transaction of producer {producer_id}: {error.name}")
             for append in waiting[:alike]:

@@ -206,7 +206,9 @@ class LogState:
         They were acknowledged, so the producer does not send them again, and refusing the next one
         would stop it for good.
         """
-        if known.last_offset >= self.epoch_start or header.producer_epoch != known.epoch:
+        # Its marker may have been written again since: what counts is its last batch.
+        last = known.batches[-1].base_offset if known.batches else known.last_offset
+        if last >= self.epoch_start or header.producer_epoch != known.epoch:
             return False
         ahead = (header.base_sequence - expected) % SEQUENCE_MODULUS
         return ahead < SEQUENCE_MODULUS // 2
@@ -214,11 +216,18 @@ class LogState:
     def joins(self, header: BatchHeader, ahead: dict[int, Producer], number: int) -> bool | None:
         """Is this transactional batch part of a transaction, open or named by its coordinator?
 
-        `number`: of the transaction the coordinator has named; 0: it has not been asked. None: it
-        has to be.
+        `number`: of the transaction the coordinator has named, in this leader epoch; 0: it has not
+        been asked. None: it has to be.
         """
         known = ahead.get(header.producer_id) or self.producers.get(header.producer_id)
-        if known is not None and known.open_from >= 0 and known.epoch == header.producer_epoch:
+        if (
+            known is not None
+            and known.open_from >= 0
+            and known.epoch == header.producer_epoch
+            # What an earlier leader epoch has left open may be the transaction before this one,
+            # whose marker is lost: the coordinator says which it is, once that is there again.
+            and (number or known.open_from >= self.epoch_start)
+        ):
             return True
         if not number:
             return None

@@ -57,6 +57,9 @@ class Machine:
         """The record is to be stored as it is, with the next write or by one of its own."""
         self.lost_markers: list[WriteMarkers] = []
         """Markers that the store may have lost: written again once the record is stored."""
+        self.repeats: list[WriteMarkers] = []
+        """Those that are being written again: one transaction after the other, the first is at it.
+        A later marker in front of an earlier one would end the earlier transaction."""
         self._effects: list[Effect] = []
         self._armed: dict[TimerKind, int] = {}
 
@@ -75,6 +78,45 @@ class Machine:
 
     def write_markers(self, markers: WriteMarkers) -> None:
         self._effects.append(markers)
+
+    # --- markers that are written again ---
+
+    @property
+    def is_repeating(self) -> bool:
+        """Markers of earlier transactions are still to be written again."""
+        in_flight = self.write.markers if self.write is not None else ()
+        return bool(self.lost_markers or in_flight or self.repeats)
+
+    @property
+    def is_only_ending(self) -> bool:
+        """What is written again are the markers of the transaction that is ending."""
+        record = self.record
+        return (
+            record is not None
+            and record.state.is_ending
+            and all(markers.number == record.number for markers in self.repeats)
+        )
+
+    def markers_lost(self, markers: WriteMarkers) -> None:
+        if markers not in self.lost_markers:
+            self.lost_markers.append(markers)
+
+    def repeats_lost(self) -> None:
+        """What is being written again may be lost once more."""
+        self.lost_markers = self.repeats + self.lost_markers
+        self.repeats = []
+
+    def repeat(self, markers: list[WriteMarkers]) -> None:
+        is_at_it = bool(self.repeats)
+        self.repeats += markers
+        if not is_at_it and self.repeats:
+            self.write_markers(self.repeats[0])
+
+    def repeated(self, number: int) -> None:
+        if self.repeats and self.repeats[0].number == number:
+            self.repeats.pop(0)
+            if self.repeats:
+                self.write_markers(self.repeats[0])
 
     # --- the record ---
 

@@ -94,6 +94,8 @@ class TxnRecord(Struct, frozen=True):
     """2: a client of transaction version 2 (KIP-890) added to it or ended it."""
     places: tuple[Place, ...] = ()
     """Of a transaction that is Ongoing or Prepare*."""
+    must_abort: bool = False
+    """The store may have lost records of the open transaction: it cannot be committed."""
     format: int = FORMAT
 
 

@@ -47,33 +47,35 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     store knows to be open is aborted: its decision is lost, and so is every marker of it.
     """
     transaction.now_ms = now_ms
+    transaction.repeats_lost()
     if stored is not None and _has_all(transaction, stored):
         return []
     record, ended = transaction.record, transaction.last_ended
     if record is None and stored is None:
         return []
     if record is not None and stored is not None and _is_undecided(stored, record, ended):
-        transaction.lost_markers.append(markers_of(stored))
+        transaction.markers_lost(markers_of(stored))
     if record is not None and ended is not None:
         if _is_completed(record, ended):
             transaction.become(ended)
         else:
-            transaction.lost_markers.append(markers_of(ended))
+            transaction.markers_lost(markers_of(ended))
     _store_before_markers(transaction)
     transaction.go_on()
     return transaction.take_effects()
 
 
-def abort_open(transaction: Transaction, now_ms: int) -> list[Effect]:
-    """With the next write, as if it were over its timeout. A decision in flight has not been
-    answered, no marker of it is written, and a later write replaces it: it counts as failed."""
-    if transaction.record is None or transaction.record.state is not TxnState.ONGOING:
+def maim(transaction: Transaction, now_ms: int) -> list[Effect]:
+    """What is open can only be aborted from now on. A decision in flight has not been answered, no
+    marker of it is written, and a later write replaces it: it counts as failed."""
+    record = transaction.record
+    if record is None or record.state is not TxnState.ONGOING:
         return []
     effects: list[Effect] = []
     if transaction.write is not None:
         failed = Persisted(transaction.revision, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         effects = transaction.handle(failed, now_ms)
-    transaction.is_overdue = True
+    transaction.put(transitions.maimed(record))
     return effects
 
 
@@ -101,6 +103,8 @@ def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
         and transaction.completed_ms is None
         and not transaction.in_doubt
         and not transaction.is_overdue
+        and not transaction.lost_markers
+        and not record.must_abort
         and not record.state.is_ending
     )
 
@@ -126,6 +130,6 @@ def _store_before_markers(transaction: Transaction) -> None:
     if record is None or not record.state.is_ending:
         return
     if record.places:
-        transaction.lost_markers.append(markers_of(record))
+        transaction.markers_lost(markers_of(record))
     else:
         transaction.complete(record)

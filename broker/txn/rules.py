@@ -23,6 +23,7 @@ TakeProducerId: TypeAlias = Callable[[], int]
 
 V2_END = 5
 """EndTxn from this version on is that of a client of transaction version 2."""
+FIRST_END_WITH_ABORTABLE = 4
 V2_ADD = 5
 """AddPartitionsToTxn of a batch or of offsets that join by themselves."""
 
@@ -90,6 +91,14 @@ def init(
     return Stored(changed, InitAnswer(ErrorCode.NONE, *new))
 
 
+def while_repeating(event: Request) -> Outcome:
+    """Markers of an earlier transaction, which the store has lost, are written again. Until they
+    are there, nothing joins a later one, or the marker could end it; and nothing ends."""
+    if isinstance(event, Add) and (event.verify_only or not event.waits):
+        return refused(event, ErrorCode.CONCURRENT_TRANSACTIONS)
+    return WAITS
+
+
 def add(record: TxnRecord | None, places: Set[Place], event: Add, now_ms: int) -> Outcome:
     """AddPartitionsToTxn, AddOffsetsToTxn, and batches that join. `places`: those of the record."""
     if record is None:
@@ -128,6 +137,8 @@ def end(
             return refused(event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return refused(event, _fenced(event.version, 2))
     if record.state is TxnState.ONGOING:
+        if event.commit and record.must_abort:
+            return refused(event, _abortable(event.version))
         if raises_epoch:
             return _end_with_next_epoch(record, event, take_producer_id, now_ms)
         changed = transitions.ended(record, event.commit, now_ms)
@@ -171,6 +182,14 @@ def _was_before(given: Identity, record: TxnRecord) -> bool:
 def _fenced(version: int, since: int) -> ErrorCode:
     """Clients of older versions do not know PRODUCER_FENCED."""
     return ErrorCode.PRODUCER_FENCED if version >= since else ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def _abortable(version: int) -> ErrorCode:
+    """What makes a producer abort, and go on. Clients that do not know TRANSACTION_ABORTABLE
+    (KIP-890) take the other for a lost producer id: they abort, and raise their epoch (KIP-360)."""
+    if version >= FIRST_END_WITH_ABORTABLE:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def _end_decided(record: TxnRecord, after: TxnRecord, event: End) -> Outcome:

@@ -80,6 +80,7 @@ class Transaction(Machine):
             and record.state is TxnState.ONGOING
             and current(record) == Identity(event.producer_id, event.producer_epoch)
             and self.places.issuperset(event.places)
+            and not self.is_repeating
         )
 
     def go_on(self) -> None:
@@ -91,7 +92,10 @@ class Transaction(Machine):
         if self.write is not None:
             return
         record = self.record
-        if self.is_overdue and record is not None:
+        if self.lost_markers:
+            self.begin(Write(record, changes=False))
+            return
+        if self.is_overdue and record is not None and not self.repeats:
             self.begin(Write(transitions.fenced(record, current(record), self.now_ms)))
             return
         write: Write | None = None
@@ -124,6 +128,8 @@ class Transaction(Machine):
             self.begin(write)
 
     def _decide(self, event: Request, record: TxnRecord | None, places: Set[Place]) -> Outcome:
+        if self.repeats and not self.is_only_ending:
+            return rules.while_repeating(event)
         match event:
             case Init():
                 return rules.init(
@@ -170,8 +176,7 @@ class Transaction(Machine):
             self.completed_ms = None  # markers may have been written while it was stored
         for request, answer in write.answers:
             self.reply(request, answer)
-        for markers in write.markers:
-            self.write_markers(markers)
+        self.repeat(write.markers)
         if write.changes:
             self.settle()
         self.waiting[:0] = write.looked_at_again
@@ -210,9 +215,10 @@ class Transaction(Machine):
 
     def _markers_written(self, event: MarkersWritten) -> None:
         record = self.record
+        self.repeated(event.number)
         if record is not None and record.state.is_ending and event.number == record.number:
             self.complete(record)
-            self.go_on()
+        self.go_on()
 
     def complete(self, record: TxnRecord) -> None:
         if record.places:

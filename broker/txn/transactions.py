@@ -57,20 +57,20 @@ class Transactions(Slotted[Transaction]):
         return effects
 
     def store_again(
-        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, abort_open: bool = False
+        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, lost_records: bool = False
     ) -> Effects:
         """The store lost its tail, and has this of the slot: what differs is written again, and
         markers that may be lost too.
 
-        `abort_open`: it may have lost acknowledged records as well. A transaction that is open
-        could be committed without them, so it is aborted, and its producer fenced.
+        `lost_records`: acknowledged records as well, perhaps. A transaction that is open could be
+        committed without some of its own, so its producer has to abort it.
         """
         stored = {record.transactional_id: record for record in found}
         effects: Effects = []
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
-            if abort_open:
-                effects += recovery.abort_open(transaction, now_ms)
+            if lost_records:
+                effects += recovery.maim(transaction, now_ms)
             effects += recovery.store_again(transaction, record, now_ms)
         for record in stored.values():  # removed here, and back
             effects += self._restore(record, now_ms, history_lost=True)

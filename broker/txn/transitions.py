@@ -143,6 +143,11 @@ def fenced(record: TxnRecord, before: Identity, now_ms: int) -> TxnRecord:
     )
 
 
+def maimed(record: TxnRecord) -> TxnRecord:
+    """The store may have lost some of the open transaction: its producer has to abort it."""
+    return replace(record, must_abort=True)
+
+
 def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
     """Every place has its marker."""
     rotates = record.next_producer_id != NO_PRODUCER_ID
@@ -154,6 +159,7 @@ def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
         next_producer_id=NO_PRODUCER_ID,
         updated_ms=now_ms,
         places=(),
+        must_abort=False,
     )
 
 

@@ -31,6 +31,12 @@ from tests.support.store_stages import STAGES, Stage
 Start = Callable[..., Broker]
 TIMEOUT_MS = 10_000  # of transactions
 LARGE = 900_000  # bytes
+# Clients abort, and go on. The last one, for a batch, if those before it are lost.
+MUST_ABORT = (
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+)
 
 
 class Scene:
@@ -142,7 +148,7 @@ def end(producer: RawProducer, *, commit: bool) -> ErrorCode:
 def test_transactions_at_every_stage_when_the_tail_is_lost(
     scene: Scene, stage: Stage, client: ClientVersion, kill: bool
 ) -> None:
-    before = ["whole", "committed", "aborted", "left", "ends", "goes-on", "halved"]
+    before = ["whole", "committed", "aborted", "left", "ends", "goes-on", "halved", "then"]
     names = [*before, "unknown", "unknown-open"]
     ids = {name: owned_by(number % 2) for number, name in enumerate(names)}
     workers = {name: number % 2 for number, name in enumerate(names)}
@@ -161,24 +167,38 @@ def test_transactions_at_every_stage_when_the_tail_is_lost(
         write(producers[name], name)
     assert end(producers["unknown"], commit=True) is ErrorCode.NONE
     write(producers["halved"], "its other half")
+    # The transaction after the one that is lost is open: its batches are not part of that one.
+    assert end(producers["then"], commit=True) is ErrorCode.NONE
+    write(producers["then"], "the next one")
 
     scene.strike(stage, kill=kill)
 
-    # Some end what they had open, one goes on; the others never come back. What was open may have
+    # Some end what they had open, others go on; the rest never come back. What was open may have
     # lost records, so none of it can be committed any more.
-    codes = [end(producers[name], commit=True) for name in ("ends", "halved")]
-    codes.append(goes_on(producers["goes-on"]))
-    assert ErrorCode.NONE not in codes
+    codes = {name: end(producers[name], commit=True) for name in ("ends", "halved")}
+    codes |= {name: goes_on(producers[name]) for name in ("goes-on", "then")}
+    assert ErrorCode.NONE not in codes.values()
+    if not kill:  # a living coordinator knows whose it is: its producer aborts, and goes on
+        for name, code in codes.items():
+            assert code in MUST_ABORT, name
+            assert end(producers[name], commit=False) is ErrorCode.NONE
+            write(producers[name], f"{name} once more")
+            assert end(producers[name], commit=True) is ErrorCode.NONE
     scene.await_stable()
     values = scene.visible()
     seen = {name: [each.count(name.encode()) for each in values] for name in names}
     everywhere, nowhere = [1] * PARTITIONS, [0] * PARTITIONS
     assert seen["whole"] == everywhere
     # A living coordinator knows the decision; without it the transaction was not decided.
-    assert seen["committed"] == (nowhere if kill else everywhere)
-    for name in set(names) - {"whole", "committed"}:
+    for name in ("committed", "then"):
+        assert seen[name] == (nowhere if kill else everywhere), name
+    for name in set(names) - {"whole", "committed", "then"}:
         assert seen[name] == nowhere, name
-    assert {b"its other half", b"more"}.isdisjoint(itertools.chain(*values))
+    aborted = {b"its other half", b"more", b"the next one"}
+    assert aborted.isdisjoint(itertools.chain(*values))
+    for name in codes:
+        once_more = [each.count(f"{name} once more".encode()) for each in values]
+        assert once_more == (nowhere if kill else everywhere), name
 
     # Every id is good for another process.
     for name in names:

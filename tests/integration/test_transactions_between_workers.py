@@ -57,6 +57,7 @@ class Peer:
         self._socket.settimeout(30)
         self._socket.connect(str(worker_socket(broker.directory / "run", broker.port, worker)))
         self._socket.sendall(preamble(worker_identity(1 - worker)))
+        self.history = (broker.data_dir / "history").read_bytes()
 
     def call(self, api: ApiKey, version: int, request: Message) -> Any:
         self._socket.sendall(request_frame(APIS[api], version, 5, "test", request))
@@ -74,7 +75,7 @@ class Peer:
         self, *wanted: AddPartitionsToTxnTransaction, version: int = 5
     ) -> list[list[tuple[int, int]]]:
         """Error and number of each partition, by transaction."""
-        request = AddPartitionsToTxnRequest(list(wanted))
+        request = AddPartitionsToTxnRequest(list(wanted), history=self.history)
         response = self.call(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
         assert [one.transactional_id for one in response.results_by_transaction] == [
             one.transactional_id for one in wanted
@@ -158,6 +159,18 @@ def test_places_join_and_the_answer_has_the_number(client: RawClient, peers: lis
         ]
         assert places(client, name) == {GROUPS: [7], "t": [0, 2]}
         assert client.call(EndTxnRequest(name, *producer, True), 4).error_code == 0
+
+
+def test_a_worker_that_sees_another_history_gets_no_answer(
+    client: RawClient, peers: list[Peer]
+) -> None:
+    """One of the two has not noticed yet that the store lost its tail."""
+    name = "history-of-the-store"
+    producer = begun(client, name)
+    owner = peers[owner_of(name, WORKERS)]
+    owner.history = b"another"
+    answer = owner.add(wanted(name, producer, ("t", topic_id(client, "t"), [0])))
+    assert answer == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)]]
 
 
 def test_what_another_worker_is_refused(client: RawClient, peers: list[Peer]) -> None:

@@ -138,12 +138,12 @@ class TxnWorld:
         self.writes.clear()
         self.markers.clear()
 
-    def lose_tail(self, kept: dict[str, bytes], *, abort_open: bool = False) -> None:
+    def lose_tail(self, kept: dict[str, bytes], *, lost_records: bool = False) -> None:
         """The store is back with what it had before, under a living worker."""
         self.is_history_lost = True
         self.stored = dict(kept)
         found = [decode(record) for record in kept.values()]
-        effects = self.transactions.store_again(0, found, self.now, abort_open=abort_open)
+        effects = self.transactions.store_again(0, found, self.now, lost_records=lost_records)
         self.run(effects)
 
     def send(self, transactional_id: str, event: Event) -> None:

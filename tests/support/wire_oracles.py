@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
 from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic
@@ -20,6 +21,7 @@ NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0
 # Tagged fields of our own, which workers exchange: other codecs skip them.
 OURS: dict[tuple[type[Message], str], str] = {
     (AddPartitionsToTxnPartitionResult, "transaction_number"): "joins a batch to its transaction",
+    (AddPartitionsToTxnRequest, "history"): "an owner that sees another one does not answer",
     (AddPartitionsToTxnTopic, "topic_id"): "which topic of that name",
     (WritableTxnMarkerTopic, "topic_id"): "which topic of that name",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import NO_UUID, Bool, F, Int16, Int32, Int64, Message, String, Uuid
+from broker.wire.schema import NO_UUID, Bool, Bytes, F, Int16, Int32, Int64, Message, String, Uuid
 
 
 class AddPartitionsToTxnTopic(Message):
@@ -28,6 +28,8 @@ class AddPartitionsToTxnRequest(Message):
     v3_and_below_producer_id: Annotated[Int64, F(until=3)] = 0
     v3_and_below_producer_epoch: Annotated[Int16, F(until=3)] = 0
     v3_and_below_topics: Annotated[list[AddPartitionsToTxnTopic], F(until=3)] = []
+    # Ours: the history of the store that the worker sees which asks.
+    history: Annotated[Bytes, F(since=5, tag=100)] = b""
 
 
 class AddPartitionsToTxnPartitionResult(Message):

@@ -12,7 +12,8 @@ from broker.log.state import (
     LogState,
     Producer,
 )
-from broker.wire.batch import HEADER, BatchHeader
+from broker.wire.batch import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
+from broker.wire.control import EndMarker
 
 LAST_SEQUENCE = (1 << 31) - 1
 
@@ -145,6 +146,32 @@ def test_4_1_a_batch_may_wrap_in_its_middle() -> None:
     assert log.append(wrapping) == Duplicate(0, 1_000)
     assert log.refusal(batch(1, 4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(batch(1, 3)) == 5
+
+
+def test_a_transaction_that_an_earlier_leader_epoch_left_open_is_asked_about() -> None:
+    """It may be the one before: its marker may be lost."""
+    state = LogState()
+    first, second = (batch(7, at)._replace(attributes=TRANSACTIONAL) for at in range(2))
+    assert state.joins(first, {}, 0) is None
+    state.producers[7] = state.advance(first, 0, {})
+    assert state.joins(second, {}, 0) is True
+    state.begin_epoch(100)
+    assert state.joins(second, {}, 0) is None
+    assert state.joins(second, {}, 2) is True
+    assert state.joins(second, {7: state.advance(second, 100, {})}, 0) is None
+
+
+def test_a_marker_that_is_written_again_hides_no_loss() -> None:
+    """Of batches behind the last one: the producer does not send them again."""
+    state = LogState()
+    state.producers[7] = state.advance(batch(7, 0), 0, {})
+    state.begin_epoch(100)
+    marker = batch(7, -1)._replace(attributes=TRANSACTIONAL | CONTROL)
+    state.producers[7] = state.advance_by_marker(marker, EndMarker(True, 1), 100, {})
+    assert state.check(batch(7, 5), {}) is None
+    state.producers[7] = state.advance(batch(7, 5), 101, {})
+    with pytest.raises(KafkaError):
+        state.check(batch(7, 8), {})
 
 
 def test_4_1_a_new_epoch_starts_at_zero() -> None:

@@ -10,6 +10,8 @@ from broker.txn.transitions import Identity
 from tests.support.txn_driver import P0, P1, P2, TIMEOUT_MS, TxnDriver, error, identity
 from tests.support.txn_world import Call
 
+MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
 
 def ending(commit: bool, version: int = 5) -> tuple[TxnDriver, Identity]:
     t = TxnDriver()
@@ -161,16 +163,51 @@ def test_what_the_store_did_not_lose_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_an_open_transaction_is_aborted_if_its_records_may_be_lost(is_kept: bool) -> None:
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_an_open_transaction_can_only_be_aborted_if_its_records_may_be_lost(
+    is_kept: bool, version: int
+) -> None:
     t = TxnDriver()
     who = t.init()
     kept = dict(t.stored)
     t.add(who, P0, P1)
-    t.lose_tail(dict(t.stored) if is_kept else kept, abort_open=True)
+    t.lose_tail(dict(t.stored) if is_kept else kept, lost_records=True)
+    t.restart()  # it is stored
+    t.assert_state("Ongoing")
+    refusal = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else MAPPING
+    for _ in range(2):
+        assert error(t.call_end(who, commit=True, version=version)) is refusal
+    assert t.add(who, P2) == 1  # no harm: it is aborted as well
+    who = t.end(who, commit=False, version=version)
+    assert {(each.commit, each.places) for each in t.all_markers} == {(False, (P0, P1, P2))}
+    # Its producer goes on.
+    assert t.add(who, P0) == 2
+    t.end(who, commit=True, version=version)
+    t.assert_state("CompleteCommit")
+
+
+def test_a_producer_that_has_to_abort_may_raise_its_epoch_instead() -> None:
+    """As librdkafka and Java 3 do."""
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.lose_tail(dict(t.stored), lost_records=True)
+    assert error(t.call_end(who, commit=True, version=1)) is MAPPING
+    raised = t.init(who)
+    assert raised == (who.producer_id, who.producer_epoch + 1)
+    assert [each.commit for each in t.all_markers] == [False]
+    t.add(raised, P0)
+    t.end(raised, commit=True)
+
+
+def test_what_has_to_be_aborted_is_aborted_by_its_timeout() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    t.lose_tail(dict(t.stored), lost_records=True)
+    t.sleep(TIMEOUT_MS)
     t.assert_state("CompleteAbort")
-    assert {(each.commit, each.places) for each in t.all_markers} == {(False, (P0, P1))}
-    assert t.call_end(who, commit=True, version=4).answer.error is ErrorCode.PRODUCER_FENCED
-    assert t.init().producer_epoch == who.producer_epoch + 2
+    assert error(t.call_end(who, commit=True, version=4)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_decision_that_is_being_stored_counts_as_failed_if_records_may_be_lost() -> None:
@@ -181,19 +218,22 @@ def test_a_decision_that_is_being_stored_counts_as_failed_if_records_may_be_lost
     t.hold_writes = True
     commit = t.call_end(who, commit=True)
     late = t.writes.pop("t")
-    t.lose_tail(kept, abort_open=True)
+    t.lose_tail(kept, lost_records=True)
     assert commit.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     t.send("t", Persisted(late.token, ErrorCode.NONE))
     t.assert_state("Ongoing")
+    again = t.call_end(who, commit=True)
     t.write_done()
-    t.assert_state("CompleteAbort")
+    assert error(again) is ErrorCode.TRANSACTION_ABORTABLE
+    t.hold_writes = False
+    t.end(who, commit=False)
     assert [each.commit for each in t.all_markers] == [False]
 
 
 def test_what_is_not_open_goes_on_though_records_may_be_lost() -> None:
     t = TxnDriver()
     who = t.init()
-    t.lose_tail(dict(t.stored), abort_open=True)
+    t.lose_tail(dict(t.stored), lost_records=True)
     t.add(who, P0)
     assert t.end(who, commit=True)
 
@@ -268,6 +308,79 @@ def test_markers_of_the_transaction_before_come_again_beside_the_open_one() -> N
     assert [(m.number, m.commit) for m in t.all_markers] == [(1, True), (1, True)]
     t.assert_state("Ongoing")
     assert t.record().number == 2
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_nothing_joins_before_the_markers_of_the_transaction_before_are_there_again(
+    version: int,
+) -> None:
+    """Or they would end the one that is open, with a part of its records."""
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True, version=version)
+    t.add(who, P0)
+    t.hold_writes = t.hold_markers = True
+    t.lose_tail(kept, lost_records=True)
+    batch, other_workers, end = (
+        t.call_add(who, P0),
+        t.call_add(who, P0, waits=False),
+        t.call_end(who, commit=False, version=version),
+    )
+    verified = t.call_verify(who, P0)
+    t.write_done()
+    assert [m.number for m in t.markers] == [1]
+    assert batch.waits
+    assert end.waits
+    for refused in (other_workers, verified, t.call_verify(who, P0)):
+        assert error(refused) is ErrorCode.CONCURRENT_TRANSACTIONS
+    t.markers_done()
+    assert batch.answer.number == 2
+    t.write_done()
+    assert error(end) is ErrorCode.NONE
+    assert [(m.number, m.commit) for m in t.markers] == [(2, False)]
+
+
+def test_a_timeout_waits_for_the_markers_of_the_transaction_before() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True)
+    t.add(who, P0)
+    t.hold_markers = True
+    t.lose_tail(kept)
+    t.sleep(TIMEOUT_MS)
+    assert [(m.number, m.commit) for m in t.markers] == [(1, True)]
+    t.markers_done()
+    assert [(m.number, m.commit) for m in t.markers] == [(2, False)]
+
+
+def test_a_tail_lost_while_markers_are_written_again() -> None:
+    t = TxnDriver()
+    who = t.init()
+    t.add(who, P0)
+    kept = dict(t.stored)
+    who = t.end(who, commit=True)
+    who = t.end(t_added(t, who), commit=False)
+    who = t.end(t_added(t, who), commit=True)
+    t.hold_markers = True
+    t.lose_tail(kept)
+    t.lose_tail(dict(t.stored))
+    add = t.call_add(who, P1)
+    numbers = []
+    while t.markers:
+        numbers.append(sorted({m.number for m in t.markers}))
+        assert add.waits
+        t.markers_done()
+    assert numbers == [[1], [3]]  # never two at once
+    assert add.answer.number == 4
+
+
+def t_added(t: TxnDriver, who: Identity) -> Identity:
+    t.add(who, P0)
+    return who
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -376,9 +489,9 @@ def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
     t.fail_write()
     assert error(init) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not t.markers
-    assert error(t.call_add(who, P1)) is ErrorCode.PRODUCER_FENCED
-    t.sleep(t.config.persist_retry_ms)
+    add = t.call_add(who, P1)
     t.write_done()
+    assert error(add) is ErrorCode.PRODUCER_FENCED
     assert t.record().state == "PrepareAbort"
     (markers,) = t.markers
     assert (markers.number, markers.commit, markers.producer_epoch) == (1, False, 32_767)
