@@ -34,12 +34,13 @@ from locust.runners import MasterRunner, WorkerRunner
 from loadtest.users.admin import AdminUser
 from loadtest.users.client.session import REQUEST_ERRORS, Session
 from loadtest.users.group_members import GroupChurn, GroupMember
-from loadtest.users.options import TOPIC_CONFIGS, add_options, bootstrap_of, host_of
+from loadtest.users.options import TOPIC_CONFIGS, add_options, bootstrap_of, host_of, security_of
 from loadtest.users.producer import Producer
 from loadtest.users.readers import ColdReader, TailReader
 from loadtest.users.shapes import DEFAULT_RUN_S, SHAPES, chosen_shape
 from loadtest.users.transactional import CommittedReader, TransactionalProducer
 from loadtest.users.violations import violations
+from ops.client import InvalidSecurity
 
 __all__ = [
     "AdminUser",
@@ -85,18 +86,25 @@ def _create_topic(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, WorkerRunner):
         return
     options: Any = environment.parsed_options
-    session = Session(bootstrap_of(environment), "load", lambda *request: None)
+    try:
+        security = security_of(options.command_config)
+    except InvalidSecurity as error:
+        _give_up(environment, f"--command-config {error}")
+        return
+    session = Session(bootstrap_of(environment), "load", lambda *request: None, security)
     try:
         session.create_topic(options.topic, options.partitions, TOPIC_CONFIGS)
     except REQUEST_ERRORS as error:
-        logger.error(  # noqa: TRY400 (a traceback says nothing more)
-            "%s: no topic %s: %s", host_of(environment), options.topic, error
-        )
-        environment.process_exit_code = 1
-        if environment.runner is not None:
-            environment.runner.quit()
+        _give_up(environment, f"{host_of(environment)}: no topic {options.topic}: {error}")
     finally:
         session.close()
+
+
+def _give_up(environment: Environment, why: str) -> None:
+    logger.error("%s", why)
+    environment.process_exit_code = 1
+    if environment.runner is not None:
+        environment.runner.quit()
 
 
 # --- after the run ---

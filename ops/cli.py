@@ -24,6 +24,7 @@ examples:
   moldau produce orders            lines of standard input as records; `consume` prints them
   moldau groups describe billing   consumer groups: members, offsets, lag
   moldau transactions list         transactions: list, describe, abort, find-hanging
+  moldau users add alice           users: add, list, passwd, remove
   moldau pipeline archive --help   archive topics to Delta tables with Spark
   moldau bench produce             measure the broker beside raw Redis on this machine
 
@@ -46,6 +47,7 @@ COMMANDS = {
     "transactions": Command(
         "ops.admin.transactions", "list, describe and abort transactions, find those that hang"
     ),
+    "users": Command("ops.admin.users", "add, list and remove users, change their passwords"),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench.command", "measure a broker against its own baseline"),
     "completion": Command("ops.completion", "print a script for completion in your shell"),

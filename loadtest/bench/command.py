@@ -23,6 +23,8 @@ from loadtest.bench.harness.benchmark import Benchmark, Row
 from loadtest.bench.harness.client import RequestFailed
 from loadtest.bench.harness.figures import Figure, show, size_name, table
 from loadtest.bench.harness.target import TargetError
+from ops.client import InvalidSecurity
+from ops.command_line import add_command_config
 
 ALL = "all"
 UNKNOWN = "n/a"
@@ -43,6 +45,7 @@ examples:
   moldau bench produce                          a broker of its own, all sizes
   moldau bench produce --size 16384 --repeat 5  one size, five times
   moldau bench fetch --bootstrap 127.0.0.1:9092 a running broker
+  moldau bench produce --secure                 with TLS, a login and ACLs
   moldau bench router --connections 64 --in-flight 1    the second hop, many clients
   moldau bench scaling --in-flight 1            1, 2 and 4 workers
   moldau bench latency --rate 1000              open loop, 1,000 records a second
@@ -92,6 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=[*BENCHMARKS, ALL], help="see above")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two files of --json")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure a running broker")
+    add_command_config(parser)
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="start the broker with TLS and a login (serve --secure), and use both",
+    )
     parser.add_argument(
         "--pid",
         type=int,
@@ -140,11 +149,22 @@ def run(arguments: argparse.Namespace) -> int:
             return _compare(arguments)
         if arguments.pid and not arguments.bootstrap:
             raise TargetError("--pid is for a running broker: add its address, --bootstrap")
+        if arguments.command_config and not arguments.bootstrap:
+            raise TargetError("--command-config is for a running broker: add --bootstrap")
+        if arguments.secure and arguments.bootstrap:
+            raise TargetError("--secure is for a broker of its own: leave out --bootstrap")
         if arguments.what is None:
             print("moldau bench: which one? `moldau bench --help` lists them", file=sys.stderr)
             return 2
         reports, files = _measure(arguments)
-    except (TargetError, RequestFailed, NotAResult, MalformedMessage, OSError) as error:
+    except (
+        TargetError,
+        RequestFailed,
+        NotAResult,
+        InvalidSecurity,
+        MalformedMessage,
+        OSError,
+    ) as error:
         where = f" ({arguments.bootstrap})" if arguments.bootstrap else ""
         message = str(error) or type(error).__name__  # a TimeoutError may have no text
         print(f"moldau bench: {message}{where}", file=sys.stderr)

@@ -31,6 +31,7 @@ from loadtest.bench.harness.figures import Figures, summaries
 from loadtest.bench.harness.measure import CpuMeter, resident_bytes
 from loadtest.bench.harness.replay import Replayer
 from loadtest.bench.harness.requests import RequestTypes
+from loadtest.bench.harness.secured import open_connection
 from loadtest.bench.harness.target import Target, broker_under_test
 
 COUNTS = [1, 10, 100, 1000, 5000]
@@ -91,13 +92,12 @@ class ConnectionsRun:
         return figures
 
     async def _open(self, count: int) -> list[HeartbeatConnection]:
-        loop = asyncio.get_running_loop()
         at_once = asyncio.Semaphore(MAX_CONNECTING)
 
         async def connect() -> HeartbeatConnection:
             async with at_once:
-                _, connection = await loop.create_connection(
-                    lambda: HeartbeatConnection(self._frame), *self._address
+                connection = await open_connection(
+                    lambda: HeartbeatConnection(self._frame), self._address
                 )
                 connection.start()
                 await connection.finish()

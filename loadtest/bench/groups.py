@@ -36,6 +36,7 @@ from loadtest.bench.harness.figures import Figures, summaries, summary
 from loadtest.bench.harness.group_members import BenchMember, MemberConnection
 from loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
 from loadtest.bench.harness.requests import CORRELATION_ID, RequestTypes
+from loadtest.bench.harness.secured import open_connection
 from loadtest.bench.harness.target import Target, broker_under_test
 
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of a group, groups
@@ -199,13 +200,11 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def _connect(addresses: Sequence[tuple[str, int]]) -> list[MemberConnection]:
-    loop = asyncio.get_running_loop()
     at_once = asyncio.Semaphore(MAX_CONNECTING)
 
     async def connect(address: tuple[str, int]) -> MemberConnection:
         async with at_once:
-            _, connection = await loop.create_connection(MemberConnection, *address)
-        return connection
+            return await open_connection(MemberConnection, address)
 
     return await together(connect(address) for address in addresses)
 

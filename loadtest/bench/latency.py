@@ -37,6 +37,7 @@ from loadtest.bench.harness.requests import (
     encode,
     fetch_request,
 )
+from loadtest.bench.harness.secured import open_connection
 from loadtest.bench.harness.target import Target, broker_under_test
 from loadtest.bench.produce import make_batch, produce_frame
 
@@ -153,14 +154,9 @@ def record_latency(target: Target, per_second: float, seconds: float) -> Totals:
 
 
 async def _measure(leader: tuple[str, int], topic: str, per_second: float, count: int) -> Totals:
-    loop = asyncio.get_running_loop()
     run = ProducerAndConsumer(topic, count)
-    _, producer = await loop.create_connection(
-        lambda: FrameConnection(run.on_produce_response), *leader
-    )
-    _, consumer = await loop.create_connection(
-        lambda: FrameConnection(run.on_fetch_response), *leader
-    )
+    producer = await open_connection(lambda: FrameConnection(run.on_produce_response), leader)
+    consumer = await open_connection(lambda: FrameConnection(run.on_fetch_response), leader)
     run.start(consumer)
     frame = produce_frame(topic, 0, make_batch(RECORD_BYTES))
     producer.send(frame)

@@ -21,6 +21,7 @@ from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
 from loadtest.bench.harness.client import Client, RequestFailed
 from loadtest.bench.harness.replay import Address, Totals, XaddReplayer, replaying, run_load
 from loadtest.bench.harness.requests import TOPIC_REQUESTS, encode, produce_request
+from loadtest.bench.harness.secured import wants_nothing
 from loadtest.bench.harness.target import Target, broker_under_test
 from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
 
@@ -45,7 +46,7 @@ def store_address(url: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return parts.path
-    return parts.hostname or "localhost", parts.port or 6379
+    return wants_nothing((parts.hostname or "localhost", parts.port or 6379))
 
 
 class ProduceComparison(Comparison):

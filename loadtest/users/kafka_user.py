@@ -14,7 +14,7 @@ from locust.env import Environment
 
 from loadtest.users.client.schedule import Schedule
 from loadtest.users.client.session import REQUEST_ERRORS, RETRY_S, Session
-from loadtest.users.options import DEFAULT_HOST, bootstrap_of
+from loadtest.users.options import DEFAULT_HOST, bootstrap_of, security_of
 from loadtest.users.violations import add_violation
 
 CHECK = "check"  # the request type of violations in locust's statistics
@@ -34,7 +34,8 @@ class KafkaUser(User):
         self.options = self._options(environment)
         self.number = next(_numbers[type(self).__name__]) + os.getpid() * PID_STRIDE
         client_id = f"load-{type(self).__name__}"
-        self.session = Session(bootstrap_of(environment), client_id, self.report)
+        security = security_of(self.options.command_config)
+        self.session = Session(bootstrap_of(environment), client_id, self.report, security)
         self.schedule = Schedule(self.options.rate)
         self.partitions: list[int] = []
 

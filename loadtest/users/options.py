@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -9,7 +10,7 @@ from locust.env import Environment
 
 from broker.wire.codecs import CODEC_NAMES
 from loadtest.users.shapes import SHAPES
-from ops.client import parse_address
+from ops.client import PLAINTEXT, Security, parse_address, read_client_settings
 
 DEFAULT_HOST = "127.0.0.1:9092"
 # Of the topics that users write to.
@@ -37,12 +38,19 @@ def add_options(parser: Any) -> None:
     add("session-ms", type=int, default=10_000, help="session timeout of members")
     add("heartbeat-ms", type=int, default=1000, help="between heartbeats of a member")
     add("lifetime", type=float, default=8.0, help="seconds a GroupChurn stays, on average")
+    add("command-config", metavar="FILE", help="client settings for TLS and a login")
     add("shape", choices=sorted(SHAPES), help="of the load: at most -u users, for -t seconds")
 
 
 def host_of(environment: Environment) -> str:
     host = environment.host or os.environ.get("MOLDAU_BOOTSTRAP") or DEFAULT_HOST
     return host.rpartition("://")[2].rstrip("/")  # the web form may put a scheme before it
+
+
+@functools.cache
+def security_of(path: str | None) -> Security:
+    """Of --command-config. Raises InvalidSecurity."""
+    return read_client_settings(path).security if path else PLAINTEXT
 
 
 def bootstrap_of(environment: Environment) -> tuple[str, int]:

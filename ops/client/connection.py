@@ -8,6 +8,7 @@ SASL (`Security`), or at the path of a unix socket, which needs neither.
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -20,11 +21,14 @@ from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from ops.client.faults import TlsAlert
 from ops.client.names import Address
-from ops.client.security import PLAINTEXT, Security
+from ops.client.sasl import VERSIONS as SASL_VERSIONS
+from ops.client.sasl import authentication
+from ops.client.security import PLAINTEXT, Sasl, Security
 from ops.client.tls import client_context
 
 TIMEOUT_S = 30.0
 MAX_REPLY_BYTES = 1 << 28
+SESSION_SHARE = 0.8  # of a session, after which to authenticate again
 TLS_ALERT = 0x1503  # how a record of TLS begins that is no answer to a request
 
 API_OF: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
@@ -75,7 +79,15 @@ class Connection:
         self._correlation_id = 0
         self._expected: deque[tuple[Api, int, int]] = deque()
         self.reply_bytes = 0  # of the last reply
+        self._sasl = None if isinstance(address, str) else security.sasl
+        self._session_ends: float | None = None
         self._socket = _connected(address, security, timeout)
+        if self._sasl is not None:
+            try:
+                self._authenticate(self._sasl)
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +105,8 @@ class Connection:
 
     def send(self, request: Message, version: int | None = None, *, has_reply: bool = True) -> None:
         """`has_reply` is False for the one request without: Produce with acks=0."""
+        if self._session_ends is not None and not self._expected:
+            self._renew_session()
         api = API_OF[type(request)]
         if version is None:
             version = self._chosen.get(type(request))
@@ -116,6 +130,27 @@ class Connection:
             raise MalformedMessage(f"reply {correlation_id} to request {sent}")
         self.reply_bytes = size
         return reply
+
+    def _authenticate(self, sasl: Sasl) -> None:
+        """Raises AuthenticationFailed, too."""
+        self._session_ends = None
+        steps = authentication(sasl)
+        request = next(steps)
+        while True:
+            answer = self.call(request, SASL_VERSIONS[type(request)])
+            try:
+                request = steps.send(answer)
+            except StopIteration as end:
+                if end.value:
+                    self._session_ends = time.monotonic() + end.value / 1000 * SESSION_SHARE
+                return
+
+    def _renew_session(self) -> None:
+        """Brokers with connections.max.reauth.ms close a connection that does not (KIP-368)."""
+        assert self._sasl is not None
+        assert self._session_ends is not None
+        if time.monotonic() > self._session_ends:
+            self._authenticate(self._sasl)
 
     def negotiate(self) -> None:
         """Ask which versions the broker serves. `send` does it when it has to know."""

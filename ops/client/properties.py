@@ -54,6 +54,7 @@ _JAAS_OPTION = re.compile(r"""(\w[\w.]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\
 class ClientSettings(NamedTuple):
     security: Security = PLAINTEXT
     bootstrap: str | None = None
+    properties: Mapping[str, str] = {}  # those that make `security`
 
 
 def read_client_settings(path: str) -> ClientSettings:
@@ -69,7 +70,8 @@ def read_client_settings(path: str) -> ClientSettings:
         security = security_of(properties)
     except InvalidSecurity as error:
         raise InvalidSecurity(f"{path}: {error}") from None
-    return ClientSettings(security, properties.get("bootstrap.servers") or None)
+    used = {name: properties[name] for name in _KNOWN if name in properties}
+    return ClientSettings(security, properties.get("bootstrap.servers") or None, used)
 
 
 def security_of(properties: Mapping[str, str]) -> Security:

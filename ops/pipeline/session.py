@@ -22,6 +22,7 @@ OLDEST_JAVA = 17
 LOGGING = Path(__file__).with_name("log4j2.properties")
 # A task has four attempts, as on a cluster: with `local[*]` it would have one.
 DEFAULT_MASTER = "local[*,4]"
+_SECRETS = "(?i)secret|password|passphrase|token|access[.]?key|jaas|private key|keystore[.]key"
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _GET_JAVA = (
     f"install a Java runtime of version {OLDEST_JAVA} or 21 (Debian: apt install "
@@ -74,6 +75,8 @@ def start_session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        # Options whose name or value matches are not shown: Spark's own default, and PEM keys.
+        .config("spark.redaction.regex", _SECRETS)
     )
     if plans_only:
         builder = builder.config("spark.sql.codegen.wholeStage", "false").config(

@@ -28,6 +28,7 @@ from ops.serve import embedded_store, http_child
 from ops.serve.child_spec import ChildSpec
 from ops.serve.embedded_store import EmbeddedStore
 from ops.serve.listeners import Listeners
+from ops.serve.notify import READY, keep_alive, notify
 from ops.serve.ports import check_ports
 from ops.serve.preparation import bring_up_to_date
 from ops.serve.process_specs import router_specs, spare_spec, worker_specs
@@ -184,15 +185,19 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
             _log_as(settings)
             return [serving()]
 
+        def announce() -> None:
+            print(ready_line(settings, facts, http), flush=True)
+            notify(READY)
+
         async def supervise() -> None:
             await Supervisor(
                 stages,
                 port=settings.port,
                 control_path=control,
                 store=facts,
-                on_ready=lambda: print(ready_line(settings, facts, http), flush=True),
+                on_ready=announce,
                 reload=reload,
-                background=background,
+                background=(*background, keep_alive),
                 before_serving=lambda: bring_up_to_date(url, socket, claim),
                 spare=spare_spec(listeners) if settings.spare_process else None,
                 companions=[http.spec] if http is not None else [],

@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from ops.client import TopicPartition
+from ops.client import PLAINTEXT, Security, TopicPartition
 from ops.client.batches import READ_COMMITTED
+from ops.client.security import Sasl, Tls
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import OffsetRange
 from ops.pipeline.source.offsets import (
@@ -103,7 +104,22 @@ def test_kafkas_own_settings_are_passed_through_or_refused() -> None:
     assert made.fetch.client_id == "me"
     assert made.fetch.patience_s == 5
     assert "startingOffsets" in refused(subscribe="a", kafka__auto__offset__reset="earliest")
-    assert "PLAINTEXT" in refused(subscribe="a", kafka__security__protocol="SASL_SSL")
+
+
+def test_security_as_sparks_own_source_has_it() -> None:
+    assert options(subscribe="a").fetch.security == PLAINTEXT
+    made = options(
+        subscribe="a",
+        kafka__security__protocol="SASL_SSL",
+        kafka__sasl__mechanism="SCRAM-SHA-512",
+        kafka__sasl__jaas__config='x.ScramLoginModule required username="a" password="secret";',
+        kafka__ssl__truststore__location="/ca.pem",
+    )
+    sasl = Sasl("SCRAM-SHA-512", "a", "secret")
+    assert made.fetch.security == Security(Tls(ca_file="/ca.pem"), sasl)
+    assert "secret" not in repr(made)
+    assert "sasl.mechanism" in refused(subscribe="a", kafka__security__protocol="SASL_SSL")
+    assert "did you mean" in refused(subscribe="a", kafka__ssl__truststore__locaton="x")
 
 
 def test_offsets_as_json() -> None:

@@ -23,6 +23,7 @@ from broker.wire.messages.list_offsets import (
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from broker.wire.schema import Message
 from loadtest.bench.harness.requests import CLIENT_ID, VERSIONS
+from loadtest.bench.harness.secured import security_in_use
 from ops.client import Connection, error_name
 
 Address = tuple[str, int]
@@ -62,7 +63,7 @@ class Client(Connection):
     """One connection; one request at a time."""
 
     def __init__(self, address: Address, client_id: str = CLIENT_ID) -> None:
-        super().__init__(address, client_id=client_id)
+        super().__init__(address, security=security_in_use(), client_id=client_id)
 
     def ask(self, request: Message) -> Any:
         """In the version that benchmarks send."""

@@ -15,6 +15,8 @@ from typing import cast
 
 import uvloop
 
+from loadtest.bench.harness.secured import wants_nothing
+
 Address = tuple[str, int]
 
 
@@ -52,7 +54,7 @@ def child_server(module: str, argument: str) -> Iterator[tuple[Address, int]]:
     process = subprocess.Popen([sys.executable, "-m", module, argument], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
-        yield ("127.0.0.1", int(process.stdout.readline())), process.pid
+        yield wants_nothing(("127.0.0.1", int(process.stdout.readline()))), process.pid
     finally:
         process.terminate()
         process.wait()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from broker.wire.frame import LENGTH
+from loadtest.bench.harness.secured import open_connection
 
 
 class Totals(NamedTuple):
@@ -167,14 +168,9 @@ def replaying(frames: Sequence[bytes], in_flight: int, address: Address) -> Conn
 
 async def run_load(connections: Sequence[Connection], seconds: float) -> Totals:
     """Open the connections, load them, sum up."""
-    loop = asyncio.get_running_loop()
     clients: list[Replayer] = []
     for make, address in connections:
-        if isinstance(address, str):
-            _, client = await loop.create_unix_connection(make, address)
-        else:
-            _, client = await loop.create_connection(make, *address)
-        clients.append(client)
+        clients.append(await open_connection(make, address))
     started = time.perf_counter()
     for client in clients:
         client.begin()

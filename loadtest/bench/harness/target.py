@@ -28,7 +28,9 @@ from broker.wire.schema import Message
 from loadtest.bench.harness.client import Client
 from loadtest.bench.harness.measure import with_descendants
 from loadtest.bench.harness.requests import VERSIONS, RequestTypes
-from ops.client import API_OF
+from loadtest.bench.harness.secured import using
+from ops.client import API_OF, PLAINTEXT, ClientError, Security, read_client_settings
+from ops.command_line import client_settings
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir, worker_socket
 
@@ -182,7 +184,8 @@ def own_broker(workers: int, options: list[str]) -> Iterator[Target]:
                 raise TargetError(f"the broker did not start: {log.read()[-2000:]}")
             runtime = runtime_dir(environment)
             status = ask_status(control_socket(runtime, port))
-            yield _from_status(status, "127.0.0.1", port, runtime)
+            with using(_own_security(directory, options)):
+                yield _from_status(status, "127.0.0.1", port, runtime)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -195,10 +198,26 @@ def own_broker(workers: int, options: list[str]) -> Iterator[Target]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
+def _own_security(directory: str, options: list[str]) -> Security:
+    """What `serve --secure` has written down for its clients."""
+    if "--secure" not in options:
+        return PLAINTEXT
+    path = os.path.join(directory, "data", "security", "client.properties")
+    return read_client_settings(path).security
+
+
 def broker_options(arguments: argparse.Namespace) -> list[str]:
     """Options of a broker that a benchmark starts."""
     options = ["--store-fsync", arguments.store_fsync]
-    return [*options, "--tail-cache-bytes", str(arguments.tail_cache_bytes)]
+    options += ["--tail-cache-bytes", str(arguments.tail_cache_bytes)]
+    return [*options, "--secure"] if arguments.secure else options
+
+
+def _given_security(arguments: argparse.Namespace) -> Security:
+    try:
+        return client_settings(arguments).security
+    except ClientError as error:
+        raise TargetError(str(error)) from None
 
 
 @contextmanager
@@ -206,9 +225,10 @@ def broker_under_test(arguments: argparse.Namespace, needed: RequestTypes = ()) 
     """The broker at --bootstrap, which has to serve the `needed` requests, or one of its own."""
     if arguments.bootstrap:
         raise_open_files_limit()
-        target = running(arguments.bootstrap, arguments.pid or ())
-        await_ready(target, needed)
-        yield target
+        with using(_given_security(arguments)):
+            target = running(arguments.bootstrap, arguments.pid or ())
+            await_ready(target, needed)
+            yield target
         return
     with own_broker(arguments.workers, broker_options(arguments)) as target:
         yield target

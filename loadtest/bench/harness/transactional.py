@@ -33,6 +33,7 @@ from loadtest.bench.harness.requests import (
     encode,
     produce_request,
 )
+from loadtest.bench.harness.secured import open_connection
 from loadtest.bench.harness.target import Target
 from ops.client import TRANSACTION
 
@@ -244,8 +245,7 @@ class Producers:
         return made
 
     async def connect(self, address: Address) -> RequestConnection:
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(RequestConnection, *address)
+        connection = await open_connection(RequestConnection, address)
         self._connections.append(connection)
         return connection
 

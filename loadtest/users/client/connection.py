@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
-from ops.client import API_OF, Address, Connection, Versions, error_name
+from ops.client import API_OF, PLAINTEXT, Address, Connection, Security, Versions, error_name
 
 TIMEOUT_S = 70.0  # longer than a rebalance may take
 VERSIONS = {
@@ -62,10 +62,17 @@ def top_level_error(answer: Any) -> int:
 class UserConnection:
     """Connects when it is needed. Raises OSError, MalformedMessage, RequestRefused."""
 
-    def __init__(self, address: Address, client_id: str, report: Report) -> None:
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        report: Report,
+        security: Security = PLAINTEXT,
+    ) -> None:
         self._address = address
         self._client_id = client_id
         self._report = report
+        self._security = security
         self._connection: Connection | None = None
 
     def call(
@@ -122,7 +129,11 @@ class UserConnection:
     def _connected(self) -> Connection:
         if self._connection is None:
             made = Connection(
-                self._address, timeout=TIMEOUT_S, client_id=self._client_id, versions=VERSIONS
+                self._address,
+                security=self._security,
+                timeout=TIMEOUT_S,
+                client_id=self._client_id,
+                versions=VERSIONS,
             )
             try:
                 began = time.perf_counter()

@@ -29,7 +29,7 @@ from loadtest.users.client.connection import (
     UserConnection,
     top_level_error,
 )
-from ops.client import EARLIEST, GROUP, LATEST, Address
+from ops.client import EARLIEST, GROUP, LATEST, PLAINTEXT, Address, Security
 
 RETRY_S = 0.1
 # The leader or coordinator may be another one now: look it up, and try again.
@@ -68,10 +68,17 @@ def _fetch_error(answer: Any) -> int:
 class Session:
     """Raises REQUEST_ERRORS; call `forget_brokers` then, to look leaders up again."""
 
-    def __init__(self, bootstrap: Address, client_id: str, report: Report) -> None:
+    def __init__(
+        self,
+        bootstrap: Address,
+        client_id: str,
+        report: Report,
+        security: Security = PLAINTEXT,
+    ) -> None:
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._report = report
+        self._security = security
         self._connections: dict[tuple[str, Address], UserConnection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
@@ -89,7 +96,9 @@ class Session:
         """To the bootstrap address unless another one is named."""
         key = purpose, address or self._bootstrap
         if key not in self._connections:
-            self._connections[key] = UserConnection(key[1], self._client_id, self._report)
+            self._connections[key] = UserConnection(
+                key[1], self._client_id, self._report, self._security
+            )
         return self._connections[key]
 
     # --- leaders and coordinators ---

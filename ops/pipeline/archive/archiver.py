@@ -51,6 +51,7 @@ class ArchiveSettings(NamedTuple):
     max_records: int = 1_000_000
     interval_s: float = 10.0
     allow_data_loss: bool = False
+    client_properties: Mapping[str, str] = {}  # security.protocol, sasl.*, ssl.*
 
     def options(self) -> dict[str, str]:
         """Options for the source. `records` holds committed transactions only."""
@@ -61,6 +62,7 @@ class ArchiveSettings(NamedTuple):
         )
         return {
             **chosen,
+            **{f"kafka.{name}": value for name, value in self.client_properties.items()},
             "kafka.bootstrap.servers": self.bootstrap,
             "kafka.isolation.level": "read_committed",
             "kafka.client.id": "moldau-archive",

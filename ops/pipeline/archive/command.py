@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 
-from ops.command_line import Actions, add_bootstrap, bootstrap_of
+from ops.command_line import Actions, add_bootstrap, bootstrap_of, client_settings
 from ops.pipeline.common_options import add_lake_action
 
 EXAMPLES = """\
@@ -59,13 +59,15 @@ def _archive(arguments: argparse.Namespace) -> int:
     from ops.pipeline.source.fetch import connect
     from ops.pipeline.source.options import read_options
 
+    client = client_settings(arguments)
     settings = ArchiveSettings(
-        bootstrap_of(arguments),
+        bootstrap_of(arguments, client),
         tuple(arguments.topic or ()),
         arguments.pattern,
         arguments.max_records,
         arguments.interval,
         arguments.allow_data_loss,
+        client.properties,
     )
     # Quick checks come before Spark, which is slow to start.
     options = read_options(settings.options())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import datetime
 
-from ops.client import ClientError, parse_address
-from ops.command_line import Actions, add_bootstrap, bootstrap_of
+from ops.client import ClientError, parse_addresses
+from ops.command_line import Actions, add_bootstrap, bootstrap_of, client_settings
 from ops.pipeline.common_options import add_lake_action, whole_number
 
 EXAMPLES = """\
@@ -67,11 +67,12 @@ def _replay(arguments: argparse.Namespace) -> int:
     from ops.pipeline.session import spark_session
     from ops.pipeline.source.fetch import FetchSettings, connect
 
+    client = client_settings(arguments)
     try:
-        addresses = tuple(parse_address(one) for one in bootstrap_of(arguments).split(","))
+        addresses = tuple(parse_addresses(bootstrap_of(arguments, client)))
     except ValueError as error:
         raise ClientError(str(error)) from None
-    settings = FetchSettings(addresses, client_id="moldau-replay")
+    settings = FetchSettings(addresses, client_id="moldau-replay", security=client.security)
     lake = Lake(arguments.lake)
     lake.open(RECORDS)
     connect(settings).__exit__()

@@ -30,11 +30,13 @@ from broker.wire.messages.offset_for_leader_epoch import (
 )
 from broker.wire.primitives import MalformedMessage
 from ops.client import (
+    PLAINTEXT,
     RETRIABLE,
     Backoff,
     ClientError,
     Cluster,
     Connection,
+    Security,
     TopicPartition,
     error_name,
     refusal,
@@ -59,6 +61,7 @@ class FetchSettings(NamedTuple):
     check_crcs: bool = True
     client_id: str = "moldau-pipeline"
     fail_on_data_loss: bool = True
+    security: Security = PLAINTEXT
 
 
 class OffsetRange(NamedTuple):
@@ -75,7 +78,12 @@ class OffsetRange(NamedTuple):
 
 def connect(settings: FetchSettings) -> Cluster:
     """The cluster behind the first bootstrap server that answers. Raises PipelineError."""
-    cluster = Cluster(settings.bootstrap, timeout=settings.timeout_s, client_id=settings.client_id)
+    cluster = Cluster(
+        settings.bootstrap,
+        security=settings.security,
+        timeout=settings.timeout_s,
+        client_id=settings.client_id,
+    )
     try:
         cluster.metadata()
     except ClientError as fault:

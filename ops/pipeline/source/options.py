@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ops.client import TopicPartition, parse_address
+from ops.client import InvalidSecurity, Security, TopicPartition, parse_address, security_of
 from ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED
 from ops.pipeline.errors import PipelineError
 from ops.pipeline.source.fetch import FetchSettings
@@ -126,12 +126,19 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name, remedy in _REFUSED.items():
         if f"kafka.{name}" in options:
             raise PipelineError(f"kafka.{name} is not supported: {remedy}")
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise PipelineError(
-            f"kafka.security.protocol={protocol} is not supported, only PLAINTEXT; "
-            "reach the broker over a network you trust, or through a tunnel"
-        )
+
+
+def _security(options: Mapping[str, str]) -> Security:
+    """Of kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, as Spark's source has them."""
+    given = {
+        name.removeprefix("kafka."): value
+        for name, value in options.items()
+        if name.startswith("kafka.")
+    }
+    try:
+        return security_of(given)
+    except InvalidSecurity as error:
+        raise PipelineError(f"kafka.* options: {error}") from None
 
 
 def _fetch_settings(options: Mapping[str, str]) -> FetchSettings:
@@ -150,6 +157,7 @@ def _fetch_settings(options: Mapping[str, str]) -> FetchSettings:
     partition_bytes = _number(options, "kafka.max.partition.fetch.bytes", default.max_bytes)
     all_bytes = _number(options, "kafka.fetch.max.bytes", 1 << 30)
     return default._replace(
+        security=_security(options),
         isolation=levels[isolation],
         max_bytes=min(partition_bytes, all_bytes),
         max_wait_ms=_number(options, "kafka.fetch.max.wait.ms", default.max_wait_ms),

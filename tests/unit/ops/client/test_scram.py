@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.security.sasl import Accepted, Challenge, Mechanism
+from broker.security.scram import KnownCredential, ScramConversation, credential_from
 from ops.client.scram import HASHES, ScramClient, ScramError, salted_password
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -96,3 +98,20 @@ def test_any_bytes_are_a_challenge_or_refused(challenge: bytes) -> None:
         client.final(challenge)
     with pytest.raises(ScramError):
         client.verify(challenge)
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize(("password", "accepted"), [("sécret", True), ("secret", False)])
+def test_with_the_brokers_own_side(mechanism: str, password: str, accepted: bool) -> None:
+    kind = Mechanism(mechanism)
+    salted = salted_password(mechanism, "sécret", b"salt", 4096)
+    known = KnownCredential(credential_from(kind, b"salt", 4096, salted), 1)
+    server = ScramConversation(kind, lambda user: known, "server-nonce")
+    client = ScramClient(mechanism, "al,ice", password)
+    challenge = server.receive(client.first(), 0)
+    assert isinstance(challenge, Challenge)
+    outcome = server.receive(client.final(challenge.token), 0)
+    assert isinstance(outcome, Accepted) is accepted
+    if isinstance(outcome, Accepted):
+        assert outcome.user == "al,ice"
+        client.verify(outcome.token)

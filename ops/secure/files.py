@@ -1,0 +1,135 @@
+"""What `serve --secure` keeps in DATA_DIR/security: made once, never overwritten.
+
+    ca.pem, ca-key.pem          the CA; clients trust ca.pem
+    server.pem                  key and certificate of the broker; renewed when it is near its end,
+                                or when it lacks a name that is advertised now
+    client.properties           the administrator's settings, for Java and `--command-config`
+    librdkafka.properties       the same for librdkafka: kcat -F, confluent-kafka
+
+The directory is this user's only. A file of one's own in place of a made one is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from broker.process import BootFailure
+from ops.client import InvalidSecurity, read_client_settings
+from ops.secure.certificates import Pair, is_good, make_ca, make_server
+
+ADMIN = "admin"
+MECHANISM = "SCRAM-SHA-512"
+PASSWORD_BYTES = 24
+
+_HEADER = """\
+# Written by `moldau serve --secure`; kept as it is from then on.
+# On another machine: copy {ca} there too, and change its path below.
+"""
+_JAVA = """\
+# For Java clients and Kafka's tools (--command-config), and for moldau's own.
+security.protocol=SASL_SSL
+sasl.mechanism={mechanism}
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+username="{user}" password="{password}";
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+"""
+_LIBRDKAFKA = """\
+# For librdkafka: kcat -F FILE -b HOST:PORT, confluent-kafka.
+security.protocol=SASL_SSL
+sasl.mechanism={mechanism}
+sasl.username={user}
+sasl.password={password}
+ssl.ca.location={ca}
+"""
+
+
+class SecurityFiles:
+    def __init__(self, data_dir: str) -> None:
+        self.directory = Path(data_dir) / "security"
+        self.ca = self.directory / "ca.pem"
+        self.ca_key = self.directory / "ca-key.pem"
+        self.server = self.directory / "server.pem"
+        self.client = self.directory / "client.properties"
+        self.librdkafka = self.directory / "librdkafka.properties"
+
+    def make(self, hosts: Sequence[str], now: datetime) -> list[Path]:
+        """What is missing; returns what was made. Raises BootFailure."""
+        try:
+            # Not `exist_ok` alone: one that others may read is closed again.
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            return self._make(hosts, now)
+        except (OSError, ValueError) as error:
+            raise BootFailure(
+                f"{self.directory}: {error}; --secure keeps its CA and its certificates there"
+            ) from None
+
+    def _make(self, hosts: Sequence[str], now: datetime) -> list[Path]:
+        made = []
+        if not self.ca.exists():
+            if self.server.exists():
+                raise ValueError(f"{self.ca.name} is missing, but not {self.server.name}")
+            pair = make_ca(f"Moldau CA of {hosts[0]}", now)
+            _write(self.ca_key, pair.key)
+            _write(self.ca, pair.certificate)
+            made.append(self.ca)
+        if self._renew(hosts, now):
+            made.append(self.server)
+        if not self.client.exists():
+            self._write_settings(secrets.token_urlsafe(PASSWORD_BYTES))
+            made.append(self.client)
+        if not self.librdkafka.exists() and (password := self.password()) is not None:
+            self._write_librdkafka(password)
+            made.append(self.librdkafka)
+        return made
+
+    def _renew(self, hosts: Sequence[str], now: datetime) -> bool:
+        authority = self.ca.read_bytes()
+        if self.server.exists():
+            if is_good(self.server.read_bytes(), authority, hosts, now):
+                return False
+            if not self.ca_key.exists():
+                return False  # the certificate is the operator's own business
+        server = make_server(Pair(authority, self.ca_key.read_bytes()), hosts, now)
+        _write(self.server, server.key + server.certificate)
+        return True
+
+    # --- settings of clients ---
+
+    def password(self) -> str | None:
+        """The administrator's, as in client.properties; None: it says something else."""
+        try:
+            sasl = read_client_settings(str(self.client)).security.sasl
+        except InvalidSecurity:
+            return None
+        return sasl.password if sasl is not None and sasl.username == ADMIN else None
+
+    def _write_settings(self, password: str) -> None:
+        _write(self.client, self._text(_JAVA, password))
+        self._write_librdkafka(password)
+
+    def _write_librdkafka(self, password: str) -> None:
+        _write(self.librdkafka, self._text(_LIBRDKAFKA, password))
+
+    def _text(self, template: str, password: str) -> bytes:
+        text = (_HEADER + template).format(
+            ca=self.ca, mechanism=MECHANISM, user=ADMIN, password=password
+        )
+        return text.encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, and readable by this user only."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
