@@ -65,9 +65,7 @@ def _start_all(
         produce.refuse_all(KafkaError(ErrorCode.UNSUPPORTED_VERSION))
     elif request.acks not in VALID_ACKS:
         produce.refuse_all(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}"))
-    elif produce.is_large(topics) or any(
-        topic is None or replicas_wanted(request.acks, topic) for topic in topics
-    ):
+    elif produce.is_large(topics) or None in topics:
         # Requests behind it must not be appended before it.
         call.connection.hold()
         broker.logs.spawn(_ask_and_start(broker, produce))
@@ -76,20 +74,13 @@ def _start_all(
 
 
 async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
-    """Rare: the store has to be asked first, about topics or about its replicas, or a batch is
-    large."""
+    """Rare: the store has to be asked about topics first, or a batch is large."""
     try:
         # Perhaps created by another worker a moment ago.
         topics = [
             await broker.topics.find_by(data.name, data.topic_id)
             for data in produce.request.topic_data
         ]
-        wanted = max(
-            (replicas_wanted(produce.request.acks, topic) for topic in topics if topic), default=0
-        )
-        if wanted and (there := broker.store.replicas) < wanted:
-            text = f"min.insync.replicas wants {wanted} replicas of the store, there are {there}"
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
         admitted = await asyncio.to_thread(produce.admit_all, topics)
     except Exception as fault:
         produce.refuse_all(fault)

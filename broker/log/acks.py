@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.errors import ErrorCode, KafkaError, StoreUnavailable
+from broker.errors import ErrorCode, KafkaError
 from broker.log.flight import NO_REPLICAS, Append, Flight
 from broker.store.replication import NEVER, Replication
 from broker.wire.batch import BatchHeader
 
 Acknowledge = Callable[[Append, int, int], None]  # with base offset and timestamp
+
+
+def too_few(append: Append, online: int) -> KafkaError | None:
+    """What to tell the producer of a batch that needs more replicas than there are."""
+    if append.replicas <= online:
+        return None
+    wanted = append.replicas
+    text = f"min.insync.replicas wants {wanted} replicas of the store, there are {online}"
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
 
 def acknowledge(
@@ -60,11 +69,13 @@ def acknowledge_replicated(
             append.done(fault, append.base_offset, append.header.max_timestamp)
 
 
-def shortage(append: Append, reached: int) -> BaseException | None:
+def shortage(append: Append, reached: int) -> KafkaError | None:
     """What to tell the producer of an append that so many replicas have."""
     if reached == NEVER:
-        return StoreUnavailable("the store was exchanged before its replicas had it")
-    if reached < append.replicas:
+        # It may be in the log that is left. Clients take the code for that, unlike others.
+        text = "the store was exchanged before its replicas had it"
+    elif reached < append.replicas:
         text = f"{reached} of {append.replicas} replicas of the store have it"
-        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
-    return None
+    else:
+        return None
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from broker.errors import ErrorCode, KafkaError
 from broker.log.flight import Append, Flight
 from broker.log.markers import MarkerAppend
-from broker.log.retries import AwaitedRetries
+from broker.log.retries import SENT_AGAIN, AwaitedRetries
 from broker.log.state import Duplicate, LogState, Producer
 from broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 
@@ -40,6 +40,18 @@ class AppendQueue:
     def put_back(self, flight: Flight) -> None:
         self.waiting.extendleft(reversed(flight.appends))
 
+    def keep_markers(self, flight: Flight) -> bool:
+        """Put the markers of an entry back that a full store has refused, if it has any.
+
+        They are needed most then: consumers stop at open transactions, and what is not consumed is
+        not removed. So they are sent in a way that succeeds even then.
+        """
+        markers = [append for append in flight.appends if isinstance(append, MarkerAppend)]
+        if markers:
+            flight.appends = [each for each in flight.appends if each not in markers]
+            self.waiting.extendleft(reversed(markers))
+        return bool(markers)
+
     def drop_given_up(self) -> None:
         """Drop what clients stopped waiting for, and are sending again; not the newest."""
         queue = self.waiting
@@ -47,8 +59,9 @@ class AppendQueue:
             self.retries.failed(queue.popleft().header)
 
     def fail(self, append: Append, fault: BaseException) -> None:
-        """Its client will send it again."""
-        self.retries.failed(append.header)
+        """Its client will send it again, unless the fault is one of its own."""
+        if not isinstance(fault, KafkaError) or fault.code in SENT_AGAIN:
+            self.retries.failed(append.header)
         append.done(fault, -1, -1)
 
     def fail_all(self, fault: BaseException) -> None:
@@ -95,7 +108,7 @@ class AppendQueue:
                 self.waiting.appendleft(append)
                 self.wants_to_catch_up = True
                 return False
-            append.done(refusal, -1, -1)
+            append.done(self.retries.answer(header, refusal), -1, -1)
             return True
         if duplicate is not None:
             return self._is_acknowledged(append, duplicate, flight)

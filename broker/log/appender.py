@@ -32,12 +32,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
-from broker.log.acks import acknowledge, acknowledge_all, acknowledge_replicated
+from broker.log.acks import acknowledge, acknowledge_all, acknowledge_replicated, too_few
 from broker.log.append_queue import AppendQueue
 from broker.log.flight import NO_REPLICAS, Append, Flight
 from broker.log.joining import Joining, Joins
 from broker.log.log import topic_gone
-from broker.log.markers import MarkerAppend
 from broker.log.reader import LogReader
 from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
 from broker.log.reservation import Reservation
@@ -85,6 +84,9 @@ class LogAppender:
         self._even_if_full = False  # markers were refused by a full store
 
     def append(self, append: Append) -> None:
+        if append.replicas > 0 and (refusal := too_few(append, self._replication.replicas)):
+            self._queue.fail(append, refusal)
+            return
         joining = self._joining
         if joining is not None and joining.keeps(append):
             return
@@ -249,19 +251,10 @@ class LogAppender:
         elif not isinstance(fault, StoreDown):  # the connection reports that
             logger.error("append to %r refused by the store: %s", self._reader, fault)
         if isinstance(fault, StoreFull) and not flight.even_if_full:
-            self._keep_markers(flight)
+            self._even_if_full = self._queue.keep_markers(flight)
         for append in flight.appends:
             self._queue.fail(append, fault)
         self.go_on()
-
-    def _keep_markers(self, flight: Flight) -> None:
-        """They are needed most when the store is full: consumers stop at open transactions, and
-        what is not consumed is not removed. So they are sent in a way that succeeds even then."""
-        markers = [append for append in flight.appends if isinstance(append, MarkerAppend)]
-        if markers:
-            flight.appends = [each for each in flight.appends if each not in markers]
-            self._queue.put_back(Flight(flight.base, flight.base, appends=list(markers)))
-            self._even_if_full = True
 
     def _taken(self, flight: Flight) -> None:
         """Another worker appended first. Back into the queue, in order, behind its entry."""

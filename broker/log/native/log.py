@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
-from broker.log.acks import acknowledge
+from broker.log.acks import acknowledge, too_few
 from broker.log.callbacks import Completion
 from broker.log.flight import Append
 from broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
@@ -23,6 +23,7 @@ from broker.log.native.ids import Id, parse
 from broker.log.native.reader import NativeReader
 from broker.log.native.readership import Readership
 from broker.log.native.replica import NativeReplica, ReplicaHost
+from broker.log.retries import AwaitedRetries
 from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS
 from broker.store.replication import Replication
@@ -64,6 +65,7 @@ class NativeLog(Log):
         self.reader = NativeReader(host.native, self.replica, config)
         self._readers = GroupReaders(self.reader, host.native, host.readership, (topic, partition))
         self._in_flight = 0
+        self._retries = AwaitedRetries()
         self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is loaded
 
     # --- bounds ---
@@ -188,6 +190,9 @@ class NativeLog(Log):
             append.done(topic_gone(), -1, -1)
             return
         header = append.header
+        if refusal := self._refusal(append):
+            append.done(refusal, -1, -1)
+            return
         try:
             payload, spans = record_spans(append.batch, DECODED_LIMIT)
             if not spans:
@@ -207,6 +212,18 @@ class NativeLog(Log):
         who = (header.producer_id, header.producer_epoch, max(header.base_sequence, 0))
         self._in_flight += 1
         self._send(append, [most, *least, *who, len(spans), layout, *words])
+
+    def _refusal(self, append: Append) -> BaseException | None:
+        """Why a batch is not sent at all: it comes again."""
+        if refusal := too_few(append, self._host.replication.replicas):
+            self._retries.failed(append.header)
+            return refusal
+        if self._retries:
+            try:
+                self._retries.check(append.header, None)
+            except KafkaError as refusal:
+                return self._retries.answer(append.header, refusal)
+        return None
 
     def _send(self, append: Append, words: list[bytes | int]) -> None:
         native = self._host.native
@@ -235,12 +252,13 @@ class NativeLog(Log):
 
     def _appended(self, append: Append, outcome: tuple[bytes, ...] | StoreFault) -> None:
         self._in_flight -= 1
+        header = append.header
         if isinstance(outcome, StoreFault):
             if isinstance(outcome, StoreFull):
                 self._host.store_full(outcome)
-            append.done(outcome, -1, -1)
+            self._retries.failed(header)
+            append.done(_answer_to(outcome), -1, -1)
             return
-        header = append.header
         if outcome[0] == b"OK":
             replica = self.replica
             first = Id(int(outcome[1]), int(outcome[2]))
@@ -251,7 +269,9 @@ class NativeLog(Log):
                 replica.end = max(replica.end, base + header.last_offset_delta + 1)
                 replica.bytes_known += len(append.batch)
                 self.waiters.wake()
-            acknowledge(self._host.replication, append, base, header.max_timestamp)
+            acknowledge(
+                self._host.replication, append, base, header.max_timestamp, self._retries.failed
+            )
         elif outcome[0] == b"GONE":
             self.gone()
             append.done(topic_gone(), -1, -1)
@@ -263,8 +283,17 @@ class NativeLog(Log):
             append.done(KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text), -1, -1)
         else:
             text = f"producer {header.producer_id}: sequence {outcome[1].decode()} is expected"
-            append.done(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text), -1, -1)
+            refusal = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+            append.done(self._retries.answer(header, refusal), -1, -1)
 
     @property
     def is_busy(self) -> bool:
         return self._in_flight > 0
+
+
+def _answer_to(fault: StoreFault) -> BaseException:
+    """What the producer of a batch gets. It may be in the stream, if the store did not refuse it:
+    then clients must not take it for lost."""
+    if isinstance(fault, StoreRefused):
+        return fault
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(fault))

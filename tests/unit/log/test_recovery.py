@@ -10,7 +10,7 @@ import pytest
 
 from broker.errors import ErrorCode, KafkaError
 from broker.log.loading import Loading
-from broker.log.retries import PRODUCERS_KEPT, AwaitedRetries
+from broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
 from broker.log.state import SEQUENCE_MODULUS
 from broker.wire.batch import BatchHeader, read_header
 from tests.support.gaps import lose_and_go_on
@@ -94,7 +94,7 @@ async def test_a_batch_does_not_overtake_one_that_is_sent_again(
         late.given_up = True
         log.append(late)
         overtaking = begin(log, sequenced(PRODUCER, 6))
-        assert await refusal(overtaking) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await refusal(overtaking) is ErrorCode.KAFKA_STORAGE_ERROR
         assert await append(log, sequenced(PRODUCER, 5)) == 1000
         assert await append(log, sequenced(PRODUCER, 6)) == 1001
 
@@ -137,6 +137,24 @@ def test_a_producer_that_began_again_is_not_held_up() -> None:
     retries = AwaitedRetries()
     retries.failed(batch(5))
     assert not is_refused(retries, batch(0, epoch=1), None)
+    assert not retries
+
+
+def test_what_skips_a_failed_batch_is_not_out_of_order_until_that_is_given_up() -> None:
+    """librdkafka would send everything that is unanswered again, under a new epoch."""
+    now = 0.0
+    retries = AwaitedRetries(lambda: now)
+    out_of_order = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    fenced = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+    retries.failed(batch(5))
+    now = AWAITED_S
+    assert retries.answer(batch(6), out_of_order).code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert retries.answer(batch(6), fenced) is fenced
+    assert retries.answer(batch(4), out_of_order) is out_of_order
+    assert retries.answer(batch(6, producer=8), out_of_order) is out_of_order
+    retries.failed(batch(6))
+    now += 1
+    assert retries.answer(batch(6), out_of_order) is out_of_order
     assert not retries
 
 

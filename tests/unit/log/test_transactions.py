@@ -133,7 +133,7 @@ async def test_what_fails_to_join_is_not_overtaken(server: RedisServer, topic: s
             assert await refusal(each.outcome) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         coordinator.error = ErrorCode.NONE
         third = send(log, 7, 2)
-        assert await refusal(third.outcome) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await refusal(third.outcome) is ErrorCode.KAFKA_STORAGE_ERROR
         assert [await send(log, 7, at).outcome for at in range(3)] == [0, 1, 2]
 
 
