@@ -116,3 +116,29 @@ def test_many_topics_on_one_connection(client: RawClient) -> None:
             assert (answer.error_code, answer.base_offset) == (0, turn)
     for name in names:
         assert [r.value for r in records_in(client.fetch(name, 0))] == [name.encode()] * 2
+
+
+@pytest.mark.parametrize("configs", [{}, {"moldau.storage": "native"}], ids=["log", "native"])
+def test_what_follows_a_refused_batch_is_not_out_of_order(
+    client: RawClient, configs: dict[str, str]
+) -> None:
+    """librdkafka would begin a new epoch, and send what is unanswered elsewhere as new records."""
+    name = next(_names)
+    create_topic(client, name, {**configs, "min.insync.replicas": 2})
+
+    def send(sequence: int, acks: int = 1) -> int:
+        batch = make_batch(
+            [(None, b"%d" % sequence, 1_700_000_000_000)],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        return client.produce(name, batch, acks=acks).error_code
+
+    assert send(0) == 0
+    assert send(1, acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert send(2) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [send(sequence) for sequence in (1, 2)] == [0, 0]
+    assert send(4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    found = [record.value for record in records_in(client.fetch(name, 0))]
+    assert found == [b"0", b"1", b"2"]

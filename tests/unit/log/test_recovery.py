@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode, KafkaError
+from broker.log.acks import shortage
 from broker.log.loading import Loading
 from broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
 from broker.log.state import SEQUENCE_MODULUS
+from broker.store.replication import NEVER
 from broker.wire.batch import BatchHeader, read_header
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_batches import plain, sequenced, values
@@ -97,6 +99,30 @@ async def test_a_batch_does_not_overtake_one_that_is_sent_again(
         assert await refusal(overtaking) is ErrorCode.KAFKA_STORAGE_ERROR
         assert await append(log, sequenced(PRODUCER, 5)) == 1000
         assert await append(log, sequenced(PRODUCER, 6)) == 1001
+
+
+async def test_what_follows_a_refused_batch_is_sent_again_behind_it(server: RedisServer) -> None:
+    """Also in a log that lost nothing, where it would be out of order."""
+    async with Host(server.url) as host:
+        log = await five_batches(host)
+        refused = WaitedAppend(sequenced(PRODUCER, 5), replicas=1)
+        log.append(refused)
+        assert await refusal(refused) is ErrorCode.NOT_ENOUGH_REPLICAS
+        for sequence in (6, 7):
+            assert await refusal(begin(log, sequenced(PRODUCER, sequence))) is (
+                ErrorCode.KAFKA_STORAGE_ERROR
+            )
+        for sequence in (5, 6, 7):
+            assert await append(log, sequenced(PRODUCER, sequence)) == sequence
+        skipping = begin(log, sequenced(PRODUCER, 9))
+        assert await refusal(skipping) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("reached", [NEVER, 0])
+async def test_a_batch_that_may_be_in_the_log_is_not_said_to_be_lost(reached: int) -> None:
+    fault = shortage(WaitedAppend(sequenced(PRODUCER, 0), replicas=1), reached)
+    assert fault is not None
+    assert fault.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 # --- which batches wait ---
