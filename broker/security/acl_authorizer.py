@@ -33,7 +33,7 @@ class AclAuthorizer:
         self._remembered = 0
 
     @property
-    def acls(self) -> frozenset[Acl]:
+    def acls(self) -> set[Acl]:
         return self._index.acls
 
     def use(self, index: AclIndex) -> None:

@@ -1,6 +1,6 @@
 """Which ACLs apply: found by principal, then by the type and the name of the resource. Pure.
 
-Immutable: a change of the ACLs makes a new index. A look-up costs one dictionary access for the
+A change of the ACLs makes a new index, and `add` is for its making only. A look-up costs one dictionary access for the
 name, one for `*`, and one for each length that prefixes have, however many ACLs there are.
 
 The rules are those of Kafka's StandardAuthorizer. A DENY that applies wins over every ALLOW. An
@@ -58,14 +58,22 @@ class Names:
 
 class AclIndex:
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
-        self.acls = frozenset(acls)
+        self.acls: set[Acl] = set()
         self._by_principal: dict[tuple[str, ResourceType], Names] = {}
         self._by_resource: dict[ResourceType, Names] = {}
-        self._hosts = {host: canonical_host(host) for host in {acl.host for acl in self.acls}}
-        for acl in self.acls:
-            key = (acl.principal, acl.resource)
-            self._by_principal.setdefault(key, Names()).add(acl)
-            self._by_resource.setdefault(acl.resource, Names()).add(acl)
+        self._hosts: dict[str, str] = {}  # of ACLs, in the form in which they are compared
+        for acl in acls:
+            self.add(acl)
+
+    def add(self, acl: Acl) -> None:
+        if acl in self.acls:
+            return
+        self.acls.add(acl)
+        key = (acl.principal, acl.resource)
+        self._by_principal.setdefault(key, Names()).add(acl)
+        self._by_resource.setdefault(acl.resource, Names()).add(acl)
+        if acl.host not in self._hosts:
+            self._hosts[acl.host] = canonical_host(acl.host)
 
     def applying(
         self, principal: str, host: str, resource: ResourceType, name: str

@@ -26,6 +26,7 @@ CHANGES = b"moldau:changes"
 MEMBERS = b"moldau:members"
 EPOCHS = b"moldau:epochs"
 USERS = b"moldau:users"
+ACLS = b"moldau:acls"
 
 # Topic names that would meet our own keys, which have this second part and one more.
 RESERVED = frozenset({"wake", "group", "slot", "txn"})

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.store.acls import AclStore
 from broker.store.cleaned import Cleaned
 from broker.store.confirmation import Confirmation
 from broker.store.epochs import EpochStore
@@ -64,6 +65,7 @@ class Store:
         self.topics = TopicStore(self.control, worker, workers)
         self.epochs = EpochStore(self.control)
         self.users = UserStore(self.control)
+        self.acls = AclStore(self.control)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.groups = GroupStore(self.groups_pipe)
         self.transactions = TransactionStore(self.groups, self.groups_pipe)

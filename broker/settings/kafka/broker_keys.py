@@ -6,6 +6,7 @@ dynamic in Kafka but has no effect here is read-only.
 
 from typing import Final
 
+from broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
 from broker.settings.kafka.inert_keys import INERT_KEYS
 from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
@@ -344,7 +345,16 @@ _TOPIC_DEFAULTS = tuple(
 BROKER_KEYS: Final = {
     key.name: key
     for key in sorted(
-        (*_LISTENING, *_TOPICS, *_LOG, *_GROUPS, *_PRODUCERS, *_TOPIC_DEFAULTS, *INERT_KEYS),
+        (
+            *_LISTENING,
+            *_TOPICS,
+            *_LOG,
+            *_GROUPS,
+            *_PRODUCERS,
+            *_TOPIC_DEFAULTS,
+            *AUTHORIZATION_KEYS,
+            *INERT_KEYS,
+        ),
         key=lambda key: key.name,
     )
 }

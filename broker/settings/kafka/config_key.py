@@ -113,7 +113,18 @@ class ThrottledReplicas(msgspec.Struct, frozen=True):
         return "must be * or a list of partition:broker"
 
 
-Validator = Range | OneOf | ListOf | ThrottledReplicas
+class Principals(msgspec.Struct, frozen=True):
+    """Principals, separated by semicolons: names of certificates contain commas."""
+
+    def problem(self, value: Value) -> str | None:
+        parts = [part.strip() for part in str(value).split(";")]
+        wrong = [part for part in parts if part and not all(part.partition(":"))]
+        if wrong:
+            return f"must be principals such as User:admin, separated by semicolons: {wrong[0]!r}"
+        return None
+
+
+Validator = Range | OneOf | ListOf | Principals | ThrottledReplicas
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 # Narrower than int() and float(): what Java refuses ("1_000", "nan") is refused here too.

@@ -28,7 +28,6 @@ _NO_THREADS = "a worker is one event loop"
 # Reason, then name, type and default.
 _ROWS: Final = (
     (_NO_AUTHENTICATION, (
-        ("authorizer.class.name", "STRING", ""),
         ("connection.failed.authentication.delay.ms", "INT", "100"),
         ("connections.max.reauth.ms", "LONG", "0"),
         ("delegation.token.expiry.check.interval.ms", "LONG", "3600000"),

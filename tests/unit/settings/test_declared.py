@@ -58,6 +58,7 @@ KAFKA_TOPIC_KEYS = {
 # static here are listeners, num.io.threads and num.network.threads: options of serve decide them.
 KAFKA_BROKER_KEYS = {
     "advertised.listeners": ("LIST", None, False),
+    "authorizer.class.name": ("STRING", "", False),
     "auto.create.topics.enable": ("BOOLEAN", "true", False),
     "broker.id": ("INT", "-1", False),
     "broker.rack": ("STRING", None, False),
@@ -148,13 +149,18 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     }
     assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
+    assert declared.pop("moldau.audit.enable") == ("STRING", "auto", False)
+    # Of Kafka's StandardAuthorizer, which declares no keys.
+    assert declared.pop("super.users") == ("STRING", "", False)
+    assert declared.pop("allow.everyone.if.no.acl.found") == ("BOOLEAN", "false", False)
     for key in INERT_KEYS:
         declared.pop(key.name)
     assert declared == KAFKA_BROKER_KEYS
 
 
 def test_every_other_broker_key_of_kafka_is_shown_and_cannot_be_changed() -> None:
-    assert len(INERT_KEYS) == len({key.name for key in INERT_KEYS}) == 275
+    assert len(INERT_KEYS) == len({key.name for key in INERT_KEYS})
+    assert len(INERT_KEYS) + len(KAFKA_BROKER_KEYS) == 339  # all that Kafka 4.3 has
     assert not {key.name for key in INERT_KEYS} & set(KAFKA_BROKER_KEYS)
     assert all(key.read_only and key.inert for key in INERT_KEYS)
     assert BROKER_KEYS["log.cleaner.threads"].default == "1"

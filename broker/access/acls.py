@@ -1,0 +1,111 @@
+"""The ACLs of a worker: the store's, in the authorizer's index; and every change to them.
+
+Fails closed. A store that was emptied leaves nobody but super users and the operator, also where
+`allow.everyone.if.no.acl.found` is set: until an ACL is made again. So does an entry that cannot
+be read, unless it is plain that it would only have allowed something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from broker.security.acl import EVERYONE, WILDCARD, Acl
+from broker.security.acl_authorizer import AclAuthorizer, parse_super_users
+from broker.security.acl_index import AclIndex
+from broker.security.resources import Operation, PatternType, Permission, ResourceType
+from broker.settings.kafka import BrokerConfig
+from broker.store.acls import AclRecord, AclStore
+from broker.store.topics import Change, TopicStore
+
+logger = logging.getLogger("moldau.access")
+
+ACLS_AT_ONCE = 250  # put into the index before others are served in between
+_DENY_EVERYTHING = [
+    Acl(kind, WILDCARD, PatternType.LITERAL, EVERYONE, WILDCARD, Operation.ALL, Permission.DENY)
+    for kind in ResourceType
+    if kind > ResourceType.ANY
+]
+
+
+def configured_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
+    """None: none is configured."""
+    if not config.get("authorizer.class.name"):
+        return None
+    return AclAuthorizer(
+        parse_super_users(config.get("super.users")),
+        allow_if_no_acl=config.get_bool("allow.everyone.if.no.acl.found"),
+    )
+
+
+class Acls:
+    """`Kept`, for changes of the kind "acl"."""
+
+    def __init__(
+        self,
+        store: AclStore,
+        changes: TopicStore,
+        authorizer: AclAuthorizer,
+        on_changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._changes = changes
+        self._authorizer = authorizer
+        self._on_changed = on_changed
+        self._parsed: dict[bytes, Acl] = {}
+        self._loading = asyncio.Lock()
+        self._is_emptied = False
+
+    def all(self) -> set[Acl]:
+        return set(self._parsed.values())
+
+    # --- keeping in step ---
+
+    async def load(self) -> None:
+        """A load that began before a change must not replace what one behind it has read."""
+        async with self._loading:
+            texts = await self._store.all()
+            index = AclIndex()
+            parsed: dict[bytes, Acl] = {}
+            is_open = True
+            for number, text in enumerate(texts):
+                if number % ACLS_AT_ONCE == ACLS_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                try:
+                    acl = self._parsed.get(text) or Acl.parse(text.decode())
+                except ValueError as fault:
+                    is_open = is_open and text.startswith(b"ALLOW ")
+                    logger.error("an entry of moldau:acls cannot be read: %s", fault)
+                    continue
+                parsed[text] = acl
+                index.add(acl)
+            if parsed:
+                self._is_emptied = False
+            if not is_open or self._is_emptied:
+                logger.critical("ACLs are missing: only super users and the operator are served")
+                index = AclIndex(_DENY_EVERYTHING)
+            self._parsed = parsed
+            self._authorizer.use(index)
+            self._on_changed()
+
+    def store_emptied(self) -> None:
+        """Followed by `load`."""
+        self._is_emptied = True
+
+    # --- changing ---
+
+    async def add(self, acls: Iterable[Acl], created_by: str) -> None:
+        """Raises StoreFault. In force here; elsewhere when the change is applied."""
+        record = AclRecord(created_by, time.time_ns() // 1_000_000)
+        await self._store.add((acl.text for acl in acls), record)
+        await self._announce()
+
+    async def remove(self, acls: Iterable[Acl]) -> None:
+        await self._store.remove(acl.text for acl in acls)
+        await self._announce()
+
+    async def _announce(self) -> None:
+        await self.load()
+        await self._changes.announce(Change("acl"))
