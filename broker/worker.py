@@ -12,6 +12,8 @@ import signal
 from functools import partial
 from pathlib import Path
 
+from broker.access.acls import Acls, configured_authorizer
+from broker.access.audit import make_audit
 from broker.access.kept import KeptByKind
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
@@ -118,6 +120,7 @@ class Worker:
             self.transactions,
             cluster_id,
         )
+        self._authorize(static)
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
@@ -162,6 +165,25 @@ class Worker:
             events = GroupEvents(self.group_coordinator, self.topics, self.logs, settings.index)
             self._group_events = events
             self._background.append(asyncio.ensure_future(events.run()))
+        if self.broker.audit.is_enabled:
+            self._background.append(asyncio.ensure_future(self.broker.audit.run()))
+
+    def _authorize(self, static: BrokerConfig) -> None:
+        settings, store = self.settings, self.store
+        uses_sasl = any(each.listener.uses_sasl for each in settings.listeners)
+        self.broker.audit = make_audit(
+            static, self.topics, self.logs, settings.index, uses_sasl=uses_sasl
+        )
+        authorizer = configured_authorizer(static)
+        if authorizer is not None:
+            self.broker.authorizer = authorizer
+            self.broker.acls = Acls(store.acls, store.topics, authorizer, self._forget_routes)
+            self._kept.add("acl", self.broker.acls)
+
+    def _forget_routes(self) -> None:
+        """What clients may do has changed: see `RequestRoute`."""
+        for connection in self._connections:
+            connection.forget_routes()
 
     def _static_config(self) -> dict[str, str]:
         """The operator's broker configs, and those that follow from the process settings."""
@@ -269,6 +291,8 @@ class Worker:
         await self.store.topics.cluster_id(self.broker.cluster_id)
         self._contents = await self.store.topics.contents_id()
         self.logs.spawn(self.group_coordinator.store_lost_history())
+        if self.broker.acls is not None:
+            self.broker.acls.store_emptied()
         logger.critical(
             "THE STORE WAS EMPTIED OR EXCHANGED (FLUSHALL, FLUSHDB, another data set?): what it "
             "holds now is served; of %d topics those that are missing from it are gone, with "
@@ -368,6 +392,8 @@ class Worker:
         self.group_coordinator.give_up()
         if self._group_events is not None and not self._parent_gone:
             await self._group_events.close(DRAIN_SECONDS / 8)
+        if not self._parent_gone:
+            await self.broker.audit.close(DRAIN_SECONDS / 8)
         for connection in list(self._connections):
             connection.drain()
         await self.logs.close(1.0 if self._parent_gone else DRAIN_SECONDS / 2)

@@ -77,7 +77,7 @@ class Acls:
                     acl = self._parsed.get(text) or Acl.parse(text.decode())
                 except ValueError as fault:
                     is_open = is_open and text.startswith(b"ALLOW ")
-                    logger.error("an entry of moldau:acls cannot be read: %s", fault)
+                    logger.warning("an entry of moldau:acls cannot be read: %s", fault)
                     continue
                 parsed[text] = acl
                 index.add(acl)

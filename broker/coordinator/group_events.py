@@ -12,38 +12,25 @@
                                 [partition, committed offset]
            events_dropped       count, of any kind, because the store was slow or unavailable
 
-Off the request path: an event is put into a list, and a task appends what has gathered, at most
-once a second, one append at a time. The list is bounded: what does not fit while the store is slow
-is dropped and counted. No request waits for any of it; events are allowed to get lost.
+Off the request path (log/event_topic.py): a task appends what has gathered, at most once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from itertools import islice
 from typing import Any
 
-import msgspec
-
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.errors import ErrorCode, KafkaError, MoldauError
 from broker.group.effects import MemberChanged, StateChanged
 from broker.group.states import GroupState
-from broker.log.callbacks import Completion, await_callback
-from broker.log.flight import Append
+from broker.log.event_topic import EventTopic
 from broker.log.logs import Logs
 from broker.log.topics import GROUP_EVENTS, Topics
-from broker.wire.batch import read_header
-from broker.wire.records import Record, build_batch
-
-logger = logging.getLogger("moldau.coordinator")
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0
-MAX_QUEUED = 10_000
-MAX_BATCH_BYTES = 512 << 10
 MAX_OFFSETS = 500  # of one group in one event: of the largest groups only a part
 MAX_CHARACTERS = 500  # of strings that clients choose
 _CREATED_WITH = {
@@ -51,8 +38,6 @@ _CREATED_WITH = {
     "retention.ms": str(7 * 86_400_000),
     "retention.bytes": str(64 << 20),
 }
-
-_encode = msgspec.json.Encoder().encode
 
 
 class GroupEvents:
@@ -65,16 +50,12 @@ class GroupEvents:
         every_s: float = FLUSH_EVERY_S,
     ) -> None:
         self._coordinator = coordinator
-        self._topics = topics
-        self._logs = logs
         self._worker = worker
         self._every_s = every_s
-        self._queue: list[Record] = []
-        self._dropped = 0
+        self._topic = EventTopic(GROUP_EVENTS, topics, logs, worker, _CREATED_WITH)
         self._started: dict[str, tuple[int, str]] = {}  # rebalances: start and reason
         self._has_events = asyncio.Event()
         self._commits_since = time.monotonic()
-        self._is_failing = False
         coordinator.on_changed = self.changed
         coordinator.commit_counts = {}
 
@@ -110,14 +91,11 @@ class GroupEvents:
                 self._note(group, "group_deleted", reason=reason)
 
     def _note(self, group: str, event: str, **facts: Any) -> None:
-        if len(self._queue) >= MAX_QUEUED:
-            self._dropped += 1
-            return
         now_ms = self._coordinator.now_ms()
         document = {"event": event, "group": group, "worker": self._worker, "time_ms": now_ms}
         given = {name: fact for name, fact in facts.items() if fact is not None}
-        self._queue.append(Record(0, now_ms, group.encode(), _encode(document | given)))
-        self._has_events.set()
+        if self._topic.put(group, document | given, now_ms):
+            self._has_events.set()
 
     def note_commits(self) -> None:
         """Queue the number of commits of each group since the last call, and its offsets."""
@@ -138,13 +116,13 @@ class GroupEvents:
             await self._wait()
             if time.monotonic() - self._commits_since >= COMMITS_EVERY_S:
                 self.note_commits()
-            if self._queue:
+            if self._topic.queue:
                 await self.flush()
                 await asyncio.sleep(self._every_s)
 
     async def _wait(self) -> None:
         self._has_events.clear()
-        if self._queue:
+        if self._topic.queue:
             return
         until_commits = self._commits_since + COMMITS_EVERY_S - time.monotonic()
         try:
@@ -155,73 +133,11 @@ class GroupEvents:
 
     async def flush(self) -> None:
         """Append what is queued, once. What cannot be written stays queued."""
-        if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            logger.warning("%d group events were dropped: the store is too slow", dropped)
-            facts = {"event": "events_dropped", "worker": self._worker, "count": dropped}
-            now_ms = self._coordinator.now_ms()
-            self._queue.append(Record(0, now_ms, None, _encode(facts | {"time_ms": now_ms})))
-        size = count = 0
-        for record in self._queue:
-            size += len(record.value or b"") + len(record.key or b"") + 20
-            if count and size > MAX_BATCH_BYTES:
-                break
-            count += 1
-        if not count:
-            return
-        try:
-            await self._append(self._queue[:count])
-        except MoldauError as fault:
-            if not self._is_failing:
-                logger.warning("group events cannot be written at the moment: %s", fault)
-            self._is_failing = True
-        else:
-            del self._queue[:count]
-            self._is_failing = False
-
-    async def _append(self, records: list[Record]) -> None:
-        topic = await self._topics.find(GROUP_EVENTS)
-        if topic is None:
-            try:
-                await self._topics.create(GROUP_EVENTS, 1, _CREATED_WITH)
-            except KafkaError as refusal:
-                if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-            topic = await self._topics.find(GROUP_EVENTS)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{GROUP_EVENTS} is gone")
-        if topic.native:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{GROUP_EVENTS} must not be moldau.storage=native"
-            )
-        numbered = [Record(at, r.timestamp, r.key, r.value) for at, r in enumerate(records)]
-        batch = build_batch(numbered, base_offset=0, last_offset=len(numbered) - 1)
-        log = self._logs.partition_log(topic, 0)
-
-        def begin(done: Completion) -> None:
-            log.append(_EventAppend(batch, done))
-
-        await await_callback(begin)
+        await self._topic.flush(self._coordinator.now_ms())
 
     async def close(self, seconds: float) -> None:
         """Write the last events when the worker stops."""
-        try:
-            async with asyncio.timeout(seconds):
-                while self._queue and not self._is_failing:
-                    await self.flush()
-        except TimeoutError:
-            logger.warning("%d group events are lost: the store is too slow", len(self._queue))
-
-
-class _EventAppend(Append):
-    __slots__ = ("_completion",)
-
-    def __init__(self, batch: bytearray, completion: Completion) -> None:
-        super().__init__(batch, read_header(batch))
-        self._completion = completion
-
-    def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
-        self._completion(error)
+        await self._topic.close(seconds, self._coordinator.now_ms())
 
 
 def _short(text: str | None) -> str | None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.access.users import Users
+from broker.access.acls import Acls
+from broker.access.audit import Audit
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import ErrorCode, KafkaError
@@ -50,6 +52,8 @@ class Broker:
         self.cluster_id = cluster_id
         self.authorizer: Authorizer = AllowEverything()
         self.users = Users(store.users, store.topics)
+        self.acls: Acls | None = None  # None: there is no authorizer
+        self.audit = Audit()
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored

@@ -1,10 +1,20 @@
-"""CreateAcls (key 30, KIP-140): there is no authorizer, and each ACL is refused."""
+"""CreateAcls (key 30, KIP-140): each ACL is checked alone; one that exists is a success.
+
+In force on every worker before the reply.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from broker.handlers.acl_fields import NO_AUTHORIZER, acl_of
+from broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    is_cluster_denied,
+)
 from broker.handlers.context import Broker
-from broker.handlers.describe_acls import NO_AUTHORIZER
+from broker.security.acl import Acl
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.create_acls import (
     AclCreationResult,
@@ -14,5 +24,34 @@ from broker.wire.messages.create_acls import (
 
 
 async def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
-    refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+    if broker.acls is None:
+        return _all_refused(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    if is_cluster_denied(broker, call, Operation.ALTER):
+        return _all_refused(request, CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
+    accepted: dict[Acl, None] = {}
+    results = []
+    for item in request.creations:
+        acl = acl_of(item)
+        try:
+            acl.check()
+        except KafkaError as refusal:
+            results.append(AclCreationResult(refusal.code, refusal.message))
+        else:
+            results.append(AclCreationResult(error_message=None))
+            accepted[acl] = None
+    if accepted:
+        try:
+            await broker.acls.add(accepted, call.identity.principal)
+        except StoreFault as fault:
+            for result in results:
+                if not result.error_code:
+                    result.error_code, result.error_message = code_for(fault), str(fault)
+        else:
+            await broker.changes_applied()
+            for acl in accepted:
+                broker.audit.changed(call.identity, "acl", "created", acl.text)
+    return CreateAclsResponse(results=results)
+
+
+def _all_refused(request: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(code, text)] * len(request.creations))

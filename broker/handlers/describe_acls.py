@@ -1,17 +1,58 @@
-"""DescribeAcls (key 29): there is no authorizer; user interfaces ask for it all the same."""
+"""DescribeAcls (key 29, KIP-140; KIP-290: patterns from v1): the ACLs that a filter finds.
+
+Without an authorizer it is refused; user interfaces ask for it all the same.
+"""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.context import Broker
-from broker.server.connection import Call
-from broker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from itertools import groupby
 
-NO_AUTHORIZER = "No Authorizer is configured on the broker"
+from broker.errors import ErrorCode, KafkaError
+from broker.handlers.acl_fields import NO_AUTHORIZER, filter_of
+from broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    is_cluster_denied,
+)
+from broker.handlers.context import Broker
+from broker.security.resources import Operation
+from broker.server.connection import Call
+from broker.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 
 async def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+    if broker.acls is None:
+        return _refused(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    if is_cluster_denied(broker, call, Operation.DESCRIBE):
+        return _refused(CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
+    wanted = filter_of(request)
+    try:
+        wanted.check()
+    except KafkaError as refusal:
+        return _refused(refusal.code, refusal.message)
+    found = sorted(acl for acl in broker.acls.all() if wanted.matches(acl))
+    by_resource = groupby(found, lambda acl: (acl.resource, acl.name, acl.pattern))
     return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message=NO_AUTHORIZER,
+        error_message=None,
+        resources=[
+            DescribeAclsResource(
+                resource,
+                name,
+                pattern,
+                [
+                    AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
+                    for acl in acls
+                ],
+            )
+            for (resource, name, pattern), acls in by_resource
+        ],
     )
+
+
+def _refused(code: ErrorCode, text: str) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=code, error_message=text)

@@ -32,7 +32,9 @@ MAX_NAME = 249
 MIN_CHOSEN_BITS, MAX_CHOSEN_BITS = 10, 20  # of a native topic's sequences
 MAX_PARTITIONS = 10_000  # per topic: more is likely a mistake
 GROUP_EVENTS = "__moldau_group_events"
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS})
+AUDIT = "__moldau_audit"
+# Written by the broker only, whatever a client is allowed to do.
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS, AUDIT})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 

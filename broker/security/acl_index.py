@@ -1,7 +1,8 @@
 """Which ACLs apply: found by principal, then by the type and the name of the resource. Pure.
 
-A change of the ACLs makes a new index, and `add` is for its making only. A look-up costs one dictionary access for the
-name, one for `*`, and one for each length that prefixes have, however many ACLs there are.
+A change of the ACLs makes a new index, and `add` is for its making only. A look-up costs one
+dictionary access for the name, one for `*`, and one for each length that prefixes have, however
+many ACLs there are.
 
 The rules are those of Kafka's StandardAuthorizer. A DENY that applies wins over every ALLOW. An
 ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, one of ALTER_CONFIGS implies

@@ -227,9 +227,14 @@ class Connection(asyncio.BufferedProtocol):
     def _introduced(self, header: RequestHeader, frame: bytearray) -> None:
         try:
             self.identity = read_preamble(header, frame)
+            self.forget_routes()
         except ValueError as fault:
             logger.warning("closing a unix connection: its preamble cannot be read: %s", fault)
             self.abort()
+
+    def forget_routes(self) -> None:
+        """Who speaks here, or what they may do, has changed: every request is checked again."""
+        self.routes = RequestCache()
 
     @property
     def peer(self) -> str:

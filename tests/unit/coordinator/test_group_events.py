@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.coordinator import group_events
 from broker.coordinator.group_events import GroupEvents
 from broker.errors import ErrorCode, KafkaError
 from broker.group.effects import MemberChange, MemberChanged, StateChanged
 from broker.group.states import GroupState
+from broker.log import event_topic
 from broker.wire.records import Record
 
 
@@ -25,6 +25,7 @@ class Written(GroupEvents):
         self.appends: list[list[dict[str, Any]]] = []
         nothing: Any = None
         super().__init__(self.coordinator, nothing, nothing, 3, every_s=0.0)
+        self._topic.append = self._append  # type: ignore[method-assign]
 
     async def _append(self, records: list[Record]) -> None:
         if self.fault is not None:
@@ -61,7 +62,7 @@ async def test_a_pause_lasts_until_members_have_their_assignments() -> None:
 
 
 async def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_events, "MAX_QUEUED", 5)
+    monkeypatch.setattr(event_topic, "MAX_QUEUED", 5)
     events = Written()
     events.fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away")
     for _ in range(8):
@@ -78,7 +79,7 @@ async def test_what_does_not_fit_is_dropped_and_counted(monkeypatch: pytest.Monk
 
 
 async def test_an_append_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_events, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(event_topic, "MAX_BATCH_BYTES", 1000)
     events = Written()
     for _ in range(20):
         events.changed(joined())

@@ -1,0 +1,173 @@
+"""Audit: who logged in, what was denied, who changed what; logged, and in `__moldau_audit`.
+
+    key    the principal; the address for a login that failed
+    value  a JSON object, the same as in the log: event, time_ms, worker, principal, host, listener,
+           and by the event:
+           login            mechanism
+           login_failed     mechanism, user, reason; without a principal
+           denied           operation, resource, name, request
+           changed          what ("topic", "config", "acl", "user", "quota"), action, name; more
+           …_repeated       count: how many more of the same came in that second (logins) or
+                            minute (denials); only the first of them is an event of its own
+           events_dropped   count: the store was too slow, or unavailable
+
+Off the request path (log/event_topic.py): events are allowed to get lost in the topic, and the log
+has them all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from broker.log.event_topic import EventTopic
+from broker.log.logs import Logs
+from broker.log.topics import AUDIT, Topics
+from broker.security.identity import Identity
+from broker.security.repeats import Repeats
+from broker.security.resources import Operation, ResourceType
+from broker.settings.kafka import BrokerConfig
+
+logger = logging.getLogger("moldau.audit")
+
+EVERY_S = 1.0
+LOGINS_MS, DENIALS_MS = 1000, 60_000
+MAX_CHARACTERS = 500  # of strings that clients choose
+_CREATED_WITH = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(30 * 86_400_000),
+    "retention.bytes": str(256 << 20),
+}
+
+_encode = msgspec.json.Encoder().encode
+
+Login = tuple[str, str, str]  # principal, host, mechanism
+Failure = str  # host
+Denial = tuple[str, Operation, ResourceType, str]
+
+
+def is_audited(config: BrokerConfig, *, uses_sasl: bool) -> bool:
+    wanted = config.get("moldau.audit.enable")
+    if wanted == "auto":
+        return uses_sasl or bool(config.get("authorizer.class.name"))
+    return wanted == "true"
+
+
+class Audit:
+    """Without a topic: nothing is audited."""
+
+    def __init__(self, topic: EventTopic | None = None, worker: int = 0) -> None:
+        self._topic = topic
+        self._worker = worker
+        self._logins: Repeats[Login] = Repeats(LOGINS_MS)
+        self._failures: Repeats[Failure] = Repeats(LOGINS_MS)
+        self._denials: Repeats[Denial] = Repeats(DENIALS_MS)
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._topic is not None
+
+    # --- what happens ---
+
+    def login(self, identity: Identity, mechanism: str) -> None:
+        if self._topic is None:
+            return
+        key = (identity.principal, identity.host, mechanism)
+        if self._logins.is_first(key, now_ms()):
+            self._note("login", identity, mechanism=mechanism)
+
+    def login_failed(self, host: str, mechanism: str, name: str, reason: str) -> None:
+        """`name`: as the client gives it. Never the secret it came with."""
+        if self._topic is not None and self._failures.is_first(host, now_ms()):
+            facts = {"mechanism": mechanism, "user": _short(name), "reason": _short(reason)}
+            self._put("login_failed", host, {"host": host, **facts})
+
+    def denied(
+        self,
+        identity: Identity,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        request: str,
+    ) -> None:
+        if self._topic is None:
+            return
+        name = _short(name)
+        if self._denials.is_first((identity.principal, operation, resource, name), now_ms()):
+            facts = {"operation": operation.name, "resource": resource.name, "name": name}
+            self._note("denied", identity, **facts, request=request)
+
+    def changed(
+        self, identity: Identity, what: str, action: str, name: str, **details: Any
+    ) -> None:
+        """Something of the cluster was changed: what it is, "created", "altered", "deleted"."""
+        if self._topic is not None:
+            facts = {"what": what, "action": action, "name": _short(name)}
+            self._note("changed", identity, **facts, **details)
+
+    def _note(self, event: str, identity: Identity, **facts: Any) -> None:
+        who = {"principal": identity.principal, "host": identity.host}
+        self._put(event, identity.principal, {**who, "listener": identity.listener, **facts})
+
+    def _put(self, event: str, key: str, facts: dict[str, Any]) -> None:
+        assert self._topic is not None
+        now = now_ms()
+        document = {"event": event, "time_ms": now, "worker": self._worker, **facts}
+        logger.info("%s", _encode(document).decode())
+        self._topic.put(key, document, now)
+
+    # --- writing ---
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        if self._topic is None:
+            return
+        now = now_ms()
+        self._note_repeats(now)
+        if self._topic.queue:
+            await self._topic.flush(now)
+
+    def _note_repeats(self, now: int) -> None:
+        for login, count in self._logins.ended(now):
+            principal, host, mechanism = login or ("", "", "")
+            facts = {"principal": principal, "host": host, "mechanism": mechanism, "count": count}
+            self._put("login_repeated", principal, facts)
+        for failed, count in self._failures.ended(now):
+            self._put("login_failed_repeated", failed or "", {"host": failed or "", "count": count})
+        for denial, count in self._denials.ended(now):
+            repeated: dict[str, Any] = {"count": count}
+            if denial is not None:
+                principal, operation, resource, name = denial
+                repeated |= {"principal": principal, "operation": operation.name}
+                repeated |= {"resource": resource.name, "name": name}
+            self._put("denied_repeated", denial[0] if denial is not None else "", repeated)
+
+    async def close(self, seconds: float) -> None:
+        """Write the last events when the worker stops."""
+        if self._topic is not None:
+            self._note_repeats(now_ms() + DENIALS_MS)
+            await self._topic.close(seconds, now_ms())
+
+
+def make_audit(
+    config: BrokerConfig, topics: Topics, logs: Logs, worker: int, *, uses_sasl: bool
+) -> Audit:
+    if not is_audited(config, uses_sasl=uses_sasl):
+        return Audit()
+    return Audit(EventTopic(AUDIT, topics, logs, worker, _CREATED_WITH), worker)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _short(text: str) -> str:
+    return text[:MAX_CHARACTERS]
