@@ -13,10 +13,11 @@ Python's own `hash()` is salted per process and must not be used here.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, KafkaError
 from broker.settings.processes import Endpoint
 from broker.wire.messages.find_coordinator import (
     Coordinator,
@@ -67,13 +68,20 @@ def find_coordinator(
     version: int,
     brokers: Sequence[Endpoint],
     is_up: Sequence[bool],
+    refused: Mapping[str, KafkaError] = MappingProxyType({}),
 ) -> FindCoordinatorResponse:
     """The coordinators of groups or transactional ids, as advertised to clients.
 
-    `is_up`: which workers are running, as far as the caller knows.
+    `is_up`: which workers are running, as far as the caller knows. `refused`: what is wrong with
+    some of the keys.
     """
     keys = [request.key] if version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys
-    found = [_coordinator(key, request.key_type, brokers, is_up) for key in keys]
+    found = [
+        _refused(key, refused[key])
+        if key in refused
+        else _coordinator(key, request.key_type, brokers, is_up)
+        for key in keys
+    ]
     if version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found
@@ -84,6 +92,10 @@ def find_coordinator(
         host=one.host,
         port=one.port,
     )
+
+
+def _refused(key: str, refusal: KafkaError) -> Coordinator:
+    return Coordinator(key, NO_NODE, "", NO_NODE, refusal.code, refusal.message)
 
 
 def _coordinator(

@@ -6,8 +6,16 @@ of transaction version 2 (KIP-890) leave this to TxnOffsetCommit. PRODUCER_FENCE
 
 from __future__ import annotations
 
+from broker.handlers.authorization import (
+    GROUP,
+    GROUP_DENIED,
+    TRANSACTIONAL_ID,
+    TRANSACTIONAL_ID_DENIED,
+    is_denied,
+)
 from broker.handlers.context import Broker
 from broker.placement import slot_of
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.txn.effects import AddAnswer, Answer
 from broker.txn.events import Add
@@ -29,6 +37,13 @@ class AddToken:
 
 
 def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> None:
+    name = request.transactional_id
+    if is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+        call.reply(AddOffsetsToTxnResponse(error_code=TRANSACTIONAL_ID_DENIED))
+        return
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        call.reply(AddOffsetsToTxnResponse(error_code=GROUP_DENIED))
+        return
     event = Add(
         AddToken(call),
         request.producer_id,

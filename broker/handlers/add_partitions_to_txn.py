@@ -2,22 +2,49 @@
 
 v0-3 come from clients: of transaction version 1, as those of version 2 (KIP-890) leave it to
 Produce. From v4 on several transactions at once, perhaps only to verify. v5 comes from other
-workers, for the batches and offsets that they are sent. PRODUCER_FENCED is known from v2 on.
+workers, for the batches and offsets that they are sent; in Kafka, v4 does too, and so needs
+CLUSTER_ACTION. PRODUCER_FENCED is known from v2 on.
 """
 
 from __future__ import annotations
 
 from broker.errors import ErrorCode, StoreFault
 from broker.handlers.adding import FIRST_VERSION_WITH_MANY, AddCall, Wanted
+from broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TRANSACTIONAL_ID_DENIED,
+    is_cluster_denied,
+    is_denied,
+)
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL
+from broker.security.resources import Operation
 from broker.server.connection import Call
-from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> None:
-    wanted = _wanted(request, call.header.api_version)
-    adding = AddCall(broker, call, wanted)
+    version = call.header.api_version
+    wanted = _wanted(request, version)
+    denied: frozenset[str] = frozenset()
+    if broker.authorizer.is_enabled and not call.is_from_worker:
+        if version >= FIRST_VERSION_WITH_MANY:
+            if is_cluster_denied(broker, call, Operation.CLUSTER_ACTION):
+                call.reply(AddPartitionsToTxnResponse(error_code=CLUSTER_DENIED))
+                return
+        else:
+            (one,) = wanted
+            name = one.transactional_id
+            if is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+                AddCall(broker, call, wanted).refuse_all(TRANSACTIONAL_ID_DENIED)
+                return
+            denied = _denied_topics(broker, call, one)
+    adding = AddCall(broker, call, wanted, denied)
     if call.is_from_worker and not broker.transactions.knows(request.history):
         adding.refuse_all(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return
@@ -25,13 +52,23 @@ def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> No
         topic.name
         for one in wanted
         for topic in one.topics
-        if topic.name not in INTERNAL and broker.topics.get(topic.name) is None
+        if topic.name not in INTERNAL
+        and topic.name not in denied
+        and broker.topics.get(topic.name) is None
     }
     if call.is_from_worker or not unknown:
         adding.start()
         return
     call.connection.hold()  # nothing that is sent behind it may overtake it
     broker.logs.spawn(_start_later(broker, call, adding, unknown))
+
+
+def _denied_topics(broker: Broker, call: Call, one: Wanted) -> frozenset[str]:
+    return frozenset(
+        name
+        for name in {topic.name for topic in one.topics}
+        if name not in INTERNAL and is_denied(broker, call, Operation.WRITE, TOPIC, name)
+    )
 
 
 async def _start_later(broker: Broker, call: Call, adding: AddCall, names: set[str]) -> None:

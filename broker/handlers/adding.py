@@ -43,7 +43,15 @@ class Wanted(NamedTuple):
 class AddCall:
     """A request, answered when all of its transactions are."""
 
-    def __init__(self, broker: Broker, call: Call, wanted: list[Wanted]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        call: Call,
+        wanted: list[Wanted],
+        denied: frozenset[str] = frozenset(),
+    ) -> None:
+        """`denied`: topics that the client may not write."""
+        self._denied = denied
         self._broker = broker
         self._call = call
         self._version = call.header.api_version
@@ -88,7 +96,8 @@ class AddCall:
     def _place(self, topic: AddPartitionsToTxnTopic, partition: int) -> Place | ErrorCode:
         if self._call.is_from_worker:
             return Place(topic.name, topic.topic_id, partition)
-        if topic.name in INTERNAL and self._version < FIRST_VERSION_WITH_MANY:
+        is_internal = topic.name in INTERNAL and self._version < FIRST_VERSION_WITH_MANY
+        if is_internal or topic.name in self._denied:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
         if topic.name == GROUP_OFFSETS and 0 <= partition < SLOTS:
             return group_place(partition)

@@ -27,7 +27,8 @@ async def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> Al
         except KafkaError as refusal:
             fill_error(answer, refusal)
         else:
-            await alter(broker, answer, change, validate_only=request.validate_only)
+            keys = {config.name for config in item.configs}
+            await alter(broker, call, answer, change, keys, validate_only=request.validate_only)
     await broker.changes_applied()
     return AlterConfigsResponse(responses=answers)
 

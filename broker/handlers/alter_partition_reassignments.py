@@ -7,7 +7,15 @@ for the present assignment succeeds, as it does in Kafka; any other one is refus
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorization import (
+    CLUSTER,
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    denial,
+    is_cluster_denied,
+)
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,10 +32,15 @@ async def handle(
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
+    denied = is_cluster_denied(broker, call, Operation.ALTER)
+    if denied:
+        response.error_code, response.error_message = CLUSTER_DENIED, CLUSTER_DENIED_TEXT
     for topic in request.topics:
         answers = []
         for item in topic.partitions:
             try:
+                if denied:
+                    raise denial(CLUSTER)
                 await _check(broker, topic.name, item)
                 answer = ReassignablePartitionResponse(item.partition_index, error_message=None)
             except MoldauError as fault:

@@ -6,7 +6,9 @@ Moving a partition to where it is succeeds; every other directory is unknown.
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -20,13 +22,16 @@ async def handle(
     broker: Broker, request: AlterReplicaLogDirsRequest, call: Call
 ) -> AlterReplicaLogDirsResponse:
     results = []
+    denied = is_cluster_denied(broker, call, Operation.ALTER)
     for directory in request.dirs:
         is_ours = directory.path == broker.store.label
         for topic in directory.topics:
             partitions = [
                 AlterReplicaLogDirPartitionResult(
                     partition,
-                    await _error(broker, topic.name, partition)
+                    CLUSTER_DENIED
+                    if denied
+                    else await _error(broker, topic.name, partition)
                     if is_ours
                     else ErrorCode.LOG_DIR_NOT_FOUND,
                 )

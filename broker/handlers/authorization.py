@@ -6,7 +6,7 @@ into the audit; what is merely left out of a list does not.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
 from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
 from broker.server.connection import Call
@@ -19,7 +19,16 @@ GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
+TOPIC_DENIED_TEXT = "Topic authorization failed."
+GROUP_DENIED_TEXT = "Group authorization failed."
 CLUSTER_DENIED_TEXT = "Cluster authorization failed."
+TRANSACTIONAL_ID_DENIED_TEXT = "Transactional Id authorization failed."
+_DENIALS = {
+    TOPIC: (TOPIC_DENIED, TOPIC_DENIED_TEXT),
+    GROUP: (GROUP_DENIED, GROUP_DENIED_TEXT),
+    CLUSTER: (CLUSTER_DENIED, CLUSTER_DENIED_TEXT),
+    TRANSACTIONAL_ID: (TRANSACTIONAL_ID_DENIED, TRANSACTIONAL_ID_DENIED_TEXT),
+}
 
 NOT_REQUESTED = -(1 << 31)
 # The operations that a resource has.
@@ -65,6 +74,18 @@ def is_denied(
         return False
     log_denial(broker, call, operation, resource, name)
     return True
+
+
+def check_allowed(
+    broker: Broker, call: Call, operation: Operation, resource: ResourceType, name: str
+) -> None:
+    """Raises KafkaError."""
+    if broker.authorizer.is_enabled and is_denied(broker, call, operation, resource, name):
+        raise denial(resource)
+
+
+def denial(resource: ResourceType) -> KafkaError:
+    return KafkaError(*_DENIALS[resource])
 
 
 def is_cluster_denied(broker: Broker, call: Call, operation: Operation) -> bool:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers import authorization
 from broker.handlers.context import Broker
 from broker.log.topics import check_name
+from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
+from broker.server.connection import Call
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
@@ -42,10 +45,29 @@ class OnceEach:
         return True
 
 
-async def alter(broker: Broker, answer: Answer, change: Change, *, validate_only: bool) -> None:
+def check_access(broker: Broker, call: Call, operation: Operation, item: Resource) -> None:
+    """Raises KafkaError unless the client may do this with the resource's configuration."""
+    resource, name = ResourceType.CLUSTER, CLUSTER_NAME
+    if item.resource_type == TOPIC:
+        resource, name = ResourceType.TOPIC, item.resource_name
+    elif item.resource_type == GROUP:
+        resource, name = ResourceType.GROUP, item.resource_name
+    authorization.check_allowed(broker, call, operation, resource, name)
+
+
+async def alter(
+    broker: Broker,
+    call: Call,
+    answer: Answer,
+    change: Change,
+    keys: Iterable[str],
+    *,
+    validate_only: bool,
+) -> None:
     """Alter the resource that `answer` is about, and fill in what went wrong."""
     name = answer.resource_name
     try:
+        check_access(broker, call, Operation.ALTER_CONFIGS, answer)
         if answer.resource_type == TOPIC:
             check_name(name)
             await broker.topics.set_configs(name, change, validate_only=validate_only)
@@ -56,6 +78,11 @@ async def alter(broker: Broker, answer: Answer, change: Change, *, validate_only
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     except MoldauError as fault:
         fill_error(answer, fault)
+    else:
+        if not validate_only:
+            kind = "topic" if answer.resource_type == TOPIC else "broker"
+            who = call.identity  # values may be secrets
+            broker.audit.changed(who, "config", "altered", name, resource=kind, keys=sorted(keys))
 
 
 def fill_error(answer: Answer, fault: MoldauError) -> None:

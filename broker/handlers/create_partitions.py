@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorization import TOPIC, check_allowed
 from broker.handlers.context import Broker
 from broker.handlers.create_topics import check_replicas
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -27,7 +29,11 @@ async def handle(
             if named[item.name] > 1:
                 text = f"topic {item.name!r} is named more than once in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            check_allowed(broker, call, Operation.ALTER, TOPIC, item.name)
             await _raise(broker, item, request.validate_only)
+            if not request.validate_only:
+                who = call.identity
+                broker.audit.changed(who, "topic", "altered", item.name, partitions=item.count)
             results.append(CreatePartitionsTopicResult(item.name))
         except MoldauError as fault:
             results.append(CreatePartitionsTopicResult(item.name, code_for(fault), str(fault)))

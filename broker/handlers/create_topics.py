@@ -8,8 +8,18 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorization import (
+    TOPIC,
+    TOPIC_DENIED,
+    check_allowed,
+    denial,
+    is_cluster_hidden,
+    is_hidden,
+    log_denial,
+)
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.settings.kafka import ConfigEntry, describe_topic
 from broker.wire.messages.create_topics import (
@@ -21,27 +31,42 @@ from broker.wire.messages.create_topics import (
 )
 
 REPLICATION = 1
+NATIVE_KEY = "moldau.native.key"
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
+    by_topic = is_cluster_hidden(broker, call, Operation.CREATE)
     results: list[CreatableTopicResult] = []
-    for topic in request.topics:
-        if named[topic.name] > 1:
-            if not any(result.name == topic.name for result in results):
-                text = f"topic {topic.name!r} stands twice in the request"
-                results.append(_refused(topic, KafkaError(ErrorCode.INVALID_REQUEST, text)))
-            continue
+    # A topic named twice is refused, once.
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
-            results.append(await _create(broker, topic, request.validate_only))
+            if named[topic.name] > 1:
+                text = f"topic {topic.name!r} stands twice in the request"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            if by_topic:
+                check_allowed(broker, call, Operation.CREATE, TOPIC, topic.name)
+            _check_stream(broker, call, topic)
+            results.append(await _create(broker, call, topic, request.validate_only))
         except MoldauError as fault:
             results.append(_refused(topic, fault))
     await broker.changes_applied()
     return CreateTopicsResponse(topics=results)
 
 
+def _check_stream(broker: Broker, call: Call, topic: CreatableTopic) -> None:
+    """A topic over a stream of its creator's choice reaches keys that are not Moldau's: for super
+    users and the operator only."""
+    if not broker.authorizer.is_enabled or broker.authorizer.is_super_user(call.identity):
+        return
+    if any(item.name == NATIVE_KEY and item.value for item in topic.configs):
+        log_denial(broker, call, Operation.CREATE, TOPIC, topic.name)
+        text = f"{NATIVE_KEY} can be chosen by super users only"
+        raise KafkaError(TOPIC_DENIED, text)
+
+
 async def _create(
-    broker: Broker, topic: CreatableTopic, validate_only: bool
+    broker: Broker, call: Call, topic: CreatableTopic, validate_only: bool
 ) -> CreatableTopicResult:
     partitions = topic.num_partitions
     if topic.assignments:
@@ -56,6 +81,22 @@ async def _create(
     record = await broker.topics.create(
         topic.name, partitions, configs, validate_only=validate_only
     )
+    if not validate_only:
+        broker.audit.changed(
+            call.identity,
+            "topic",
+            "created",
+            topic.name,
+            partitions=record.partitions,
+            configs=sorted(configs),
+        )
+    if is_hidden(broker, call, Operation.DESCRIBE_CONFIGS, TOPIC, topic.name):
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=record.topic_id,
+            topic_config_error_code=denial(TOPIC).code,
+            configs=None,
+        )
     described = describe_topic(record.configs, broker.config)
     return CreatableTopicResult(
         name=topic.name,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Self
 
 from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.context import Broker
@@ -50,6 +51,12 @@ class PartitionRead:
         self.bounds = UNKNOWN_BOUNDS
         self.records: list[Buffer] | bytes = b""
         self.aborted: Sequence[AbortedTransaction] = ()
+
+    @classmethod
+    def failed(cls, code: ErrorCode) -> Self:
+        read = cls(0, 0)
+        read.fail(code)
+        return read
 
     def fail(self, code: ErrorCode) -> None:
         self.error = code

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from broker.errors import ErrorCode
+from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -13,7 +16,13 @@ from broker.wire.messages.delete_groups import (
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
     results = [
-        DeletableGroupResult(group_id, await broker.group_coordinator.delete(group_id))
+        DeletableGroupResult(group_id, await _delete(broker, call, group_id))
         for group_id in request.groups_names
     ]
     return DeleteGroupsResponse(results=results)
+
+
+async def _delete(broker: Broker, call: Call, group_id: str) -> ErrorCode:
+    if is_denied(broker, call, Operation.DELETE, GROUP, group_id):
+        return GROUP_DENIED
+    return await broker.group_coordinator.delete(group_id)

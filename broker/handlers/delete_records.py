@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.lookup import current_log
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -20,6 +22,13 @@ async def handle(
 ) -> DeleteRecordsResponse:
     topics = []
     for topic in request.topics:
+        if is_denied(broker, call, Operation.DELETE, TOPIC, topic.name):
+            refused = [
+                DeleteRecordsPartitionResult(item.partition_index, -1, TOPIC_DENIED)
+                for item in topic.partitions
+            ]
+            topics.append(DeleteRecordsTopicResult(topic.name, refused))
+            continue
         answers = [await _delete(broker, topic.name, item) for item in topic.partitions]
         topics.append(DeleteRecordsTopicResult(topic.name, answers))
     return DeleteRecordsResponse(topics=topics)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorization import TOPIC, denial, is_cluster_hidden, is_denied, is_hidden
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -20,20 +22,36 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
     named: dict[str | bytes, list[DeleteTopicState]] = {}
     for item in wanted:
         named.setdefault(await _name_of(broker, item) or item.topic_id, []).append(item)
+    by_topic = is_cluster_hidden(broker, call, Operation.DELETE)
     results = []
     for name, items in named.items():
+        # Whether a topic exists, and which name an id has, is for those who may describe it.
+        if by_topic and isinstance(name, str):
+            if is_denied(broker, call, Operation.DELETE, TOPIC, name):
+                hides = is_hidden(broker, call, Operation.DESCRIBE, TOPIC, name)
+                results += [_denied(item, None if hides else name) for item in items]
+                continue
         try:
             if len(items) > 1:
                 # Answered once, and not deleted: as in Kafka.
                 text = f"topic {name!r} is named more than once in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-            results.append(await _delete(broker, items[0]))
+            result = await _delete(broker, items[0])
+            results.append(result)
+            broker.audit.changed(call.identity, "topic", "deleted", result.name or "")
         except MoldauError as fault:
             shown = name if isinstance(name, str) else None
             topic_id = max(item.topic_id for item in items)
             results.append(DeletableTopicResult(shown, topic_id, code_for(fault), str(fault)))
     await broker.changes_applied()
     return DeleteTopicsResponse(responses=results)
+
+
+def _denied(item: DeleteTopicState, name: str | None) -> DeletableTopicResult:
+    refusal = denial(TOPIC)
+    return DeletableTopicResult(
+        name if item.name is None else item.name, item.topic_id, refusal.code, refusal.message
+    )
 
 
 async def _name_of(broker: Broker, item: DeleteTopicState) -> str | None:

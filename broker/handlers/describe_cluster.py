@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.handlers.authorized_operations import NOT_REQUESTED, ON_CLUSTER
+from broker.handlers.authorization import NOT_REQUESTED, cluster_operations
 from broker.handlers.context import Broker
 from broker.server.connection import Call
 from broker.wire.messages.describe_cluster import (
@@ -34,6 +34,8 @@ async def handle(
             for b in broker.endpoints(call.identity.listener)
         ],
         cluster_authorized_operations=(
-            ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(broker, call)
+            if request.include_cluster_authorized_operations
+            else NOT_REQUESTED
         ),
     )

@@ -12,10 +12,12 @@ from broker.handlers.config_resources import (
     CLIENT_METRICS,
     GROUP,
     TOPIC,
+    check_access,
     fill_error,
 )
 from broker.handlers.context import Broker
 from broker.log.topics import check_name
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.settings.kafka import ConfigEntry, describe_broker, describe_group, describe_topic
 from broker.wire.messages.describe_configs import (
@@ -35,6 +37,7 @@ async def handle(
     for item in request.resources:
         result = DescribeConfigsResult(0, None, item.resource_type, item.resource_name)
         try:
+            check_access(broker, call, Operation.DESCRIBE_CONFIGS, item)
             entries = await _entries(broker, item)
         except MoldauError as fault:
             fill_error(result, fault)

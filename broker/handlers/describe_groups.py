@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.group.states import GroupState
-from broker.handlers.authorized_operations import ON_GROUP
+from broker.handlers.authorization import (
+    GROUP,
+    GROUP_DENIED,
+    GROUP_DENIED_TEXT,
+    is_denied,
+    operations,
+)
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.describe_groups import (
     DescribedGroup,
@@ -20,16 +27,20 @@ FIRST_VERSION_WITH_NOT_FOUND = 6
 async def handle(
     broker: Broker, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
-    version = call.header.api_version
-    groups = [_describe(broker, group_id, version) for group_id in request.groups]
+    groups = [_describe(broker, call, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = ON_GROUP
+                group.authorized_operations = operations(broker, call, GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+def _describe(broker: Broker, call: Call, group_id: str) -> DescribedGroup:
+    if is_denied(broker, call, Operation.DESCRIBE, GROUP, group_id):
+        return DescribedGroup(
+            error_code=GROUP_DENIED, group_id=group_id, error_message=GROUP_DENIED_TEXT
+        )
+    version = call.header.api_version
     groups = broker.group_coordinator.groups
     error = groups.availability(group_id)
     if error:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 
 from broker.errors import MoldauError, StoreFault, StoreRefused, code_for
+from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -25,6 +27,8 @@ logger = logging.getLogger("moldau.server")
 async def handle(
     broker: Broker, request: DescribeLogDirsRequest, call: Call
 ) -> DescribeLogDirsResponse:
+    if is_cluster_denied(broker, call, Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=CLUSTER_DENIED)
     wanted: list[tuple[Topic, list[int]]] = []
     if request.topics is None:
         wanted = [(topic, list(range(topic.partitions))) for topic in broker.topics.all()]

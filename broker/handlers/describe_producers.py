@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, MoldauError, code_for
+from broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.lookup import current_log
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.txn.serial import NO_NUMBER
 from broker.wire.messages.describe_producers import (
@@ -29,6 +31,13 @@ async def handle(
 ) -> DescribeProducersResponse:
     topics = []
     for topic in request.topics:
+        if is_denied(broker, call, Operation.READ, TOPIC, topic.name):
+            refused = [
+                PartitionResponse(index, TOPIC_DENIED, TOPIC_DENIED_TEXT)
+                for index in topic.partition_indexes
+            ]
+            topics.append(TopicResponse(topic.name, refused))
+            continue
         partitions = await asyncio.gather(
             *(_describe(broker, topic.name, index) for index in topic.partition_indexes)
         )

@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 
 from broker.errors import ErrorCode, StoreFault, code_for
+from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -30,6 +32,8 @@ LEADER_EPOCH = 0  # there is no election
 async def handle(
     broker: Broker, request: DescribeQuorumRequest, call: Call
 ) -> DescribeQuorumResponse:
+    if is_cluster_denied(broker, call, Operation.DESCRIBE):
+        return DescribeQuorumResponse(CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
     response = DescribeQuorumResponse()
     for topic in request.topics:
         answers = []

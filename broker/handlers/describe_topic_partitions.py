@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError
-from broker.handlers.authorized_operations import ON_TOPIC
+from broker.handlers.authorization import (
+    TOPIC,
+    TOPIC_DENIED,
+    check_allowed,
+    is_hidden,
+    operations,
+)
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL, Topic, check_name
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.describe_topic_partitions import (
     CursorInResponse,
@@ -30,7 +37,11 @@ async def handle(
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
     if not request.topics:
-        names = sorted(topic.name for topic in broker.topics.all())
+        names = sorted(
+            topic.name
+            for topic in broker.topics.all()
+            if not is_hidden(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
+        )
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     # At least one, or a client that follows the cursor would ask for ever.
@@ -41,19 +52,21 @@ async def handle(
             response.next_cursor = CursorInResponse(name, 0)
             break
         try:
+            check_allowed(broker, call, Operation.DESCRIBE, TOPIC, name)
             check_name(name)
             topic = await broker.topics.find(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except KafkaError as refusal:
             unknown = DescribeTopicPartitionsResponseTopic(refusal.code, name)
-            unknown.topic_authorized_operations = ON_TOPIC
+            if refusal.code is not TOPIC_DENIED:
+                unknown.topic_authorized_operations = operations(broker, call, TOPIC, name)
             response.topics.append(unknown)
             continue
         is_cursor = cursor is not None and cursor.topic_name == name
         first = min(cursor.partition_index, topic.partitions) if cursor and is_cursor else 0
         last = min(first + left, topic.partitions)
-        response.topics.append(_describe(broker, topic, range(first, last)))
+        response.topics.append(_describe(broker, call, topic, range(first, last)))
         left -= last - first
         if last < topic.partitions:
             response.next_cursor = CursorInResponse(name, last)
@@ -62,7 +75,7 @@ async def handle(
 
 
 def _describe(
-    broker: Broker, topic: Topic, partitions: range
+    broker: Broker, call: Call, topic: Topic, partitions: range
 ) -> DescribeTopicPartitionsResponseTopic:
     described = []
     for partition in partitions:
@@ -79,5 +92,10 @@ def _describe(
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        0, topic.name, topic.topic_id, topic.name in INTERNAL, described, ON_TOPIC
+        0,
+        topic.name,
+        topic.topic_id,
+        topic.name in INTERNAL,
+        described,
+        operations(broker, call, TOPIC, topic.name),
     )

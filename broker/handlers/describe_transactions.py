@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TRANSACTIONAL_ID_DENIED,
+    is_denied,
+    is_hidden,
+)
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -17,11 +25,15 @@ async def handle(
     broker: Broker, request: DescribeTransactionsRequest, call: Call
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, name) for name in request.transactional_ids]
+        transaction_states=[_describe(broker, call, name) for name in request.transactional_ids]
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+def _describe(broker: Broker, call: Call, transactional_id: str) -> TransactionState:
+    if is_denied(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+        return TransactionState(
+            error_code=TRANSACTIONAL_ID_DENIED, transactional_id=transactional_id
+        )
     if not transactional_id:
         return TransactionState(error_code=ErrorCode.INVALID_REQUEST)
     transactions = broker.transactions.transactions
@@ -42,5 +54,9 @@ def _describe(broker: Broker, transactional_id: str) -> TransactionState:
         transaction_start_time_ms=view.started_ms,
         producer_id=view.producer_id,
         producer_epoch=view.producer_epoch,
-        topics=[TopicData(topic, sorted(indexes)) for topic, indexes in partitions.items()],
+        topics=[
+            TopicData(topic, sorted(indexes))
+            for topic, indexes in partitions.items()
+            if not is_hidden(broker, call, Operation.DESCRIBE, TOPIC, topic)
+        ],
     )

@@ -7,8 +7,10 @@ took place: none.
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -22,6 +24,8 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 async def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
+    if is_cluster_denied(broker, call, Operation.ALTER):
+        return _denied(request)
     is_known_type = request.election_type in (PREFERRED, UNCLEAN)
     error = ErrorCode.NONE if is_known_type else ErrorCode.INVALID_REQUEST
     response = ElectLeadersResponse(error_code=error)
@@ -42,6 +46,20 @@ async def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> El
         ]
         response.replica_election_results.append(ReplicaElectionResult(item.topic, results))
     return response
+
+
+def _denied(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    refused = [
+        ReplicaElectionResult(
+            item.topic,
+            [
+                PartitionResult(partition, CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
+                for partition in item.partitions
+            ],
+        )
+        for item in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=CLUSTER_DENIED, replica_election_results=refused)
 
 
 def _result(topic: Topic | None, partition: int) -> PartitionResult:

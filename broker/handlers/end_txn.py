@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 
 from broker.errors import StoreFault
+from broker.handlers.authorization import TRANSACTIONAL_ID, TRANSACTIONAL_ID_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.txn.effects import Answer, EndAnswer
 from broker.txn.events import End
@@ -37,6 +39,10 @@ class EndToken:
 
 
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> None:
+    name = request.transactional_id
+    if is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+        call.reply(EndTxnResponse(error_code=TRANSACTIONAL_ID_DENIED))
+        return
     if request.producer_epoch >= LAST_EPOCH and not broker.producer_ids.is_at_hand:
         broker.logs.spawn(_end_later(broker, request, call))
     else:

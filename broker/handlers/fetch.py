@@ -12,11 +12,13 @@ a client could ask for any amount of memory at once.
 from __future__ import annotations
 
 from broker.errors import ErrorCode, StoreFault
+from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
 from broker.handlers.lookup import unknown_topic
 from broker.log.epochs import UNDEFINED
 from broker.log.topics import Topic
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.fetch import (
     AbortedTransaction,
@@ -30,6 +32,7 @@ from broker.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NO_SESSION_EPOCHS = (-1, 0)
@@ -63,12 +66,24 @@ async def _find_topics_and_start(broker: Broker, request: FetchRequest, call: Ca
 
 
 def _start(broker: Broker, request: FetchRequest, call: Call, topics: list[Topic | None]) -> None:
-    reads = [
-        _read(broker, topic, item, partition)
-        for topic, item in zip(topics, request.topics, strict=True)
-        for partition in item.partitions
-    ]
+    is_checked = broker.authorizer.is_enabled
+    reads = []
+    for topic, item in zip(topics, request.topics, strict=True):
+        if is_checked and _is_denied(broker, call, topic, item):
+            reads += [PartitionRead.failed(TOPIC_DENIED) for _ in item.partitions]
+        else:
+            reads += [_read(broker, topic, item, partition) for partition in item.partitions]
     DelayedFetch(broker, call, request, reads, _reply).start()
+
+
+def _is_denied(broker: Broker, call: Call, topic: Topic | None, item: FetchTopic) -> bool:
+    if item.topic_id == NO_UUID:
+        name = item.topic
+    elif topic is None:
+        return False  # there is none of this id
+    else:
+        name = topic.name
+    return is_denied(broker, call, Operation.READ, TOPIC, name)
 
 
 def _read(

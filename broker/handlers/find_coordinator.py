@@ -2,13 +2,23 @@
 same rule. KIP-699: several keys from v4 on.
 
 A worker does not know which other workers are running and always names the owner. The router does
-know, and answers COORDINATOR_NOT_AVAILABLE while the owner is down.
+know, and answers COORDINATOR_NOT_AVAILABLE while the owner is down. With an authorizer it leaves
+the answer to the workers: it has no ACLs.
 """
 
 from __future__ import annotations
 
+from broker.errors import KafkaError
+from broker.handlers.authorization import GROUP as GROUP_RESOURCE
+from broker.handlers.authorization import TRANSACTIONAL_ID, denial, is_denied
 from broker.handlers.context import Broker
-from broker.placement import find_coordinator
+from broker.placement import (
+    FIRST_VERSION_WITH_MANY_KEYS,
+    GROUP,
+    TRANSACTION,
+    find_coordinator,
+)
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -18,4 +28,17 @@ async def handle(
 ) -> FindCoordinatorResponse:
     assumed_up = [True] * broker.settings.workers
     brokers = broker.endpoints(call.identity.listener)
-    return find_coordinator(request, call.header.api_version, brokers, assumed_up)
+    refused = _denied(broker, request, call) if broker.authorizer.is_enabled else {}
+    return find_coordinator(request, call.header.api_version, brokers, assumed_up, refused)
+
+
+def _denied(broker: Broker, request: FindCoordinatorRequest, call: Call) -> dict[str, KafkaError]:
+    resource = {GROUP: GROUP_RESOURCE, TRANSACTION: TRANSACTIONAL_ID}.get(request.key_type)
+    if resource is None:
+        return {}
+    is_old = call.header.api_version < FIRST_VERSION_WITH_MANY_KEYS
+    return {
+        key: denial(resource)
+        for key in ([request.key] if is_old else request.coordinator_keys)
+        if is_denied(broker, call, Operation.DESCRIBE, resource, key)
+    }

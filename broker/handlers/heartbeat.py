@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.server.request_route import RequestRoute
 from broker.wire.apis import APIS, ApiKey
@@ -24,7 +26,10 @@ HEARTBEAT = APIS[ApiKey.HEARTBEAT]
 _responses: dict[int, dict[int, ResponseTemplate]] = {}  # by version and error
 
 
-def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> HeartbeatRoute:
+def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> HeartbeatRoute | None:
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        call.reply(HeartbeatResponse(error_code=GROUP_DENIED))
+        return None
     route = HeartbeatRoute(broker.group_coordinator, call.header, request)
     error = route.heartbeat(request.generation_id, broker.group_coordinator.now_ms())
     call.reply(HeartbeatResponse(error_code=error))

@@ -23,7 +23,9 @@ async def handle(
         answer = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
         answers.append(answer)
         if not once_each.refuses(answer):
-            await alter(broker, answer, _change(broker, item), validate_only=request.validate_only)
+            change = _change(broker, item)
+            keys = {config.name for config in item.configs}
+            await alter(broker, call, answer, change, keys, validate_only=request.validate_only)
     await broker.changes_applied()
     return IncrementalAlterConfigsResponse(responses=answers)
 

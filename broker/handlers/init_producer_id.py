@@ -11,7 +11,18 @@ import asyncio
 import contextlib
 
 from broker.errors import ErrorCode, StoreFault, code_for
+from broker.handlers.authorization import (
+    CLUSTER,
+    CLUSTER_DENIED,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TRANSACTIONAL_ID_DENIED,
+    is_cluster_hidden,
+    is_denied,
+    log_denial,
+)
 from broker.handlers.context import Broker
+from broker.security.resources import CLUSTER_NAME, Operation
 from broker.server.connection import Call
 from broker.txn.effects import Answer, InitAnswer
 from broker.txn.events import Init
@@ -34,16 +45,32 @@ class InitToken:
 async def handle(
     broker: Broker, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
+    name = request.transactional_id
+    if name is None:
+        if _may_not_produce(broker, call):
+            return _refused(CLUSTER_DENIED)
+    elif is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+        return _refused(TRANSACTIONAL_ID_DENIED)
     has_id = request.producer_id != NO_PRODUCER_ID
     if has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return await _transactional(broker, request.transactional_id, request, call)
+    if name is not None:
+        return await _transactional(broker, name, request, call)
     try:
         producer_id = await broker.producer_ids.next()
     except StoreFault as fault:
         return _refused(code_for(fault))
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _may_not_produce(broker: Broker, call: Call) -> bool:
+    """KIP-679: whoever may write to any topic may do so idempotently."""
+    if not is_cluster_hidden(broker, call, Operation.IDEMPOTENT_WRITE):
+        return False
+    if broker.authorizer.allows_on_any(call.identity, Operation.WRITE, TOPIC):
+        return False
+    log_denial(broker, call, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+    return True
 
 
 async def _transactional(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from broker.group.effects import Answer, JoinAnswer
 from broker.group.events import Join
+from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.join_group import (
     JoinGroupRequest,
@@ -48,6 +50,9 @@ class JoinToken:
 
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        JoinToken(call).answered(JoinAnswer(GROUP_DENIED))
+        return
     version = call.header.api_version
     event = Join(
         JoinToken(call),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.group.effects import Answer, LeaveAnswer
 from broker.group.events import Leave, LeavingMember
+from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.leave_group import (
     LeaveGroupRequest,
@@ -37,6 +39,9 @@ class LeaveToken:
 
 
 def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> None:
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        LeaveToken(call).answered(LeaveAnswer(GROUP_DENIED))
+        return
     members: tuple[LeavingMember, ...]
     if call.header.api_version < FIRST_VERSION_WITH_MEMBERS:
         members = (LeavingMember(request.member_id),)

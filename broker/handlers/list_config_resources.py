@@ -6,6 +6,7 @@ Version 0 asks for client metrics only, of which there are none: telemetry is no
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
 from broker.handlers.config_resources import (
     BROKER,
     BROKER_LOGGER,
@@ -14,6 +15,7 @@ from broker.handlers.config_resources import (
     TOPIC,
 )
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.list_config_resources import (
     ConfigResource,
@@ -27,6 +29,8 @@ KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 async def handle(
     broker: Broker, request: ListConfigResourcesRequest, call: Call
 ) -> ListConfigResourcesResponse:
+    if is_cluster_denied(broker, call, Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=CLUSTER_DENIED)
     if call.header.api_version == 0:
         return ListConfigResourcesResponse()
     wanted = request.resource_types or list(KINDS)

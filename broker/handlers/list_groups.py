@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker.group.views import list_groups
+from broker.handlers.authorization import GROUP, is_cluster_hidden, is_hidden
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.list_groups import (
     ListedGroup,
@@ -15,6 +17,12 @@ from broker.wire.messages.list_groups import (
 async def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     groups = broker.group_coordinator.groups
     listed = list_groups(groups.by_id.values(), request.states_filter, request.types_filter)
+    if is_cluster_hidden(broker, call, Operation.DESCRIBE):
+        listed = [
+            group
+            for group in listed
+            if not is_hidden(broker, call, Operation.DESCRIBE, GROUP, group.group_id)
+        ]
     return ListGroupsResponse(
         error_code=groups.loading(),
         groups=[

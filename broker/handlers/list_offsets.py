@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import READ_COMMITTED
 from broker.handlers.lookup import check_epoch, current_log
 from broker.log.log import OffsetAndTimestamp
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -44,6 +46,13 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
     topics = []
     committed = request.isolation_level == READ_COMMITTED
     for name, partitions in _by_topic(request).items():
+        if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
+            refused = [
+                ListOffsetsPartitionResponse(items[0].partition_index, TOPIC_DENIED)
+                for items in partitions
+            ]
+            topics.append(ListOffsetsTopicResponse(name, refused))
+            continue
         answers = await asyncio.gather(
             *(
                 _answer(broker, name, items, call.header.api_version, committed=committed)

@@ -5,7 +5,9 @@ A partition lives in the store, and any worker serves it: there are no replicas 
 
 from __future__ import annotations
 
+from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -16,4 +18,8 @@ from broker.wire.messages.list_partition_reassignments import (
 async def handle(
     broker: Broker, request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
+    if is_cluster_denied(broker, call, Operation.DESCRIBE):
+        return ListPartitionReassignmentsResponse(
+            error_code=CLUSTER_DENIED, error_message=CLUSTER_DENIED_TEXT
+        )
     return ListPartitionReassignmentsResponse(error_message=None)

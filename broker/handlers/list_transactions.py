@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import TRANSACTIONAL_ID, is_hidden
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.txn.pattern import InvalidPattern, Pattern
 from broker.txn.record import TxnState
@@ -37,7 +39,12 @@ async def handle(
     if error:
         return ListTransactionsResponse(error_code=error)
     unknown = [state for state in request.state_filters if state not in STATES]
-    listed = [view for view in transactions.list() if _is_wanted(broker, request, view)]
+    listed = [
+        view
+        for view in transactions.list()
+        if _is_wanted(broker, request, view)
+        and not is_hidden(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, view.transactional_id)
+    ]
     if request.transactional_id_pattern:
         try:
             listed = await _matching(request.transactional_id_pattern, listed)

@@ -7,9 +7,20 @@ KIP-320: leader epochs from v7. KIP-516: topic ids from v10, and look-ups by the
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from broker.handlers.authorized_operations import NOT_REQUESTED, ON_CLUSTER, ON_TOPIC
+from broker.handlers.authorization import (
+    NOT_REQUESTED,
+    TOPIC,
+    check_allowed,
+    cluster_operations,
+    denial,
+    is_cluster_hidden,
+    is_denied,
+    is_hidden,
+    operations,
+)
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL, Topic, check_name
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.metadata import (
     MetadataRequest,
@@ -25,19 +36,24 @@ from broker.wire.schema import NO_UUID
 async def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse:
     wants_all = request.topics is None or (call.header.api_version == 0 and not request.topics)
     if wants_all:
-        topics = [_describe(broker, topic) for topic in broker.topics.all()]
+        topics = [
+            _describe(broker, topic)
+            for topic in broker.topics.all()
+            if not is_hidden(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
+        ]
     else:
         changes = broker.store.topics.unapplied
         last_before = changes.last_number
         # A topic named twice is answered once, as in Kafka.
         wanted = {(item.name, item.topic_id): item for item in request.topics or ()}
-        topics = [await _asked(broker, item, request) for item in wanted.values()]
+        topics = [await _asked(broker, call, item, request) for item in wanted.values()]
         if changes.last_number != last_before:  # topics were created
             await broker.changes_applied()
     if request.include_topic_authorized_operations:
         for topic in topics:
             if not topic.error_code:
-                topic.topic_authorized_operations = ON_TOPIC
+                name = topic.name or ""
+                topic.topic_authorized_operations = operations(broker, call, TOPIC, name)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(b.node_id, b.host, b.port)
@@ -47,26 +63,34 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
         controller_id=broker.nodes[0],
         topics=topics,
         cluster_authorized_operations=(
-            ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(broker, call)
+            if request.include_cluster_authorized_operations
+            else NOT_REQUESTED
         ),
     )
 
 
 async def _asked(
-    broker: Broker, item: MetadataRequestTopic, request: MetadataRequest
+    broker: Broker, call: Call, item: MetadataRequestTopic, request: MetadataRequest
 ) -> MetadataResponseTopic:
     try:
         if item.topic_id != NO_UUID:
             topic = await broker.topics.find_id(item.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            if is_denied(broker, call, Operation.DESCRIBE, TOPIC, topic.name):
+                # The client knows the id, and shall not learn the name.
+                return MetadataResponseTopic(denial(TOPIC).code, None, item.topic_id)
         else:
             name = item.name or ""
+            # Whether it exists is not looked at: that is for those who may describe it.
+            if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
+                return MetadataResponseTopic(denial(TOPIC).code, item.name)
             check_name(name)
             may_create = (
                 broker.auto_create and request.allow_auto_topic_creation and name not in INTERNAL
             )
-            topic = await _find_or_create(broker, name, may_create)
+            topic = await _find_or_create(broker, call, name, may_create)
     except MoldauError as fault:
         # Clients retry after LEADER_NOT_AVAILABLE; they may not expect a storage error here.
         code = code_for(fault)
@@ -76,11 +100,14 @@ async def _asked(
     return _describe(broker, topic)
 
 
-async def _find_or_create(broker: Broker, name: str, may_create: bool) -> Topic:
+async def _find_or_create(broker: Broker, call: Call, name: str, may_create: bool) -> Topic:
     topic = await broker.topics.find(name)
     if topic is None and may_create:
+        if is_cluster_hidden(broker, call, Operation.CREATE):
+            check_allowed(broker, call, Operation.CREATE, TOPIC, name)
         try:
             await broker.topics.create(name, -1, {})
+            broker.audit.changed(call.identity, "topic", "created", name)
         except KafkaError as refusal:
             if refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

@@ -9,8 +9,10 @@ from __future__ import annotations
 from broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from broker.group.commits import check_metadata
 from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,10 +28,13 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse:
     version = call.header.api_version
-    refused = _check(broker, request, version)
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        refused = GROUP_DENIED
+    else:
+        refused = _check(broker, request, version)
     accepted: dict[TopicPartition, CommittedOffset] = {}
     answers = [
-        await _topic(broker, request, item, version, refused, accepted) for item in request.topics
+        await _topic(broker, call, request, item, refused, accepted) for item in request.topics
     ]
     if accepted:
         # The look-ups may have taken a while: refuse a member that was fenced meanwhile.
@@ -59,9 +64,9 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorC
 
 async def _topic(
     broker: Broker,
+    call: Call,
     request: OffsetCommitRequest,
     item: OffsetCommitRequestTopic,
-    version: int,
     refused: ErrorCode,
     accepted: dict[TopicPartition, CommittedOffset],
 ) -> OffsetCommitResponseTopic:
@@ -69,11 +74,15 @@ async def _topic(
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not refused:
         try:
-            if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            name: str | None = item.name
+            if call.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
                 topic = await broker.topics.find_id(item.topic_id)
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
+                name = None if topic is None else topic.name
             else:
                 topic = await broker.topics.find(item.name)
+            if name is not None and is_denied(broker, call, Operation.READ, TOPIC, name):
+                refused = TOPIC_DENIED
         except StoreFault:
             refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     coordinator = broker.group_coordinator
@@ -83,7 +92,11 @@ async def _topic(
         error = refused
         if not error and topic is None:
             error = unknown
-        elif topic is not None and not 0 <= partition.partition_index < topic.partitions:
+        elif (
+            not error
+            and topic is not None
+            and not 0 <= partition.partition_index < topic.partitions
+        ):
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not error:
             error = check_metadata(partition.committed_metadata, most)

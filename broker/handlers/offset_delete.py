@@ -5,7 +5,9 @@ from __future__ import annotations
 from broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from broker.group.commits import check_offset_delete, check_topic_delete, subscribed_topics
 from broker.group.offsets import TopicPartition
+from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -16,6 +18,8 @@ from broker.wire.messages.offset_delete import (
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
+    if is_denied(broker, call, Operation.DELETE, GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=GROUP_DENIED)
     groups = broker.group_coordinator.groups
     refused = groups.availability(request.group_id)
     group = groups.by_id.get(request.group_id)
@@ -28,12 +32,15 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Of
     answers = []
     for item in request.topics:
         topic = broker.topics.get(item.name)
+        is_topic_denied = is_denied(broker, call, Operation.READ, TOPIC, item.name)
         partitions = []
         for partition in item.partitions:
             index = partition.partition_index
             error = check_topic_delete(subscribed, item.name)
             if topic is None or not 0 <= index < topic.partitions:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_topic_denied:
+                error = TOPIC_DENIED
             if not error:
                 accepted.append(TopicPartition(item.name, index))
             partitions.append(OffsetDeleteResponsePartition(index, error))

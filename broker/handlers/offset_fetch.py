@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 from broker.errors import ErrorCode, StoreFault
 from broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
+from broker.handlers.authorization import (
+    GROUP,
+    GROUP_DENIED,
+    TOPIC,
+    TOPIC_DENIED,
+    is_denied,
+    is_hidden,
+)
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -34,7 +43,7 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
     version = call.header.api_version
     if version >= FIRST_VERSION_WITH_GROUPS:
         groups = [
-            await _group(broker, group, request.require_stable, version) for group in request.groups
+            await _group(broker, call, group, request.require_stable) for group in request.groups
         ]
         return OffsetFetchResponse(groups=groups)
     topics = request.topics
@@ -44,13 +53,17 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
         if topics is None
         else [OffsetFetchRequestTopics(t.name, NO_UUID, t.partition_indexes) for t in topics],
     )
-    return _old_layout(await _group(broker, only, request.require_stable, version), only, version)
+    return _old_layout(await _group(broker, call, only, request.require_stable), only, version)
 
 
 async def _group(
-    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int
+    broker: Broker, call: Call, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group.group_id)
+    if is_denied(broker, call, Operation.DESCRIBE, GROUP, group.group_id):
+        answer.error_code = GROUP_DENIED
+        return answer
+    version = call.header.api_version
     groups = broker.group_coordinator.groups
     answer.error_code = groups.availability(group.group_id)
     if answer.error_code:
@@ -58,6 +71,8 @@ async def _group(
     group_offsets = groups.offsets.get(group.group_id) or CommittedOffsets()
     if group.topics is None:
         for name, offsets in group_offsets.topics().items():
+            if is_hidden(broker, call, Operation.DESCRIBE, TOPIC, name):
+                continue
             known = broker.topics.get(name)
             topic_id = NO_UUID if known is None else known.topic_id
             if version < FIRST_VERSION_WITH_TOPIC_IDS or known is not None:
@@ -72,6 +87,9 @@ async def _group(
                 answer.topics.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
             name = found.name
+        if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
+            answer.topics.append(_failed(topic, TOPIC_DENIED))
+            continue
         partitions = _partitions(group_offsets, name, topic.partition_indexes, require_stable)
         await _fill_uncommitted(broker, group.group_id, name, partitions)
         answer.topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))

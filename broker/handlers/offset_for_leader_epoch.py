@@ -7,8 +7,10 @@ Kafka the offsets up to the start of the next epoch are a gap: what it reads the
 from __future__ import annotations
 
 from broker.errors import MoldauError, code_for
+from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_cluster_hidden, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.lookup import check_epoch, current_log
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -23,7 +25,13 @@ async def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    # Kafka's followers ask this too.
+    by_topic = is_cluster_hidden(broker, call, Operation.CLUSTER_ACTION)
     for topic in request.topics:
+        if by_topic and is_denied(broker, call, Operation.DESCRIBE, TOPIC, topic.topic):
+            refused = [EpochEndOffset(TOPIC_DENIED, item.partition) for item in topic.partitions]
+            topics.append(OffsetForLeaderTopicResult(topic.topic, refused))
+            continue
         answers = [await _end(broker, topic.topic, item) for item in topic.partitions]
         topics.append(OffsetForLeaderTopicResult(topic.topic, answers))
     return OffsetForLeaderEpochResponse(topics=topics)

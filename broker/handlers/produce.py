@@ -15,25 +15,50 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, KafkaError
+from broker.handlers.authorization import TOPIC, TRANSACTIONAL_ID, denial, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.produce_many import ProduceCall
 from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
 from broker.log.topics import INTERNAL, Topic
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.produce import ProduceRequest
+from broker.wire.schema import NO_UUID
 
 FIRST_VERSION = 3
 VALID_ACKS = (-1, 0, 1)
+NONE_DENIED: frozenset[int] = frozenset()
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute | None:
     topics = [broker.topics.known(data.name, data.topic_id) for data in request.topic_data]
-    route = _single_route(broker, request, call, topics)
+    denied = NONE_DENIED
+    if broker.authorizer.is_enabled:
+        name = request.transactional_id
+        if name is not None and is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+            ProduceCall(broker, call, request).refuse_all(denial(TRANSACTIONAL_ID))
+            return None
+        denied = _denied(broker, request, call, topics)
+    # A route serves what is like this request without asking again, until ACLs change.
+    route = None if denied else _single_route(broker, request, call, topics)
     if route is None:
-        _start_all(broker, request, call, topics)
+        _start_all(broker, request, call, topics, denied)
     else:
         route.start(call, request.topic_data[0].partition_data[0].records)
     return route
+
+
+def _denied(
+    broker: Broker, request: ProduceRequest, call: Call, topics: list[Topic | None]
+) -> frozenset[int]:
+    """Which of the request's topics may not be written; one that is given by an id that is not
+    known here has no name yet."""
+    denied = []
+    for number, (data, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
+        name = data.name if data.topic_id == NO_UUID else topic.name if topic is not None else None
+        if name is not None and is_denied(broker, call, Operation.WRITE, TOPIC, name):
+            denied.append(number)
+    return frozenset(denied)
 
 
 def _single_route(
@@ -58,9 +83,13 @@ def _single_route(
 
 
 def _start_all(
-    broker: Broker, request: ProduceRequest, call: Call, topics: list[Topic | None]
+    broker: Broker,
+    request: ProduceRequest,
+    call: Call,
+    topics: list[Topic | None],
+    denied: frozenset[int],
 ) -> None:
-    produce = ProduceCall(broker, call, request)
+    produce = ProduceCall(broker, call, request, denied)
     if call.header.api_version < FIRST_VERSION:
         produce.refuse_all(KafkaError(ErrorCode.UNSUPPORTED_VERSION))
     elif request.acks not in VALID_ACKS:
@@ -75,12 +104,14 @@ def _start_all(
 
 async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
     """Rare: the store has to be asked about topics first, or a batch is large."""
+    request = produce.request
     try:
         # Perhaps created by another worker a moment ago.
         topics = [
-            await broker.topics.find_by(data.name, data.topic_id)
-            for data in produce.request.topic_data
+            await broker.topics.find_by(data.name, data.topic_id) for data in request.topic_data
         ]
+        if broker.authorizer.is_enabled:
+            produce.denied = _denied(broker, request, produce.call, topics)
         admitted = await asyncio.to_thread(produce.admit_all, topics)
     except Exception as fault:
         produce.refuse_all(fault)

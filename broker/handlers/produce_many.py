@@ -6,6 +6,7 @@ The batches of a request are appended independently; the reply goes out when all
 from __future__ import annotations
 
 from broker.errors import KafkaError, StoreTimeout
+from broker.handlers.authorization import TOPIC, denial
 from broker.handlers.context import Broker
 from broker.handlers.lookup import check_writable, unknown_topic
 from broker.handlers.produce_errors import for_version
@@ -30,10 +31,19 @@ class ProduceCall:
     """Any Produce request: replies when every partition has its answer."""
 
     __slots__ = (
-        "appends", "broker", "call", "deadline", "failed", "missing", "request", "response",
+        "appends", "broker", "call", "deadline", "denied", "failed", "missing", "request",
+        "response",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, call: Call, request: ProduceRequest) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        call: Call,
+        request: ProduceRequest,
+        denied: frozenset[int] = frozenset(),
+    ) -> None:
+        """`denied`: which of its topics the client may not write."""
+        self.denied = denied
         self.broker = broker
         self.call = call
         self.request = request
@@ -58,9 +68,11 @@ class ProduceCall:
         """Each batch of the request as it may be appended, or why it may not. Pure."""
         outcomes: list[Admitted | KafkaError] = []
         version, now = self.call.header.api_version, now_ms()
-        for topic, data in zip(topics, self.request.topic_data, strict=True):
+        for number, (topic, data) in enumerate(zip(topics, self.request.topic_data, strict=True)):
             for item in data.partition_data:
                 try:
+                    if number in self.denied:
+                        raise denial(TOPIC)
                     if topic is None:
                         raise unknown_topic(data.topic_id)
                     check_writable(topic, item.index)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from broker.group.effects import Answer, SyncAnswer
 from broker.group.events import Sync
+from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -33,6 +35,9 @@ class SyncToken:
 
 
 def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> None:
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        SyncToken(call).answered(SyncAnswer(GROUP_DENIED))
+        return
     event = Sync(
         SyncToken(call),
         request.member_id,

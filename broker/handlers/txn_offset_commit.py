@@ -11,9 +11,19 @@ import asyncio
 from broker.errors import ErrorCode, KafkaError, StoreFault, coordinator_code_for
 from broker.group.commits import check_metadata
 from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from broker.handlers.authorization import (
+    GROUP,
+    GROUP_DENIED,
+    TOPIC,
+    TOPIC_DENIED,
+    TRANSACTIONAL_ID,
+    TRANSACTIONAL_ID_DENIED,
+    is_denied,
+)
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
 from broker.placement import slot_of
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.txn.record import GROUP_OFFSETS, Place
 from broker.wire.messages.txn_offset_commit import (
@@ -43,14 +53,23 @@ async def handle(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
 ) -> TxnOffsetCommitResponse:
     version = call.header.api_version
-    refused = _check(broker, request)
+    refused = _denied(broker, request, call) or _check(broker, request)
     accepted: dict[TopicPartition, CommittedOffset] = {}
-    answers = [await _topic(broker, item, refused, accepted) for item in request.topics]
+    answers = [await _topic(broker, call, item, refused, accepted) for item in request.topics]
     error = await _commit(broker, request, version, accepted) if accepted else ErrorCode.NONE
     for topic in answers:
         for partition in topic.partitions:
             partition.error_code = _known_to(version, ErrorCode(partition.error_code or error))
     return TxnOffsetCommitResponse(topics=answers)
+
+
+def _denied(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> ErrorCode:
+    name = request.transactional_id
+    if is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+        return TRANSACTIONAL_ID_DENIED
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        return GROUP_DENIED
+    return ErrorCode.NONE
 
 
 def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -70,11 +89,14 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
 
 async def _topic(
     broker: Broker,
+    call: Call,
     item: TxnOffsetCommitRequestTopic,
     refused: ErrorCode,
     accepted: dict[TopicPartition, CommittedOffset],
 ) -> TxnOffsetCommitResponseTopic:
     topic: Topic | None = None
+    if not refused and is_denied(broker, call, Operation.READ, TOPIC, item.name):
+        refused = TOPIC_DENIED
     if not refused:
         try:
             topic = await broker.topics.find(item.name)

@@ -6,7 +6,9 @@ Setting a feature to the level it has succeeds, so that tools which make sure of
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.wire.advertised import FEATURES
 from broker.wire.messages.update_features import (
@@ -22,6 +24,8 @@ LAST_VERSION_WITH_RESULTS = 1
 async def handle(
     broker: Broker, request: UpdateFeaturesRequest, call: Call
 ) -> UpdateFeaturesResponse:
+    if is_cluster_denied(broker, call, Operation.ALTER):
+        return UpdateFeaturesResponse(error_code=CLUSTER_DENIED, error_message=CLUSTER_DENIED_TEXT)
     for update in request.feature_updates:
         refusal = _refusal(update)
         if refusal is not None:

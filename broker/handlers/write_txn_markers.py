@@ -11,8 +11,10 @@ from __future__ import annotations
 from functools import partial
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied, is_cluster_hidden
 from broker.handlers.context import Broker
 from broker.log.markers import ADMINISTRATORS, Marker
+from broker.security.resources import Operation
 from broker.server.connection import Call
 from broker.txn.record import Place
 from broker.wire.messages.write_txn_markers import (
@@ -28,7 +30,11 @@ OURS = 2  # TransactionVersion
 
 
 def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> None:
-    MarkersCall(call).write(broker, request)
+    # ALTER is an administrator's, CLUSTER_ACTION that of Kafka's own brokers.
+    denied = is_cluster_hidden(broker, call, Operation.ALTER) and is_cluster_denied(
+        broker, call, Operation.CLUSTER_ACTION
+    )
+    MarkersCall(call).write(broker, request, denied=denied)
 
 
 class MarkersCall:
@@ -39,7 +45,7 @@ class MarkersCall:
         self._left = 1  # and one for the walk over the request
         self._results: list[WritableTxnMarkerResult] = []
 
-    def write(self, broker: Broker, request: WriteTxnMarkersRequest) -> None:
+    def write(self, broker: Broker, request: WriteTxnMarkersRequest, *, denied: bool) -> None:
         for wanted in request.markers:
             marker = _marker(wanted)
             result = WritableTxnMarkerResult(wanted.producer_id)
@@ -50,6 +56,9 @@ class MarkersCall:
                 ]
                 result.topics.append(WritableTxnMarkerTopicResult(topic.name, answers))
                 for answer in answers:
+                    if denied:
+                        answer.error_code = CLUSTER_DENIED
+                        continue
                     place = Place(topic.name, topic.topic_id, answer.partition_index)
                     self._left += 1
                     broker.local_markers.write(marker, place, partial(self._written, answer))
