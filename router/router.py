@@ -55,7 +55,12 @@ class Router:
             loop.add_signal_handler(number, self._stop.set)
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
-        self._state = RouterState(workers, settings.endpoints, settings.max_request_bytes)
+        self._state = RouterState(
+            workers,
+            settings.endpoints,
+            settings.max_request_bytes,
+            has_authorizer=settings.has_authorizer,
+        )
         self._loop_lag = LoopLag()
         self._state.report = self._report
         self._background = [

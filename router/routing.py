@@ -1,6 +1,7 @@
 """Where a request goes: the head of its frame in, a `Route` out. Pure, no I/O.
 
-    LOCAL    the router replies itself: ApiVersions, FindCoordinator
+    LOCAL    the router replies itself: ApiVersions, FindCoordinator (with an authorizer, that is
+             for ANY worker: only workers have ACLs)
     LOGIN    SaslHandshake, SaslAuthenticate: see login.py
     OWNER    exactly this worker: it coordinates the group or the transactional id
     LEADER   this worker by preference, another one if it is down: it leads the first partition
@@ -134,8 +135,9 @@ REFUSED = Route(RouteKind.REFUSED)
 class RoutingTable:
     """The routes to each of the workers, made once."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, has_authorizer: bool = False) -> None:
         self.workers = workers
+        self.has_authorizer = has_authorizer
         every = range(workers)
         self.owner = [Route(RouteKind.OWNER, worker) for worker in every]
         self.leader = [Route(RouteKind.LEADER, worker) for worker in every]
@@ -200,7 +202,7 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
         # The key is the first field of all others; a transactional id may be null.
         name, end = read_string(head, at, flexible)
         return ANY if name is None else table.owner[_owner(name, table.workers)], end
-    if routing is _LOCAL:
+    if routing is _LOCAL and not (table.has_authorizer and key == ApiKey.FIND_COORDINATOR):
         return LOCAL if len(head) == size else _wait_for_all(api, size, MAX_HEAD_BYTES), 0
     if routing is _LOGIN:
         return LOGIN if len(head) == size else _wait_for_all(api, size, MAX_LOGIN_BYTES), 0

@@ -23,12 +23,14 @@ class RouterState:
         workers: Workers,
         brokers: Callable[[str], Sequence[Endpoint]],
         max_request_bytes: int,
+        *,
+        has_authorizer: bool = False,
     ) -> None:
         self.workers = workers
         self.max_request_bytes = max_request_bytes
         self._brokers = brokers  # by the listener whose clients hear of them
         self._local_answers: dict[str, LocalAnswers] = {}
-        self.routing_table = RoutingTable(len(workers))
+        self.routing_table = RoutingTable(len(workers), has_authorizer=has_authorizer)
         self.connecting: set[asyncio.Task[None]] = set()
         self.connections: set[WorkerConnection] = set()  # open, or connecting
         self.loop = asyncio.get_running_loop()

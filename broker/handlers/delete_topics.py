@@ -26,11 +26,14 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
     results = []
     for name, items in named.items():
         # Whether a topic exists, and which name an id has, is for those who may describe it.
-        if by_topic and isinstance(name, str):
-            if is_denied(broker, call, Operation.DELETE, TOPIC, name):
-                hides = is_hidden(broker, call, Operation.DESCRIBE, TOPIC, name)
-                results += [_denied(item, None if hides else name) for item in items]
-                continue
+        if (
+            by_topic
+            and isinstance(name, str)
+            and is_denied(broker, call, Operation.DELETE, TOPIC, name)
+        ):
+            hides = is_hidden(broker, call, Operation.DESCRIBE, TOPIC, name)
+            results += [_denied(item, None if hides else name) for item in items]
+            continue
         try:
             if len(items) > 1:
                 # Answered once, and not deleted: as in Kafka.

@@ -90,13 +90,11 @@ async def _topic(
     answers = []
     for partition in item.partitions:
         error = refused
-        if not error and topic is None:
+        if error:
+            pass
+        elif topic is None:
             error = unknown
-        elif (
-            not error
-            and topic is not None
-            and not 0 <= partition.partition_index < topic.partitions
-        ):
+        elif not 0 <= partition.partition_index < topic.partitions:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not error:
             error = check_metadata(partition.committed_metadata, most)

@@ -153,6 +153,7 @@ class RouterSettings(
     listeners: list[ProcessListener]
     worker_sockets: list[str]
     max_idle_ms: int = 600_000
+    has_authorizer: bool = False  # then only workers know who may be told of a coordinator
 
 
 def _default_workers() -> int:
@@ -239,6 +240,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             listeners=self._served(sockets, 0),
             worker_sockets=worker_sockets,
             max_idle_ms=max_idle_ms,
+            has_authorizer=bool(self.broker.get("authorizer.class.name", "").strip()),
             **self._shared(ProcessSettings),
         )
 
