@@ -10,16 +10,17 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.handlers.update_features import handle
+from broker.security.authorizer import AllowEverything
 from broker.wire.advertised import FEATURES
 from broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
-UNUSED: Any = None
+BROKER: Any = SimpleNamespace(authorizer=AllowEverything())
 
 
 def update(feature: str, level: int) -> tuple[int, str | None]:
     call: Any = SimpleNamespace(header=SimpleNamespace(api_version=2))
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature, level)])
-    answer = asyncio.run(handle(UNUSED, request, call))
+    answer = asyncio.run(handle(BROKER, request, call))
     return answer.error_code, answer.error_message
 
 
