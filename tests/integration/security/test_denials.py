@@ -53,7 +53,7 @@ def prepare(operator: IdentifiedClient, case: Case) -> Names:
     def is_ready() -> bool:
         commit = operator.call(OffsetCommitRequest(names.group, topics=[committed]), 8)
         init = operator.call(InitProducerIdRequest(names.txn, 60_000))
-        return commit.topics[0].partitions[0].error_code == 0 and init.error_code == 0
+        return not (commit.topics[0].partitions[0].error_code or init.error_code)
 
     wait_until(is_ready, 30, "group and transactional id exist")
     return names
