@@ -13,8 +13,10 @@ from collections.abc import Iterable
 
 from broker.access.users import NoSuchCredential
 from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.accounts import Alteration
+from broker.security.resources import Operation
 from broker.security.sasl import MAX_NAME, Mechanism
 from broker.security.scram import (
     MAX_ITERATIONS,
@@ -45,16 +47,27 @@ async def handle(
         for (name, _), times in Counter((each.name, each.mechanism) for each in changes).items()
         if times > 1
     }
+    denied = is_cluster_denied(broker, call, Operation.ALTER)
     results = []
     for name in dict.fromkeys(each.name for each in changes):  # in their order, once each
         result = AlterUserScramCredentialsResult(name, error_message=None)
         results.append(result)
         try:
+            if denied:
+                raise denial(CLUSTER)
             if name in twice:
                 text = "A user credential cannot be altered twice in the same request"
                 raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
             alteration = _alteration(name, request.deletions, request.upsertions)
             await broker.users.alter(name, alteration)
+            broker.audit.changed(
+                call.identity,
+                "user",
+                "altered" if alteration.set else "deleted",
+                name,
+                set=sorted(alteration.set),
+                removed=sorted(alteration.remove),
+            )
         except NoSuchCredential:
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
             result.error_message = "Attempt to delete a user credential that does not exist"

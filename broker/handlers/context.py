@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.access.users import Users
 from broker.access.acls import Acls
 from broker.access.audit import Audit
+from broker.access.users import Users
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import ErrorCode, KafkaError

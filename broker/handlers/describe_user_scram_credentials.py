@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.errors import ErrorCode
+from broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    is_cluster_denied,
+)
 from broker.handlers.context import Broker
+from broker.security.resources import Operation
 from broker.security.scram import NUMBERS
 from broker.server.connection import Call
 from broker.wire.messages.describe_user_scram_credentials import (
@@ -19,11 +25,26 @@ from broker.wire.messages.describe_user_scram_credentials import (
 async def handle(
     broker: Broker, request: DescribeUserScramCredentialsRequest, call: Call
 ) -> DescribeUserScramCredentialsResponse:
+    if is_cluster_denied(broker, call, Operation.DESCRIBE):
+        return _denied(request)
     users = [user.name for user in request.users or []] or list(broker.users.accounts)
     named = Counter(users)
     return DescribeUserScramCredentialsResponse(
         error_message=None,
         results=[_described(broker, name, times) for name, times in named.items()],
+    )
+
+
+def _denied(
+    request: DescribeUserScramCredentialsRequest,
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(
+        error_code=CLUSTER_DENIED,
+        error_message=CLUSTER_DENIED_TEXT,
+        results=[
+            DescribeUserScramCredentialsResult(user.name, CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
+            for user in request.users or ()
+        ],
     )
 
 

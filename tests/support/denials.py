@@ -33,6 +33,10 @@ from broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from broker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -49,6 +53,10 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest, Descri
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from broker.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -107,6 +115,8 @@ from tests.support.raw_client import make_batch
 # Nobody has to be allowed anything for these.
 FREE = {
     ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
     ApiKey.DESCRIBE_CLUSTER,  # but for what the client may do: see test_authorized_operations.py
 }
 
@@ -456,6 +466,15 @@ CASES: list[Case] = [
     Case(K.OFFSET_DELETE, 0, "", offset_delete, "error_code", GROUP_DENIED, (group(DELETE),)),
     Case(K.OFFSET_DELETE, 0, "topic", offset_delete, "topics.partitions.error_code", None,
          (group(DELETE), topic(READ))),
+    Case(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, "",
+         lambda n: DescribeUserScramCredentialsRequest(None), "error_code", CLUSTER_DENIED,
+         (cluster(DESCRIBE),)),
+    Case(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, "named",
+         lambda n: DescribeUserScramCredentialsRequest([UserName("u")]), "results.error_code",
+         CLUSTER_DENIED, (cluster(DESCRIBE),)),
+    Case(K.ALTER_USER_SCRAM_CREDENTIALS, 0, "",
+         lambda n: AlterUserScramCredentialsRequest([ScramCredentialDeletion("u", 1)]),
+         "results.error_code", CLUSTER_DENIED, (cluster(ALTER),)),
     Case(K.DESCRIBE_QUORUM, 2, "", describe_quorum, "error_code", CLUSTER_DENIED,
          (cluster(DESCRIBE),)),
     Case(K.UPDATE_FEATURES, 2, "", lambda n: UpdateFeaturesRequest(), "error_code",
