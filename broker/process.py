@@ -14,9 +14,12 @@ import ctypes
 import gc
 import os
 import resource
+import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -24,7 +27,9 @@ import uvloop
 
 from broker.errors import MoldauError
 from broker.logging_setup import set_up_logging
-from broker.settings.processes import RouterSettings, WorkerSettings
+from broker.settings.processes import ConfigError, Listener, RouterSettings, WorkerSettings
+from broker.tls.accepting import TlsServer
+from broker.tls.certificates import Certificates
 
 BOOT_FAILED = 3
 BACKLOG = 4096
@@ -111,10 +116,19 @@ def _fail(role: str, reason: str) -> NoReturn:
 # --- listening ---
 
 
+class Server(Protocol):
+    """Something that accepts connections."""
+
+    def close(self) -> None: ...
+
+
 async def listen(
-    protocol: Callable[[], asyncio.BaseProtocol], descriptors: Sequence[int]
-) -> list[asyncio.Server]:
-    """Serve on sockets that the supervisor has bound.
+    protocol: Callable[[], asyncio.BaseProtocol],
+    descriptors: Sequence[int],
+    context: ssl.SSLContext | None = None,
+) -> list[Server]:
+    """Serve on sockets that the supervisor has bound; with a `context`, behind TLS. The one place
+    that chooses the transport.
 
     They listen from the first call on, for as long as the supervisor has them open: after the
     death of this process the kernel goes on to complete connections, for the next process.
@@ -122,12 +136,16 @@ async def listen(
     loop = asyncio.get_running_loop()
     # Its path is for the next process too. Python 3.13 would remove it with the server.
     keep_path: dict[str, Any] = {"cleanup_socket": False}
-    servers: list[asyncio.Server] = []
+    servers: list[Server] = []
     for descriptor in descriptors:
         bound = socket.socket(fileno=descriptor)
         address = bound.getsockname()
+        server: Server
         try:
-            if bound.family == socket.AF_UNIX:
+            if context is not None:
+                bound.listen(BACKLOG)
+                server = TlsServer(protocol, bound, context)
+            elif bound.family == socket.AF_UNIX:
                 server = await loop.create_unix_server(
                     protocol, sock=bound, backlog=BACKLOG, **keep_path
                 )
@@ -138,6 +156,50 @@ async def listen(
             raise BootFailure(f"{text}; choose another --host or --port") from None
         servers.append(server)
     return servers
+
+
+class Listening:
+    """The servers of a process, and the certificates of those that speak TLS."""
+
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+        self._certificates: list[Certificates] = []
+        self._watching: list[asyncio.Task[None]] = []
+
+    async def begin(
+        self,
+        settings: WorkerSettings | RouterSettings,
+        protocol: Callable[[Listener | None], asyncio.BaseProtocol],
+        *,
+        tells_expiry: bool = False,
+    ) -> None:
+        """`protocol` makes one for a connection over a listener, or None for the unix socket.
+        Raises BootFailure."""
+        self._servers += await listen(partial(protocol, None), [settings.unix_socket])
+        for each in settings.listeners:
+            accept = partial(protocol, each.listener)
+            context = None
+            if each.listener.tls is not None:
+                try:
+                    certificates = Certificates(each.listener, tells_expiry=tells_expiry)
+                except ConfigError as error:
+                    raise BootFailure(f"listener {each.listener.name}: {error}") from None
+                self._certificates.append(certificates)
+                self._watching.append(asyncio.ensure_future(certificates.watch()))
+                context = certificates.context
+            self._servers += await listen(accept, each.descriptors, context)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+
+    def reload(self) -> None:
+        """On SIGHUP: look at the certificates, whether their files have changed or not."""
+        for certificates in self._certificates:
+            certificates.reload()
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in self._watching:
+            task.cancel()
 
 
 # --- the supervisor ---

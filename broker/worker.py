@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from functools import partial
 from pathlib import Path
 
 from broker.access.acls import Acls, configured_authorizer
@@ -30,8 +29,8 @@ from broker.loop_lag import LoopLag
 from broker.metrics.document import METRICS, encode
 from broker.process import (
     BootFailure,
+    Listening,
     collect_seldom,
-    listen,
     run,
     say_ready,
     watch_parent,
@@ -60,7 +59,7 @@ class Worker:
         self.settings = settings
         self._stop = asyncio.Event()
         self._connections: set[Connection] = set()
-        self._servers: list[asyncio.Server] = []
+        self._listening = Listening()
         self._background: list[asyncio.Task[None]] = []
         self._kept = KeptByKind()
         self._parent_gone = False
@@ -203,6 +202,9 @@ class Worker:
                 f"{each.listener.name}://{each.listener.host}:{each.port}" for each in served
             ),
             "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": ",".join(
+                f"{each.listener.name}:{each.listener.protocol}" for each in served
+            ),
             "log.dirs": self.store.label,
             "socket.request.max.bytes": str(settings.max_request_bytes),
         }
@@ -227,11 +229,7 @@ class Worker:
         return Connection(self._dispatcher, self._budget, self._connections, most, listener)
 
     async def _listen(self) -> None:
-        settings = self.settings
-        self._servers = await listen(partial(self._connection, None), [settings.unix_socket])
-        for each in settings.listeners:
-            accept = partial(self._connection, each.listener)
-            self._servers += await listen(accept, each.descriptors)
+        await self._listening.begin(self.settings, self._connection)
 
     # --- changes ---
 
@@ -381,8 +379,7 @@ class Worker:
     async def shutdown(self) -> None:
         """No new connection, parked requests answered, appends finished."""
         self._loop_lag.stop()
-        for server in self._servers:
-            server.close()
+        self._listening.close()
         for task in self._background:
             task.cancel()
         for parked in list(self.broker.parked):

@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.security.identity import OPERATOR, Identity
+from broker.limited_log import LimitedLog
+from broker.peer import identify
+from broker.security.identity import Identity
 from broker.settings.processes import Listener
-from broker.unix_peer import foreign_user
+from broker.wire.frame_reader import InvalidFrameSize
 from router.reply_queue import ReplyQueue, WorkerReplies
 from router.request_forwarder import FAULTS, RequestForwarder
 from router.state import RouterState
@@ -25,6 +27,7 @@ from router.worker_connection import WorkerConnection
 from router.worker_connections import WorkerConnections
 
 logger = logging.getLogger("moldau.router")
+limited = LimitedLog(logger)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -66,18 +69,13 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport.attach(transport)
         self._clients.add(self)
-        if self.listener is None:
-            self.identity = OPERATOR
-            if (user := foreign_user(transport)) is not None:
-                logger.warning("refused a connection to the unix socket by user %d", user)
-                self.abort()
-            self.requests.private = self._state.private_reply
+        identity = identify(transport, self.listener)
+        if identity is None:
+            self.abort()
             return
-        name = transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            self.identity = Identity(host=str(name[0]), listener=self.listener.name)
-        else:
-            self.abort()  # reset by the client before it was accepted
+        self.identity = identity
+        if self.listener is None:
+            self.requests.private = self._state.private_reply
 
     @property
     def peer(self) -> str:
@@ -118,7 +116,8 @@ class ClientConnection(asyncio.Protocol):
         self._go_on()
 
     def _reject(self, fault: Exception) -> None:
-        logger.warning("closing %s: %s", self.peer, fault)
+        kind = fault.kind if isinstance(fault, InvalidFrameSize) else type(fault).__name__
+        limited.warning(kind, "closing %s: %s", self.peer, fault)
         self.close()
 
     # --- replies ---

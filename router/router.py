@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from functools import partial
 
 from broker.loop_lag import LoopLag
 from broker.metrics.document import Document, Family, Kind, Sample
 from broker.process import (
+    Listening,
     collect_seldom,
-    listen,
     run,
     say_ready,
     watch_parent,
@@ -43,7 +42,7 @@ class Router:
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
         self._stop = asyncio.Event()
-        self._servers: list[asyncio.Server] = []
+        self._listening = Listening()
         self._background: list[asyncio.Task[None]] = []
         self._clients: set[ClientConnection] = set()
         self._parent_gone = False
@@ -89,11 +88,9 @@ class Router:
         return ClientConnection(self._state, self._clients, listener)
 
     async def _listen(self) -> None:
-        settings = self.settings
-        self._servers = await listen(partial(self._accept, None), [settings.unix_socket])
-        for each in settings.listeners:
-            accept = partial(self._accept, each.listener)
-            self._servers += await listen(accept, each.descriptors)
+        # They show the same certificates as the workers: one process says when those expire.
+        first = self.settings.index == 0
+        await self._listening.begin(self.settings, self._accept, tells_expiry=first)
 
     def _lost_parent(self) -> None:
         logger.error("the supervisor is gone, exiting")
@@ -126,8 +123,7 @@ class Router:
         The workers are stopped at the same time, and reply to what is parked.
         """
         self._loop_lag.stop()
-        for server in self._servers:
-            server.close()
+        self._listening.close()
         for task in self._background:
             task.cancel()
         clients = self._clients

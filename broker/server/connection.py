@@ -18,11 +18,12 @@ from typing import cast
 
 import msgspec
 
-from broker.security.identity import OPERATOR, Identity, Role, read_preamble
+from broker.limited_log import LimitedLog
+from broker.peer import identify
+from broker.security.identity import Identity, Role, read_preamble
 from broker.server.budget import Budget
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
-from broker.unix_peer import foreign_user
 from broker.wire.batch import Buffer
 from broker.wire.frame import (
     PREAMBLE,
@@ -37,6 +38,7 @@ from broker.wire.request_cache import RequestCache
 from broker.wire.schema import Message
 
 logger = logging.getLogger("moldau.server")
+limited = LimitedLog(logger)
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received while the connection is held
@@ -136,21 +138,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         self.last_active = self._loop.time()
         self._connections.add(self)
-        self._identify(transport)
-
-    def _identify(self, transport: asyncio.BaseTransport) -> None:
-        if self.listener is None:
-            # Routers and workers send first for whom they speak (`_introduced`).
-            self.identity = OPERATOR
-            if (user := foreign_user(transport)) is not None:
-                logger.warning("refused a connection to the unix socket by user %d", user)
-                self.abort()
-            return
-        name = transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            self.identity = Identity(host=str(name[0]), listener=self.listener.name)
+        # Over a unix socket routers and workers send first for whom they speak (`_introduced`).
+        identity = identify(transport, self.listener)
+        if identity is None:
+            self.abort()
         else:
-            self.abort()  # reset by the client before it was accepted
+            self.identity = identity
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer
@@ -159,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = self._frames.received(nbytes)
         except InvalidFrameSize as fault:
-            logger.warning("closing %s: %s", self.peer, fault)
+            limited.warning(fault.kind, "closing %s: %s", self.peer, fault)
             self.abort()
             return
         if not frames:

@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from broker.settings.kafka.config_key import InvalidConfig
+from broker.settings.kafka.validate import validate_static
+from broker.settings.listeners import resolved
 from broker.settings.options import ENV_PREFIX, OPTIONS, Option
 from broker.settings.processes import ConfigError, ServeSettings
 
@@ -49,9 +52,20 @@ def load_settings(
         if flag is not None:
             values[option.field] = _parse(option, flag, f"--{option.name}")
 
+    if "listeners" in values:
+        for name in ("host", "port"):
+            if name in values:
+                raise ConfigError(
+                    f"{name} and listeners are both set: listeners takes the place of host and "
+                    f"port, so leave {name} out"
+                )
     settings = ServeSettings(**values, broker=broker)
     _check(settings)
-    return settings
+    try:
+        validate_static(broker)
+    except InvalidConfig as error:
+        raise ConfigError(f"[broker]: {error}") from None
+    return resolved(settings)
 
 
 def default_data_dir(env: Mapping[str, str]) -> str:
@@ -144,12 +158,6 @@ def _flatten(path: str, prefix: str, table: dict[str, Any]) -> Iterator[tuple[st
 
 
 def _check(settings: ServeSettings) -> None:
-    last = settings.worker_port(settings.workers - 1)
-    if last > 65535:
-        raise ConfigError(
-            f"port {settings.port} with {settings.workers} workers needs ports up to {last}, "
-            "past 65535: choose a lower port"
-        )
     if settings.connection_inflight_bytes > settings.inflight_bytes:
         raise ConfigError(
             "connection-inflight-bytes is larger than inflight-bytes, what a whole worker may hold"

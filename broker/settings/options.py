@@ -9,9 +9,15 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.settings.addresses import (
+    WILDCARD_HOSTS,
+    advertised_listeners,
+    listeners,
+    protocol_map,
+)
+
 ENV_PREFIX = "MOLDAU_"
 MIB = 1024 * 1024
-WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -124,6 +130,11 @@ class Option(NamedTuple):
         return self.name.replace("-", "_")
 
     @property
+    def is_switch(self) -> bool:
+        """On the command line its name alone turns it on."""
+        return self.parse is _boolean
+
+    @property
     def env(self) -> str:
         return ENV_PREFIX + self.field.upper()
 
@@ -167,6 +178,35 @@ OPTIONS: tuple[Option, ...] = (
         _http,
         "HOST:PORT|off",
         "where metrics, health and the console are served (127.0.0.1, PORT-1000)",
+        _LISTEN,
+    ),
+    Option(
+        "listeners",
+        listeners,
+        "NAME://HOST:PORT,…",
+        "Kafka's listeners, instead of --host and --port: SSL://0.0.0.0:9092, each with a block of "
+        "ports, its worker i at its PORT+1+i",
+        _LISTEN,
+    ),
+    Option(
+        "advertised-listeners",
+        advertised_listeners,
+        "NAME://HOST:PORT,…",
+        "where clients of a listener connect instead, as a block of ports too",
+        _LISTEN,
+    ),
+    Option(
+        "listener-security-protocol-map",
+        protocol_map,
+        "NAME:PROTOCOL,…",
+        "what names of listeners mean that are not PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+        _LISTEN,
+    ),
+    Option(
+        "insecure",
+        _boolean,
+        "true|false",
+        "serve other machines without authentication (false)",
         _LISTEN,
     ),
     Option(

@@ -5,12 +5,12 @@ router imports this module, so it stays small.
 """
 
 import os
-import socket
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
-from broker.settings.options import MIB, WILDCARD_HOSTS
+from broker.settings.addresses import Address, Protocol
+from broker.settings.options import MIB
 
 HTTP_PORT_BELOW = 1000  # by default that far below the bootstrap port
 
@@ -27,7 +27,20 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
 
 
-Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS on a listener: files or texts in PEM, and what is asked of clients."""
+
+    keystore: str | None = None  # a file: private key and certificate chain
+    certificate_chain: str | None = None  # or both as texts
+    key: str | None = None
+    key_password: str | None = None
+    truststore: str | None = None  # a file: the authorities of clients' certificates
+    trusted: str | None = None  # or as text
+    client_auth: str = "none"  # requested, required
+    protocols: list[str] = []  # none: TLSv1.2 and TLSv1.3
+    ciphers: list[str] = []
+    principal_rules: str = "DEFAULT"
+    reload_ms: int = 10_000
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +56,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 9092
     advertised_host: str = "127.0.0.1"
     advertised_port: int = 9092
+    tls: TlsSettings | None = None
 
     @property
     def uses_tls(self) -> bool:
@@ -51,6 +65,11 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def uses_sasl(self) -> bool:
         return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether it knows every client that it serves."""
+        return self.uses_sasl or (self.tls is not None and self.tls.client_auth == "required")
 
     def ports(self, workers: int) -> range:
         """Every port to listen on, the routers' first."""
@@ -172,21 +191,20 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     data_dir: str
     advertise: Literal["workers", "router"] = "workers"
     advertised_host: str | None = None
+    listeners: list[Address] = []
+    advertised_listeners: list[Address] = []
+    listener_security_protocol_map: dict[str, Protocol] = {}
+    insecure: bool = False
     store_fsync: Literal["everysec", "always", "no"] = "everysec"
     store_maxmemory: int = 0
     spare_process: bool = True
     broker: dict[str, str] = {}
+    # What follows from the above (`listeners.py`); the first one is the default.
+    listening: list[Listener] = []
 
-    def listening(self) -> list[Listener]:
-        """Where to listen; the first one is the default."""
-        return [
-            Listener(
-                host=self.host,
-                port=self.port,
-                advertised_host=self.host_for_clients(),
-                advertised_port=self.port,
-            )
-        ]
+    def with_listeners(self, listening: list[Listener]) -> Self:
+        first = listening[0]
+        return msgspec.structs.replace(self, listening=listening, host=first.host, port=first.port)
 
     def worker_port(self, index: int) -> int:
         """Of the first listener."""
@@ -200,12 +218,6 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             return "127.0.0.1", self.port - HTTP_PORT_BELOW
         host, _, port = self.http.rpartition(":")
         return host.strip("[]"), int(port)
-
-    def host_for_clients(self) -> str:
-        """The host that is advertised: a wildcard is an address to listen on, not one to reach."""
-        if self.advertised_host is not None:
-            return self.advertised_host
-        return socket.gethostname() if self.host in WILDCARD_HOSTS else self.host
 
     def worker(
         self,
@@ -253,7 +265,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
                 listener.endpoints(self.workers, self.advertise),
                 descriptors,
             )
-            for listener, descriptors in zip(self.listening(), sockets.by_listener, strict=True)
+            for listener, descriptors in zip(self.listening, sockets.by_listener, strict=True)
         ]
 
     def _shared(self, base: type[ProcessSettings]) -> dict[str, Any]:

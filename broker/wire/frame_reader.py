@@ -25,11 +25,23 @@ _shared = bytearray(SHARED_BUFFER)
 _shared_view = memoryview(_shared)
 
 
+# What begins with a length in the eyes of a Kafka server, and was meant for others.
+TLS_HANDSHAKE = b"\x16\x03"
+HTTP_METHODS = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN"})
+
+
 class InvalidFrameSize(ValueError):
     """A length that no frame can have: nothing that follows can be read."""
 
     def __init__(self, size: int, most: int) -> None:
-        super().__init__(f"a frame of {size} bytes (at most {most}; is it a Kafka client?)")
+        head = (size & 0xFFFFFFFF).to_bytes(4)
+        if head.startswith(TLS_HANDSHAKE):
+            self.kind = "a TLS client on a plaintext port"
+        elif head in HTTP_METHODS:
+            self.kind = "an HTTP client"
+        else:
+            self.kind = "is it a Kafka client?"
+        super().__init__(f"a frame of {size} bytes (at most {most}; {self.kind})")
 
 
 def frame_size(data: bytes | bytearray, at: int, least: int, most: int) -> int:

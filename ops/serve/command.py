@@ -19,14 +19,15 @@ import msgspec
 
 from broker.logging_setup import set_up_logging
 from broker.process import BOOT_FAILED, BootFailure
-from broker.settings.kafka.config_key import InvalidConfig
-from broker.settings.kafka.validate import validate_static
+from broker.settings.listeners import resolved
 from broker.settings.loading import load_settings
 from broker.settings.options import OPTIONS
 from broker.settings.processes import ConfigError, ServeSettings
+from broker.tls.context import check_tls
 from ops.serve import embedded_store, http_child
 from ops.serve.child_spec import ChildSpec
 from ops.serve.embedded_store import EmbeddedStore
+from ops.serve.exposure import check_exposure
 from ops.serve.listeners import Listeners
 from ops.serve.notify import READY, keep_alive, notify
 from ops.serve.ports import check_ports
@@ -75,7 +76,8 @@ EXAMPLES = """\
 examples:
   moldau serve                                   127.0.0.1:9092, an embedded store
   moldau serve --port 19092 --workers 4 --data-dir ./data
-  moldau serve --host 0.0.0.0 --advertised-host broker.example.com
+  moldau serve --host 0.0.0.0 --advertised-host broker.example.com --insecure
+  moldau serve --listeners PLAINTEXT://127.0.0.1:9092,SASL_SSL://0.0.0.0:19092 --config moldau.toml
   moldau serve --redis redis://:secret@10.0.0.5:6379/0
   moldau serve --redis redis+sentinel://:secret@10.0.0.5:26379,10.0.0.6:26379/mymaster/0
   moldau serve --config moldau.toml
@@ -89,7 +91,8 @@ A flag wins over the environment, the environment over the file.
 
 signals:
   SIGTERM, SIGINT   answer what is in flight, stop everything, exit 0 within 10 s
-  SIGHUP            reload the file; processes whose settings changed restart one after another
+  SIGHUP            reload the file; processes whose settings changed restart one after another,
+                    the others look at their certificates again
                     (ports, store and number of processes need a restart of serve)
 
 exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message names the cause)
@@ -105,8 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
         # Parsed in load_settings, like the environment and the file: one message for all three.
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if option.is_switch else {}
         groups[option.group].add_argument(
-            f"--{option.name}", metavar=option.metavar, help=option.help
+            f"--{option.name}", metavar=option.metavar, help=option.help, **bare
         )
 
 
@@ -124,10 +128,15 @@ def run(arguments: argparse.Namespace) -> int:
 def read_settings(arguments: argparse.Namespace) -> ServeSettings:
     """Settings from flags, environment and file. Raises ConfigError."""
     settings = load_settings(vars(arguments), os.environ, arguments.config)
-    try:
-        validate_static(settings.broker)
-    except InvalidConfig as error:
-        raise ConfigError(f"[broker]: {error}") from None
+    check_exposure(settings.listening, insecure=settings.insecure)
+    for listener in settings.listening:
+        if listener.uses_sasl:  # until connections authenticate
+            raise ConfigError(f"listener {listener.name}: {listener.protocol} is not served yet")
+        if listener.tls is not None:
+            try:
+                check_tls(listener.tls)
+            except ConfigError as error:
+                raise ConfigError(f"listener {listener.name}: {error}") from None
     return settings
 
 
@@ -168,7 +177,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
 
     http = http_child.prepare(settings, control, sockets, pinged)
     try:
-        listeners = Listeners.bind(settings.listening(), sockets, pinged)
+        listeners = Listeners.bind(settings.listening, sockets, pinged)
 
         def serving() -> list[ChildSpec]:
             # One stage: a router is ready when the workers are, and all stop at the same time, so
@@ -220,17 +229,17 @@ def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
     """`before` with what may change while running; the rest waits for a restart."""
     names = ServeSettings.__struct_fields__
     for name in names:
-        if name not in RELOADABLE and getattr(before, name) != getattr(after, name):
+        if name not in (*RELOADABLE, "listening") and getattr(before, name) != getattr(after, name):
             logger.warning("%s changed: restart serve to apply it", name.replace("_", "-"))
     changes = {name: getattr(after, name) for name in RELOADABLE}
-    return msgspec.structs.replace(before, **changes)
+    return resolved(msgspec.structs.replace(before, **changes))
 
 
 def ready_line(
     settings: ServeSettings, store: dict[str, Any], http: http_child.HttpChild | None = None
 ) -> str:
     """What is advertised to clients of the first listener, in one line."""
-    first = settings.listening()[0]
+    first = settings.listening[0]
     bootstrap = _address(first.advertised_host, first.advertised_port)
     endpoints = first.endpoints(settings.workers, settings.advertise)
     brokers = ",".join(_address(broker.host, broker.port) for broker in endpoints)
@@ -251,7 +260,7 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
             "stop that one, or choose another port with --port"
         ) from None
     patience_s = PREDECESSOR_PATIENCE_S if control.exists() else 0.0
-    for listener in settings.listening():
+    for listener in settings.listening:
         check_ports(listener.host, [*listener.ports(settings.workers)], patience_s=patience_s)
 
 

@@ -266,8 +266,12 @@ class Supervisor:
                 continue
             for child in self.children:
                 spec = wanted.get(child.spec.name)
-                if spec is not None and spec.stdin_line != child.spec.stdin_line:
+                if spec is None:
+                    continue
+                if spec.stdin_line != child.spec.stdin_line:
                     await self._replace(child, spec)
+                elif child.state is State.RUNNING and child.spec.role in {"worker", "router"}:
+                    child.signal(signal.SIGHUP)  # for its certificates
             logger.info("configuration reloaded")
 
     async def _replace(self, child: Child, spec: ChildSpec) -> None:

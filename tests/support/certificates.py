@@ -65,9 +65,10 @@ class Authority:
     ) -> Issued:
         """A certificate that is valid for `days` from now; negative: expired so long ago."""
         key = ec.generate_private_key(ec.SECP256R1())
-        named = subject or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        if subject is None:
+            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         built = (
-            _certificate(named, self._name, key.public_key(), days)
+            _certificate(subject, self._name, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([_name_of(h) for h in hosts]), False)
             .sign(self._key, hashes.SHA256())

@@ -41,6 +41,7 @@ async def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         loop.add_signal_handler(signal.SIGTERM, done.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
     loop.add_reader(sys.stdin.fileno(), lambda: os._exit(1))
     servers = [
         await asyncio.start_server(answer, sock=socket.socket(fileno=descriptor))

@@ -9,6 +9,7 @@ module with a broker of its own makes a fixture of `running_broker`.
 """
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -44,6 +45,16 @@ class NotStartedError(AssertionError):
         self.log = log
 
 
+def _where(port: int, workers: int, listeners: Sequence[str]) -> dict[str, object]:
+    """The options that say where to listen: each listener has a block of ports."""
+    if not listeners:
+        return {"port": port}
+    texts = [
+        f"{name}://127.0.0.1:{port + place * (1 + workers)}" for place, name in enumerate(listeners)
+    ]
+    return {"listeners": ",".join(texts)}
+
+
 class Broker:
     """One `moldau serve`, from ready to stopped."""
 
@@ -55,6 +66,7 @@ class Broker:
         self.port = port
         self.data_dir = data_dir
         self.bootstrap = f"127.0.0.1:{port}"
+        self.bootstraps: dict[str, str] = {}  # by listener
         self.ready_line = ""
         self._members: dict[int, psutil.Process] = {}
 
@@ -69,24 +81,35 @@ class Broker:
         workers: int = 2,
         env: Mapping[str, str] | None = None,
         broker: Mapping[str, object] | None = None,
+        listeners: Sequence[str] = (),
         **options: object,
     ) -> "Broker":
         """Start one and wait until it is ready. Raises NotStartedError.
 
-        `broker` are Kafka's broker settings; other options are those of `serve`, by field name.
+        `broker` are Kafka's broker settings; `listeners` names of listeners on this machine; other
+        options are those of `serve`, by field name.
         """
         for _ in range(5):
-            chosen = port or free_ports(1 + workers)
+            chosen = port or free_ports(len(listeners or (1,)) * (1 + workers))
             try:
-                return cls._start(
+                started = cls._start(
                     directory,
                     list(command),
                     chosen,
                     data_dir or directory / "data",
-                    {"workers": workers, "http": "off", **options},
+                    {
+                        "workers": workers,
+                        "http": "off",
+                        **_where(chosen, workers, listeners),
+                        **options,
+                    },
                     dict(env or {}),
                     dict(broker or {}),
                 )
+                for place, name in enumerate(listeners):
+                    at = chosen + place * (1 + workers)
+                    started.bootstraps[name] = f"127.0.0.1:{at}"
+                return started
             except NotStartedError as error:
                 # Another process took a port between our look and its use.
                 if port is not None or "is taken" not in error.log:
@@ -106,7 +129,7 @@ class Broker:
     ) -> "Broker":
         directory.mkdir(parents=True, exist_ok=True)
         runtime = directory / "run"
-        flags = {"port": port, "data-dir": data_dir, **options}
+        flags = {"data-dir": data_dir, **options}
         words = [
             word
             for name, value in flags.items()
@@ -115,7 +138,7 @@ class Broker:
         ]
         if broker:
             config = directory / f"broker-{port}.toml"
-            lines = [f'"{key}" = "{value}"' for key, value in broker.items()]
+            lines = [f'"{key}" = {json.dumps(str(value))}' for key, value in broker.items()]
             config.write_text("\n".join(["[broker]", *lines, ""]))
             words += ["--config", str(config)]
         with (directory / "log").open("ab") as log:

@@ -16,6 +16,7 @@ from ops.serve.supervisor import StartStages, Supervisor
 
 OBEDIENT = """
 import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
 line = sys.stdin.readline()
 print("ready", flush=True)
 sys.stdin.read()

@@ -9,6 +9,7 @@ from typing import Final
 from broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
 from broker.settings.kafka.inert_keys import INERT_KEYS
+from broker.settings.kafka.ssl_keys import SSL_KEYS
 from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -107,7 +108,7 @@ _LISTENING = (
         "The address of this broker that is advertised to clients.",
         ListOf(may_be_empty=False),
         fallbacks=("listeners",),
-        set_by="--advertise and --advertised-host",
+        set_by="--advertised-host or --advertised-listeners",
     ),
     _static(
         "broker.id",
@@ -138,12 +139,19 @@ _LISTENING = (
         Range(1024),
     ),
     _static(
+        "listener.security.protocol.map",
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "What the names of listeners mean.",
+        set_by="--listener-security-protocol-map",
+    ),
+    _static(
         "listeners",
         LIST,
         "PLAINTEXT://:9092",
         "Where this broker listens.",
         ListOf(may_be_empty=False),
-        set_by="--host and --port",
+        set_by="--host and --port, or --listeners,",
     ),
     _dynamic(
         "max.connections",
@@ -353,6 +361,7 @@ BROKER_KEYS: Final = {
             *_PRODUCERS,
             *_TOPIC_DEFAULTS,
             *AUTHORIZATION_KEYS,
+            *SSL_KEYS,
             *INERT_KEYS,
         ),
         key=lambda key: key.name,

@@ -12,6 +12,9 @@ from broker.settings.kafka.config_key import ConfigKey, InvalidConfig, InvalidCo
 from broker.settings.kafka.resolve import BrokerConfig, topic_value
 from broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 
+LISTENER_PREFIX = "listener.name."
+_PER_LISTENER = ("ssl.", "sasl.", "moldau.ssl.")
+
 # Kafka's: a value has to fit a string of the older message versions.
 MAX_VALUE_LENGTH = 32767
 
@@ -83,6 +86,8 @@ def validate_broker(
 
 def validate_static(configs: Mapping[str, str]) -> None:
     """Check what an operator sets at start, in the [broker] table or the environment."""
+    _check_each(_of_listeners(configs), BROKER_KEYS, "broker")
+    configs = {n: v for n, v in configs.items() if not n.startswith(LISTENER_PREFIX)}
     checked = _check_each(configs, BROKER_KEYS, "broker")
     for name in checked:
         if BROKER_KEYS[name].set_by:
@@ -90,6 +95,24 @@ def validate_static(configs: Mapping[str, str]) -> None:
                 f"{name} cannot be set: it is decided by {BROKER_KEYS[name].set_by} of moldau serve"
             )
     _check_broker_values(BrokerConfig(checked))
+
+
+def _of_listeners(configs: Mapping[str, str]) -> dict[str, str]:
+    """What is set for single listeners (`listener.name.<name>.ssl.client.auth`), by key."""
+    found = {}
+    for name, value in configs.items():
+        if not name.startswith(LISTENER_PREFIX):
+            continue
+        words = name.removeprefix(LISTENER_PREFIX).split(".")
+        keys = [".".join(words[at:]) for at in range(1, len(words))]
+        key = next((key for key in keys if key in BROKER_KEYS), "")
+        if not key.startswith(_PER_LISTENER):
+            raise InvalidConfig(
+                f"{name} cannot be set for one listener: only keys of ssl and sasl can"
+                f"{_near_miss(keys[0] if keys else name, BROKER_KEYS)}"
+            )
+        found[key] = value
+    return found
 
 
 def _check_each(

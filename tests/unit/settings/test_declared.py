@@ -55,7 +55,8 @@ KAFKA_TOPIC_KEYS = {
 }
 
 # name: (type, default, may change while running), as Kafka 4.3 has them. Dynamic in Kafka and
-# static here are listeners, num.io.threads and num.network.threads: options of serve decide them.
+# static here are listeners, num.io.threads and num.network.threads: options of serve decide them;
+# and certificates, whose files are looked at instead. Their default type is JKS in Kafka.
 KAFKA_BROKER_KEYS = {
     "advertised.listeners": ("LIST", None, False),
     "authorizer.class.name": ("STRING", "", False),
@@ -74,6 +75,11 @@ KAFKA_BROKER_KEYS = {
     "group.max.session.timeout.ms": ("INT", "1800000", False),
     "group.max.size": ("INT", MAX_INT, False),
     "group.min.session.timeout.ms": ("INT", "6000", False),
+    "listener.security.protocol.map": (
+        "STRING",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        False,
+    ),
     "listeners": ("LIST", "PLAINTEXT://:9092", False),
     "log.cleaner.backoff.ms": ("LONG", "15000", True),
     "log.cleaner.delete.retention.ms": ("LONG", "86400000", True),
@@ -119,11 +125,22 @@ KAFKA_BROKER_KEYS = {
     "producer.id.expiration.ms": ("INT", "86400000", True),
     "remote.log.storage.system.enable": ("BOOLEAN", "false", False),
     "socket.request.max.bytes": ("INT", "104857600", False),
+    "ssl.cipher.suites": ("LIST", "", False),
+    "ssl.client.auth": ("STRING", "none", False),
+    "ssl.enabled.protocols": ("LIST", "TLSv1.2,TLSv1.3", False),
+    "ssl.key.password": ("PASSWORD", None, False),
+    "ssl.keystore.certificate.chain": ("PASSWORD", None, False),
+    "ssl.keystore.key": ("PASSWORD", None, False),
+    "ssl.keystore.location": ("STRING", None, False),
+    "ssl.keystore.type": ("STRING", "PEM", False),
+    "ssl.principal.mapping.rules": ("STRING", "DEFAULT", False),
+    "ssl.truststore.certificates": ("PASSWORD", None, False),
+    "ssl.truststore.location": ("STRING", None, False),
+    "ssl.truststore.type": ("STRING", "PEM", False),
     "transaction.max.timeout.ms": ("INT", "900000", False),
     "transactional.id.expiration.ms": ("INT", "604800000", False),
     "unclean.leader.election.enable": ("BOOLEAN", "false", True),
 }
-
 
 EVERY_KEY = [
     pytest.param(key, id=f"{kind}:{key.name}")
@@ -153,6 +170,7 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     # Of Kafka's StandardAuthorizer, which declares no keys.
     assert declared.pop("super.users") == ("STRING", "", False)
     assert declared.pop("allow.everyone.if.no.acl.found") == ("BOOLEAN", "false", False)
+    assert declared.pop("moldau.ssl.reload.interval.ms") == ("LONG", "10000", False)
     for key in INERT_KEYS:
         declared.pop(key.name)
     assert declared == KAFKA_BROKER_KEYS
@@ -207,6 +225,7 @@ def test_fallbacks_exist_and_end_in_a_default_or_in_what_the_process_sets() -> N
                 "broker.rack",
                 "log.retention.minutes",
             }
+            or last.name.startswith("ssl.")
         )
 
 

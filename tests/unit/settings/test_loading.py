@@ -54,6 +54,10 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
         "host": "10.0.0.1",
         "advertised_host": "example.org",
         "http": "127.0.0.1:8000",
+        "listeners": "PLAINTEXT://10.0.0.1:7000",
+        "advertised_listeners": "PLAINTEXT://example.org:7000",
+        "listener_security_protocol_map": "INSIDE:SSL",
+        "insecure": "true",
         "advertise": "router",
         "redis": "redis://10.0.0.1:6379/2",
         "data_dir": "/somewhere",
@@ -212,7 +216,7 @@ def test_a_bad_redis_url_is_not_repeated_since_it_may_hold_a_password() -> None:
 
 def test_workers_are_advertised_with_their_own_ports() -> None:
     settings = load(port="2000", workers="2", host="127.0.0.1", advertised_host="example.org")
-    (listener,) = settings.listening()
+    (listener,) = settings.listening
     assert [*listener.ports(2)] == [2000, 2001, 2002]
     assert listener.endpoints(2, "workers") == [
         Endpoint(0, "example.org", 2001),
@@ -229,19 +233,19 @@ def test_the_http_process_is_on_loopback_and_below_the_port_unless_named() -> No
 
 def test_the_router_is_advertised_alone() -> None:
     settings = load(port="2000", workers="2", advertise="router")
-    (listener,) = settings.listening()
+    (listener,) = settings.listening
     assert listener.endpoints(2, settings.advertise) == [Endpoint(0, "127.0.0.1", 2000)]
 
 
 def test_a_wildcard_address_is_never_advertised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "prague")
-    assert load(host="0.0.0.0").host_for_clients() == "prague"
-    assert load(host="0.0.0.0", advertised_host="x.org").host_for_clients() == "x.org"
+    assert load(host="0.0.0.0").listening[0].advertised_host == "prague"
+    assert load(host="0.0.0.0", advertised_host="x.org").listening[0].advertised_host == "x.org"
 
 
 def test_a_worker_gets_all_it_needs() -> None:
     settings = load(port="2000", workers="3", tail_cache_bytes="1mb", log_level="debug")
-    (listener,) = settings.listening()
+    (listener,) = settings.listening
     sockets = ProcessSockets(7, [[8]])
     worker = settings.worker(1, redis_url="unix:///s", sockets=sockets, worker_sockets=["/a"])
     assert worker.descriptors == [7, 8]

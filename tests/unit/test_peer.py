@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from broker import unix_peer
-from broker.unix_peer import foreign_user
+from broker import peer
+from broker.peer import foreign_user
 
 needs_credentials = pytest.mark.skipif(
     not hasattr(socket, "SO_PEERCRED"), reason="this platform does not tell the peer's user"
@@ -44,7 +44,7 @@ def test_our_own_user_is_let_in(short_tmp_path: Path) -> None:
 
 @needs_credentials
 def test_another_user_is_found_out(short_tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unix_peer, "ROOT", -1)
+    monkeypatch.setattr(peer, "ROOT", -1)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert found_over_a_socket(short_tmp_path / "s") == os.getuid()
 
