@@ -25,6 +25,7 @@ examples:
   moldau groups describe billing   consumer groups: members, offsets, lag
   moldau transactions list         transactions: list, describe, abort, find-hanging
   moldau users add alice           users: add, list, passwd, remove
+  moldau acls list                 what they may do: add, list, remove, explain
   moldau pipeline archive --help   archive topics to Delta tables with Spark
   moldau bench produce             measure the broker beside raw Redis on this machine
 
@@ -48,6 +49,7 @@ COMMANDS = {
         "ops.admin.transactions", "list, describe and abort transactions, find those that hang"
     ),
     "users": Command("ops.admin.users", "add, list and remove users, change their passwords"),
+    "acls": Command("ops.admin.acls", "add, list, remove and explain ACLs: who may do what"),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench.command", "measure a broker against its own baseline"),
     "completion": Command("ops.completion", "print a script for completion in your shell"),

@@ -6,6 +6,7 @@ server as a whole: who serves the database, and its append-only file.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, cast
 
@@ -14,10 +15,13 @@ import redis
 
 from broker.errors import StoreFault, StoreRefused, StoreUnavailable
 from broker.placement import slot_of
+from broker.security.accounts import Account
 from broker.store import keys
+from broker.store.acls import AclRecord
 from broker.store.client import connect
 from broker.store.format import CURRENT_VALUE, GUARD
 from broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord, guard_record
+from broker.store.users import SECRET, read_account
 
 _RENEW_CLAIM = (
     "local holder = redis.call('GET', KEYS[1]) "
@@ -77,6 +81,34 @@ class BlockingStore:
     def log_epochs(self, log: bytes) -> bytes | None:
         """The leader epochs of an ordinary log, as its state has them."""
         return cast("bytes | None", self._ask(self._redis.hget, keys.state(log), "epochs"))
+
+    # --- users and ACLs ---
+
+    def acl_records(self) -> dict[str, AclRecord]:
+        """Who made them and when, by the text of the ACL."""
+        stored = self._ask(self._redis.hgetall, keys.ACLS)
+        try:
+            return {
+                text.decode(): msgspec.msgpack.decode(value, type=AclRecord)
+                for text, value in stored.items()
+            }
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise StoreRefused(f"the ACLs cannot be read: {fault}") from None
+
+    def user(self, name: str) -> Account | None:
+        """None also for one that cannot be read."""
+        stored = self._ask(self._redis.hget, keys.USERS, name)
+        try:
+            return None if stored is None else read_account(stored)
+        except ValueError:
+            return None
+
+    def set_user(self, name: str, account: Account) -> None:
+        """While no worker runs, which would have to hear of it."""
+        value = msgspec.msgpack.encode(account)
+        secret = secrets.token_bytes(32)
+        for words in (("HSETNX", SECRET, secret), ("HSET", name, value)):
+            self._ask(self._redis.eval, CALL_EVEN_IF_FULL, 1, keys.USERS, *words)
 
     # --- streams of native topics ---
 

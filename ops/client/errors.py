@@ -24,6 +24,10 @@ RETRIABLE = (
 
 _TRY_AGAIN = "try again in a moment; `moldau status` shows whether a worker is restarting"
 _STOP_MEMBERS = "stop its consumers first; `moldau groups describe` shows its members"
+_ALLOW = (
+    "`moldau acls explain` says what is missing, `moldau acls add` allows it; the user that runs "
+    "the broker may do everything on its machine, without --bootstrap and --command-config"
+)
 _LIST_TOPICS = "`moldau topics list` shows what exists"
 CONFIG_NAMES = "names and values are those of Kafka's topic configuration, and moldau.*"
 
@@ -67,6 +71,13 @@ _REASONS: dict[int, tuple[str, str]] = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "its timeout is above the broker's transaction.max.timeout.ms",
         "raise that to the timeout which `moldau transactions describe` shows",
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ("not allowed on this topic", _ALLOW),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("not allowed on this group", _ALLOW),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ("not allowed on the cluster", _ALLOW),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "not allowed on this transactional id",
+        _ALLOW,
     ),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading", _TRY_AGAIN),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ("its coordinator is not available", _TRY_AGAIN),

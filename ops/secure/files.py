@@ -25,25 +25,29 @@ ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"
 PASSWORD_BYTES = 24
 
-_HEADER = """\
-# Written by `moldau serve --secure`; kept as it is from then on.
-# On another machine: copy {ca} there too, and change its path below.
-"""
 _JAVA = """\
+# Written by `moldau serve --secure`, which keeps it as it is from then on.
 # For Java clients and Kafka's tools (--command-config), and for moldau's own.
 security.protocol=SASL_SSL
 sasl.mechanism={mechanism}
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
 username="{user}" password="{password}";
+"""
+_JAVA_CA = """\
+# On another machine: copy the file there too, and change its path here.
 ssl.truststore.type=PEM
 ssl.truststore.location={ca}
 """
 _LIBRDKAFKA = """\
+# Written by `moldau serve --secure`, which keeps it as it is from then on.
 # For librdkafka: kcat -F FILE -b HOST:PORT, confluent-kafka.
 security.protocol=SASL_SSL
 sasl.mechanism={mechanism}
 sasl.username={user}
 sasl.password={password}
+"""
+_LIBRDKAFKA_CA = """\
+# On another machine: copy the file there too, and change its path here.
 ssl.ca.location={ca}
 """
 
@@ -57,8 +61,11 @@ class SecurityFiles:
         self.client = self.directory / "client.properties"
         self.librdkafka = self.directory / "librdkafka.properties"
 
-    def make(self, hosts: Sequence[str], now: datetime) -> list[Path]:
-        """What is missing; returns what was made. Raises BootFailure."""
+    def make(self, hosts: Sequence[str] | None, now: datetime) -> list[Path]:
+        """What is missing; returns what was made. Raises BootFailure.
+
+        `hosts` are the names in the certificate; None: the broker has a certificate of its own.
+        """
         try:
             # Not `exist_ok` alone: one that others may read is closed again.
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +76,17 @@ class SecurityFiles:
                 f"{self.directory}: {error}; --secure keeps its CA and its certificates there"
             ) from None
 
-    def _make(self, hosts: Sequence[str], now: datetime) -> list[Path]:
+    def _make(self, hosts: Sequence[str] | None, now: datetime) -> list[Path]:
+        made = [] if hosts is None else self._make_certificates(hosts, now)
+        if not self.client.exists():
+            self._write_settings(secrets.token_urlsafe(PASSWORD_BYTES))
+            made.append(self.client)
+        if not self.librdkafka.exists() and (password := self.password()) is not None:
+            self._write_librdkafka(password)
+            made.append(self.librdkafka)
+        return made
+
+    def _make_certificates(self, hosts: Sequence[str], now: datetime) -> list[Path]:
         made = []
         if not self.ca.exists():
             if self.server.exists():
@@ -80,12 +97,6 @@ class SecurityFiles:
             made.append(self.ca)
         if self._renew(hosts, now):
             made.append(self.server)
-        if not self.client.exists():
-            self._write_settings(secrets.token_urlsafe(PASSWORD_BYTES))
-            made.append(self.client)
-        if not self.librdkafka.exists() and (password := self.password()) is not None:
-            self._write_librdkafka(password)
-            made.append(self.librdkafka)
         return made
 
     def _renew(self, hosts: Sequence[str], now: datetime) -> bool:
@@ -110,17 +121,18 @@ class SecurityFiles:
         return sasl.password if sasl is not None and sasl.username == ADMIN else None
 
     def _write_settings(self, password: str) -> None:
-        _write(self.client, self._text(_JAVA, password))
+        _write(self.client, self._text(_JAVA, _JAVA_CA, password))
         self._write_librdkafka(password)
 
     def _write_librdkafka(self, password: str) -> None:
-        _write(self.librdkafka, self._text(_LIBRDKAFKA, password))
+        _write(self.librdkafka, self._text(_LIBRDKAFKA, _LIBRDKAFKA_CA, password))
 
-    def _text(self, template: str, password: str) -> bytes:
-        text = (_HEADER + template).format(
+    def _text(self, template: str, authority: str, password: str) -> bytes:
+        if self.ca.exists():  # else it is one that every system knows
+            template += authority
+        return template.format(
             ca=self.ca, mechanism=MECHANISM, user=ADMIN, password=password
-        )
-        return text.encode()
+        ).encode()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -45,3 +45,12 @@ class Cli:
         assert done.returncode == 1, done.stdout
         assert "Traceback" not in done.stderr
         return done.stderr
+
+
+class OperatorCli(Cli):
+    """The same over the broker's unix sockets, without an address and a login."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        del self.env["MOLDAU_BOOTSTRAP"]
+        self.env["MOLDAU_PORT"] = str(broker.port)

@@ -11,6 +11,7 @@ import pytest
 
 from broker.process import BootFailure
 from ops.client import read_client_settings
+from ops.client.security import Tls
 from ops.secure.certificates import RENEW_BEFORE, expiry
 from ops.secure.files import SecurityFiles
 
@@ -89,3 +90,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "security").write_text("")
     with pytest.raises(BootFailure, match=r"security.*--secure keeps"):
         SecurityFiles(str(tmp_path)).make(HOSTS, NOW)
+
+
+def test_with_a_certificate_of_ones_own_no_ca_is_made(tmp_path: Path) -> None:
+    files = SecurityFiles(str(tmp_path))
+    assert files.make(None, NOW) == [files.client]
+    assert sorted(contents(files)) == ["client.properties", "librdkafka.properties"]
+    security = read_client_settings(str(files.client)).security
+    assert security.tls == Tls()  # the authorities of the system

@@ -1,0 +1,103 @@
+"""`moldau acls explain`: may this client do that, and which ACL says so?"""
+
+from __future__ import annotations
+
+import argparse
+
+from broker.security.acl import Acl
+from broker.security.resources import Operation
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ops.admin.acl_explanation import Question, differences, explain
+from ops.admin.acl_options import acl_text, add_what, add_whom, principals, resources
+from ops.admin.acl_state import document, find_acls, origins
+from ops.client import ClientError, Cluster, refusal
+from ops.command_line import AddAction, print_json, printable
+
+HELP = """\
+examples:
+  moldau acls explain --user alice --topic orders-eu --operation write
+      denied: no ACL allows it
+      nearest: ALLOW READ on topics orders-* for User:alice (it allows READ; 2026-11-16, by local)
+  moldau acls explain --user alice --group billing --operation read --host 10.0.0.7
+  moldau acls explain --user alice --topic orders --json | jq .allowed
+
+Without --operation all operations are explained. The decision is made here, of the broker's ACLs,
+by the broker's rules. Who made an ACL is shown where the broker runs on this machine.
+"""
+
+BROKER = 4  # the resource type of DescribeConfigs
+KEYS = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+COMMON = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE,
+          Operation.ALTER, Operation.DESCRIBE)  # fmt: skip
+
+
+def add_explain(add: AddAction) -> None:
+    parser = add("explain", "say whether something is allowed, and why", HELP, _explain)
+    add_whom(parser, many=False)
+    add_what(parser, many=False)
+
+
+def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    parser: argparse.ArgumentParser = arguments.action_parser
+    whom, what = principals(arguments), resources(arguments)
+    if len(whom) != 1:
+        parser.error("whom? add --user NAME or --principal TYPE:NAME")
+    if len(what) != 1:
+        parser.error("what? add one of --topic, --group, --transactional-id, --cluster")
+    configs = _configs(cluster)
+    if not configs["authorizer.class.name"]:
+        raise ClientError(
+            "no authorizer is configured, so everything is allowed to everyone; start the broker "
+            "with --secure, or with authorizer.class.name=standard under [broker]"
+        )
+    acls = find_acls(cluster)
+    supers = [one.strip() for one in configs["super.users"].split(";")]
+    is_open = configs["allow.everyone.if.no.acl.found"] == "true"
+    operations = [arguments.operation] if arguments.operation else COMMON
+    made = origins(cluster)
+    documents = []
+    for operation in operations:
+        question = Question(whom[0], operation, *what[0], arguments.host)
+        answer = explain(question, acls, supers, allow_if_no_acl=is_open)
+        lacks = differences(question, answer.nearest) if answer.nearest else []
+        documents.append(
+            {
+                "operation": operation.name,
+                "allowed": answer.is_allowed,
+                "reason": answer.reason,
+                "by": None if answer.by is None else document(answer.by),
+                "nearest": None if answer.nearest is None else document(answer.nearest),
+                "lacks": lacks,
+            }
+        )
+        if not arguments.json:
+            start = "" if arguments.operation else f"{operation.name.lower():<9}"
+            verdict = "allowed" if answer.is_allowed else "denied"
+            by = [] if answer.by is None else _origin(made, answer.by)
+            print(printable(f"{start}{verdict}: {answer.reason}{_in_brackets(by)}"))
+            if answer.nearest is not None and arguments.operation:
+                notes = _in_brackets([*lacks, *_origin(made, answer.nearest)])
+                print(printable(f"nearest: {acl_text(answer.nearest)}{notes}"))
+    if arguments.json:
+        print_json(documents[0] if arguments.operation else {"operations": documents})
+    return 0
+
+
+def _origin(made: dict[str, str], acl: Acl) -> list[str]:
+    found = made.get(acl.text)
+    return [] if found is None else [found]
+
+
+def _in_brackets(notes: list[str]) -> str:
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _configs(cluster: Cluster) -> dict[str, str]:
+    """The broker's settings that decide beside the ACLs."""
+    node = cluster.nodes()[0]
+    wanted = DescribeConfigsResource(BROKER, str(node.node_id), list(KEYS))
+    (answer,) = cluster.call(DescribeConfigsRequest([wanted]), node).results
+    if answer.error_code:
+        raise refusal(f"broker {node.node_id}", answer.error_code, answer.error_message)
+    found = {one.name: one.value or "" for one in answer.configs}
+    return {key: found.get(key, "") for key in KEYS}

@@ -1,0 +1,51 @@
+"""The first user: `admin` with the password of client.properties, in the store before clients can
+connect. Whoever changed its password since then keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+
+from broker.errors import StoreFault
+from broker.process import BootFailure
+from broker.security.accounts import Alteration
+from broker.security.sasl import Mechanism
+from broker.security.scram import credential_from
+from ops.client.scram import salted_password
+from ops.secure.files import ADMIN
+
+logger = logging.getLogger("moldau.supervisor")
+
+MECHANISMS = (Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)
+ITERATIONS = 16_384
+SALT_BYTES = 24
+
+
+async def ensure_admin(url: str, password: str, *, is_new: bool) -> None:
+    """In the store of this URL. A new password replaces the one that is there. Raises
+    BootFailure."""
+    try:
+        await asyncio.to_thread(_ensure, url, password, is_new)
+    except StoreFault as fault:
+        raise BootFailure(f"user {ADMIN} cannot be written to the store: {fault}") from None
+
+
+def _ensure(url: str, password: str, is_new: bool) -> None:
+    from broker.store.blocking import BlockingStore  # redis-py takes a while
+
+    with BlockingStore(url) as store:
+        known = store.user(ADMIN)
+        if known is not None and not is_new:
+            return
+        now = time.time_ns() // 1_000_000
+        credentials = {}
+        for kind in MECHANISMS:
+            salt = secrets.token_bytes(SALT_BYTES)
+            salted = salted_password(kind, password, salt, ITERATIONS)
+            credentials[kind] = credential_from(kind, salt, ITERATIONS, salted)
+        account = Alteration(credentials).apply(known, now)
+        assert account is not None
+        store.set_user(ADMIN, account)
+    logger.info("user %s has the password of client.properties", ADMIN)
