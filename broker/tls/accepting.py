@@ -90,7 +90,9 @@ class TlsServer:
                 return
             accepted.setblocking(False)
             if len(self._handshakes) >= MAX_HANDSHAKES:
-                next(iter(self._handshakes)).cancel()
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
             task = self._loop.create_task(self._shake_hands(accepted, str(address[0])))
             self._handshakes[task] = None
             task.add_done_callback(self._ended)

@@ -1,0 +1,79 @@
+"""A worker's connections behind TLS: all receive into one shared buffer (wire/frame_reader.py).
+
+That is right as long as the event loop fills it and hands it over within one call, for one
+connection at a time, which is uvloop's business and not in its documentation.
+"""
+
+import asyncio
+import random
+import struct
+import zlib
+from typing import ClassVar
+
+from broker.server.budget import Budget
+from broker.server.connection import Call, Connection
+from broker.settings.processes import Listener, TlsSettings
+from tests.support.certificates import Certificates
+from tests.support.connections import MAX_FRAME, MIB, framed, request
+from tests.support.tls_server import connected, in_thread, tls_served
+
+CLIENTS, REQUESTS = 8, 60
+SIZES = (10, 100, 5_000, 16_384, 70_000, 300_000)
+
+
+class Watched(Connection):
+    filled_by: ClassVar[Connection | None] = None
+    others: ClassVar[list[str]] = []
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        Watched.filled_by = self
+        return super().get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if Watched.filled_by is not self:
+            Watched.others.append("another connection was given the buffer meanwhile")
+        super().buffer_updated(nbytes)
+
+
+def reply_with_checksum(call: Call, frame: bytearray) -> None:
+    reply = struct.pack(">iiI", 8, call.header.correlation_id, zlib.crc32(frame))
+    asyncio.get_running_loop().call_soon(lambda: call.reply_with([reply]))
+
+
+async def test_frames_of_many_connections_do_not_mix(certificates: Certificates) -> None:
+    tls = TlsSettings(keystore=str(certificates.server))
+    listener = Listener(name="SSL", protocol="SSL", tls=tls)
+    connections: set[Connection] = set()
+    budget = Budget(64 * MIB, 16 * MIB)
+
+    def talk(seed: int, address: tuple[str, int]) -> list[int]:
+        """Frames in pieces that fit neither TLS records nor frames; the checksums that come."""
+        rng = random.Random(seed)
+        frames = [request(1000 * seed + n, rng.choice(SIZES)) for n in range(REQUESTS)]
+        data = memoryview(framed(*frames))
+        with connected(address, certificates.ca) as client:
+            client.settimeout(60)
+            while data:
+                size = rng.choice((1, 3, 1000, 20_000, 400_000))
+                client.sendall(data[:size])
+                data = data[size:]
+            answers = b""
+            while len(answers) < 12 * REQUESTS:
+                piece = client.recv(65536)
+                assert piece, "closed"
+                answers += piece
+        found = [struct.unpack_from(">iiI", answers, 12 * n) for n in range(REQUESTS)]
+        assert [each[1] for each in found] == [1000 * seed + n for n in range(REQUESTS)]
+        assert [each[2] for each in found] == [zlib.crc32(frame) for frame in frames]
+        return [each[2] for each in found]
+
+    async with tls_served(
+        lambda: Watched(reply_with_checksum, budget, connections, MAX_FRAME, listener), tls
+    ) as served:
+        await asyncio.gather(
+            *(in_thread(lambda s=seed: talk(s, served.address)) for seed in range(CLIENTS))  # type: ignore[misc]
+        )
+        for connection in list(connections):
+            connection.abort()
+        await asyncio.sleep(0.01)
+    assert not Watched.others

@@ -1,0 +1,156 @@
+"""Handshakes: who never finishes, who sends something else, and who waits behind them."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+
+import pytest
+
+from broker.settings.processes import TlsSettings
+from broker.tls import accepting
+from tests.support.certificates import Certificates
+from tests.support.connections import until
+from tests.support.tls_server import connected, in_thread, tls_served
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)  # type: ignore[attr-defined]
+
+
+def echoed(address: tuple[str, int], certificates: Certificates) -> bytes:
+    with connected(address, certificates.ca) as client:
+        client.sendall(b"hello")
+        return client.recv(100)
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether the server has closed it; what it said before does not matter."""
+    client.settimeout(30)
+    with contextlib.suppress(ConnectionResetError):
+        while client.recv(1000):
+            pass
+    return True
+
+
+@pytest.fixture
+def tls(certificates: Certificates) -> TlsSettings:
+    return TlsSettings(keystore=str(certificates.server))
+
+
+async def test_a_handshake_that_never_ends_is_ended(
+    certificates: Certificates,
+    tls: TlsSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
+    begun = (b"", b"\x16", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+    async with tls_served(Echo, tls) as served:
+        clients = [socket.create_connection(served.address) for _ in begun]
+        for client, sent in zip(clients, begun, strict=True):
+            client.sendall(sent)
+        assert await in_thread(lambda: echoed(served.address, certificates)) == b"hello"
+        assert all(await asyncio.gather(*(in_thread(lambda c=c: ended(c)) for c in clients)))  # type: ignore[misc]
+        for client in clients:
+            client.close()
+        await until(lambda: not served.server._handshakes)
+    assert caplog.text.count("no handshake within 0.5 s") == len(begun)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (bytes.fromhex("0000002b00120003"), "a plaintext client on a TLS port?"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP, not TLS"),
+        (b"\xff" * 5000, "no TLS connection"),
+        (b"\x16\x03\x01\x02\x00" + b"\x07" * 512, "no TLS connection"),
+        (b"\x16\x03\x01\xff\xff" + b"\x01" * 65535, "no TLS connection"),
+        (b"\x80\x2e\x01\x00\x02" + b"\x00" * 64, "no TLS connection"),  # SSL 2
+    ],
+)
+async def test_garbage_ends_its_own_connection_only(
+    certificates: Certificates,
+    tls: TlsSettings,
+    caplog: pytest.LogCaptureFixture,
+    sent: bytes,
+    said: str,
+) -> None:
+    async with tls_served(Echo, tls) as served:
+        with socket.create_connection(served.address) as client:
+            client.sendall(sent)
+            assert await in_thread(lambda: ended(client))
+        assert await in_thread(lambda: echoed(served.address, certificates)) == b"hello"
+    assert said in caplog.text
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+async def test_garbage_inside_the_handshake_and_behind_it(
+    certificates: Certificates, tls: TlsSettings
+) -> None:
+    """Every record of a client in turn is followed, or replaced, by something else."""
+    async with tls_served(Echo, tls) as served:
+
+        def talk(sent: bytes) -> None:
+            with connected(served.address, certificates.ca) as client:
+                raw = socket.socket(fileno=client.detach())
+            with raw:
+                raw.sendall(sent)
+                assert ended(raw)
+
+        for sent in (b"\0" * 100, b"\x17\x03\x03\x00\x10" + b"x" * 16, b"\x16\x03\x03\x00\x01\x01"):
+            await in_thread(lambda sent=sent: talk(sent))  # type: ignore[misc]
+        assert await in_thread(lambda: echoed(served.address, certificates)) == b"hello"
+
+
+async def test_the_oldest_gives_way_when_there_are_too_many(
+    certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", 50)
+    async with tls_served(Echo, tls) as served:
+        clients = []
+        for _ in range(120):
+            clients.append(socket.create_connection(served.address))
+            await asyncio.sleep(0)
+        await until(lambda: len(served.server._handshakes) == 50)
+        assert await in_thread(lambda: echoed(served.address, certificates)) == b"hello"
+        assert await in_thread(lambda: all(ended(client) for client in clients[:70]))
+        for client in clients[-40:]:  # the youngest go on
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+        for client in clients:
+            client.close()
+        await until(lambda: not served.server._handshakes)
+
+
+async def test_no_descriptors_left_is_waited_out(
+    certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "RETRY_S", 0.05)
+    async with tls_served(Echo, tls) as served:
+        failing = True
+        listening = served.server._listening
+
+        class Full:
+            def fileno(self) -> int:
+                return listening.fileno()
+
+            def accept(self) -> object:
+                if failing:
+                    raise OSError(errno.EMFILE, "Too many open files")
+                return listening.accept()
+
+            def close(self) -> None:
+                listening.close()
+
+        served.server._listening = Full()  # type: ignore[assignment]
+        answer = asyncio.ensure_future(in_thread(lambda: echoed(served.address, certificates)))
+        await until(lambda: served.server._retry is not None)
+        failing = False
+        assert await answer == b"hello"
