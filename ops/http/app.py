@@ -37,9 +37,9 @@ class Answer(NamedTuple):
 
 
 class HttpApp:
-    def __init__(self, reporters: Reporters, console: AsgiApp | None = None) -> None:
+    def __init__(self, reporters: Reporters) -> None:
         self._reporters = reporters
-        self._console = console
+        self.console: AsgiApp | None = None
         self._asking: asyncio.Task[Reports] | None = None
         self._build = (version("moldau"), platform.python_version())
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -57,8 +57,8 @@ class HttpApp:
                 await _send(send, await route())
             else:
                 await _send(send, Answer(405, b"only GET and HEAD\n"))
-        elif self._console is not None:
-            await self._console(scope, receive, send)
+        elif self.console is not None:
+            await self.console(scope, receive, send)
         elif kind == "http":
             is_root = scope["path"] == "/"
             await _send(send, Answer(200 if is_root else 404, NO_CONSOLE.encode()))

@@ -9,6 +9,7 @@ Settings are one JSON line on standard input, whose end means that the superviso
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import sys
@@ -50,8 +51,10 @@ def main() -> None:
 
 async def _serve(settings: HttpSettings) -> None:
     reporters = Reporters(settings.control_socket, settings.worker_sockets, settings.router_sockets)
+    app = HttpApp(reporters)
+    sampling = _add_console(app, settings)
     config = uvicorn.Config(
-        HttpApp(reporters),
+        app,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -61,7 +64,30 @@ async def _serve(settings: HttpSettings) -> None:
     )
     sockets = [socket.socket(fileno=descriptor) for descriptor in settings.listeners]
     logger.info("metrics and health: http://%s", settings.address)
-    await Server(config).serve(sockets)
+    try:
+        await Server(config).serve(sockets)
+    finally:
+        if sampling is not None:
+            sampling.cancel()
+
+
+def _add_console(app: HttpApp, settings: HttpSettings) -> asyncio.Task[None] | None:
+    """Let the console serve all other paths, if it is installed and wanted."""
+    if settings.console == "off":
+        return None
+    try:
+        from ops.console.app import create_app
+    except ModuleNotFoundError as missing:
+        logger.info("no console: %s is not installed (pip install 'moldau[console]')", missing.name)
+        return None
+    from ops.console.backend import Backend
+    from ops.local_broker import find_local_broker
+
+    backend = Backend(settings.port, app.reports, lambda: find_local_broker(settings.port))
+    app.console = create_app(
+        backend, hosts=frozenset(settings.hosts), read_only=settings.console == "read-only"
+    )
+    return asyncio.ensure_future(backend.sample())
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ import msgspec
 
 
 class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    port: int  # of the broker: its bootstrap port
     address: str  # as users write it, HOST:PORT
     listeners: list[int]  # inherited descriptors, bound by the supervisor
     control_socket: str  # of the supervisor
     worker_sockets: list[str]
     router_sockets: list[str]
+    hosts: list[str] = []  # the names it answers to; empty: any
+    console: str = "on"  # or off, or read-only
     log_level: str = "info"
     log_json: bool = False

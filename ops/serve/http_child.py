@@ -3,6 +3,7 @@
 The broker never depends on it. An address that is taken costs a warning and the metrics.
 """
 
+import ipaddress
 import logging
 import socket
 import sys
@@ -19,6 +20,8 @@ from ops.serve.ports import bind_port
 logger = logging.getLogger("moldau.supervisor")
 
 BACKLOG = 128
+# Of a loopback address: other names that lead to it are not ours (DNS rebinding).
+LOOPBACK_NAMES = ["localhost", "127.0.0.1", "::1"]
 HTTP_ARGV: tuple[str, ...] = (sys.executable, "-m", "ops.http.process")
 
 
@@ -33,6 +36,15 @@ class HttpChild:
     def close(self) -> None:
         for each in self._sockets:
             each.close()
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def prepare(
@@ -64,11 +76,15 @@ def prepare(
         env={"PYTHONSAFEPATH": "1"},
         stdin_line=msgspec.json.encode(
             HttpSettings(
+                port=settings.port,
                 address=text,
                 listeners=descriptors,
                 control_socket=str(control),
                 worker_sockets=[str(each) for each in workers],
                 router_sockets=[str(each) for each in routers],
+                hosts=LOOPBACK_NAMES if is_loopback(host) else [],
+                # Whoever reaches it may do everything: only this machine may.
+                console="on" if is_loopback(host) else "off",
                 log_level=settings.log_level,
                 log_json=settings.log_json,
             )

@@ -1,0 +1,152 @@
+"""Consumer groups: a list, one of them with its members and lag, and resetting its offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from ops.admin.group_state import describe
+from ops.admin.local_store import open_store
+from ops.admin.native_lag import NativeLags
+from ops.admin.reset_offsets import (
+    Goal,
+    Move,
+    execute,
+    make_plan,
+    parse_datetime,
+    parse_integer,
+    parse_offset,
+    parse_topic,
+)
+from ops.client import ClientError, Cluster, refusal
+from ops.console.rendering import Console
+from ops.http.reports import Reports
+
+PER_PAGE = 100
+GOALS = {
+    "earliest": lambda text: Goal("earliest"),
+    "latest": lambda text: Goal("latest"),
+    "datetime": lambda text: Goal("datetime", parse_datetime(text)),
+    "shift": lambda text: Goal("shift", parse_integer(text)),
+    "offset": lambda text: Goal("offset", parse_offset(text)),
+}
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    backend = console.backend
+
+    async def index(request: Request) -> Response:
+        wanted = request.query_params.get("q", "").lower()
+        number = max(int(request.query_params.get("page", "1") or 1), 1)
+        found = [
+            each for each in summaries(await backend.reports()) if wanted in each["name"].lower()
+        ]
+        return console.page(
+            request, "groups.html", title="Groups",
+            groups=found[(number - 1) * PER_PAGE : number * PER_PAGE],
+            count=len(found), number=number, pages=-(-len(found) // PER_PAGE),
+            q=request.query_params.get("q", ""),
+        )  # fmt: skip
+
+    async def show(request: Request) -> Response:
+        name = request.path_params["group"]
+        group = await backend.ask(lambda cluster: described(cluster, name))
+        template = "group_live.html" if request.query_params.get("live") else "group.html"
+        return console.page(request, template, title=name, group=group)
+
+    async def reset(request: Request) -> Response:
+        """The plan; and what it says, once it is confirmed."""
+        form = await request.form()
+        name = request.path_params["group"]
+        goal, topics = _wanted(dict(form))
+        if not form.get("execute"):
+            plan = await backend.ask(lambda cluster: make_plan(cluster, name, topics, goal))
+            return console.page(
+                request, "reset.html", title=f"Reset {name}", group=name, plan=plan,
+                form={key: str(value) for key, value in form.items()},
+            )  # fmt: skip
+        console.check_writable()
+
+        def move(cluster: Cluster) -> list[Move]:
+            plan = make_plan(cluster, name, topics, goal)
+            execute(cluster, name, plan)
+            return plan
+
+        moved = await backend.ask(move)
+        return console.done(_url(name), f"{len(moved)} offsets were reset")
+
+    async def delete(request: Request) -> Response:
+        console.check_writable()
+        name = request.path_params["group"]
+        if str((await request.form()).get("confirm", "")) != name:
+            raise ClientError(f"not deleted: type the name, {name}, to confirm")
+        await backend.ask(lambda cluster: _delete(cluster, name))
+        return console.done("/groups", f"{name} was deleted")
+
+    return [
+        Route("/groups", index),
+        Route("/groups/{group:path}", show),
+        Route("/groups/{group:path}/reset", reset, methods=["POST"]),
+        Route("/groups/{group:path}/delete", delete, methods=["POST"]),
+    ]
+
+
+def _url(group: str) -> str:
+    return f"/groups/{quote(group, safe='')}"
+
+
+def summaries(reports: Reports) -> list[dict[str, Any]]:
+    documents = [document for document in reports.workers if document is not None]
+    ends = {
+        (row.topic, row.partition): (row.start, row.end)
+        for document in documents
+        for row in document.partitions
+    }
+    found = []
+    for worker, document in enumerate(reports.workers):
+        for group in document.groups if document is not None else ():
+            lag = 0
+            for committed in group.committed:
+                start, end = ends.get((committed.topic, committed.partition), (0, 0))
+                lag += max(end - max(committed.offset, start), 0)
+            topics = sorted({committed.topic for committed in group.committed})
+            found.append(
+                {
+                    "name": group.group,
+                    "state": group.state,
+                    "members": group.members,
+                    "lag": lag,
+                    "topics": topics,
+                    "owner": worker,
+                }
+            )
+    return sorted(found, key=lambda each: str(each["name"]))
+
+
+def described(cluster: Cluster, name: str) -> dict[str, Any]:
+    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
+        return describe(cluster, store, NativeLags(cluster, store), name)
+
+
+def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] | None]] | None]:
+    parse = GOALS.get(str(form.get("goal", "")))
+    if parse is None:
+        raise ClientError("choose where to reset the offsets to")
+    try:
+        goal = parse(str(form.get("value", "")).strip())
+        text = str(form.get("topics", "")).split()
+        return goal, [parse_topic(each) for each in text] or None
+    except ValueError as fault:
+        raise ClientError(str(fault)) from None
+
+
+def _delete(cluster: Cluster, name: str) -> None:
+    request = DeleteGroupsRequest([name])
+    answer = cluster.call_coordinator(name, request, lambda answer: answer.results[0].error_code)
+    if answer.results[0].error_code:
+        raise refusal(f"group {name}", answer.results[0].error_code)

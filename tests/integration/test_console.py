@@ -1,0 +1,221 @@
+"""The console without a browser: its pages, its forms, and what it refuses."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import re
+from collections.abc import Iterator
+from urllib.parse import quote, urlencode
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.running import Broker, free_ports, running_broker, wait_until
+
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with running_broker(workers=2, http=f"127.0.0.1:{free_ports(1)}") as started:
+        wait_until(lambda: started.processes("http")[0]["state"] == "running", 60, "it serves")
+        yield started
+
+
+class Browser:
+    """Keeps the cookie, and reads the token of a form."""
+
+    def __init__(self, broker: Broker) -> None:
+        match = re.search(r" http=http://([\d.]+):(\d+)$", broker.ready_line)
+        assert match is not None
+        self._address = match[1], int(match[2])
+        self._cookie = ""
+        self.token = ""
+
+    def request(
+        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+    ) -> tuple[int, str, http.client.HTTPMessage]:
+        connection = http.client.HTTPConnection(*self._address, timeout=60)
+        body = None if form is None else urlencode(form)
+        try:
+            connection.request(
+                method,
+                path,
+                body,
+                {"Cookie": self._cookie, "Content-Type": "application/x-www-form-urlencoded"}
+                | headers,
+            )
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if (cookie := answer.headers.get("Set-Cookie")) is not None:
+            assert "HttpOnly" in cookie
+            assert "SameSite=strict" in cookie
+            self._cookie = cookie.partition(";")[0]
+        if (found := re.search(r'name="csrf" value="(\w+)"', text)) is not None:
+            self.token = found[1]
+        return answer.status, text, answer.headers
+
+    def get(self, path: str) -> str:
+        status, text, _ = self.request("GET", path)
+        assert status == 200, text
+        return text
+
+    def post(self, path: str, **form: str) -> str:
+        """Send a form; returns the page that follows it."""
+        status, text, headers = self.request("POST", path, {"csrf": self.token, **form})
+        if status == 303:
+            return self.get(headers["Location"])
+        assert status == 200, text
+        return text
+
+
+@pytest.fixture
+def browser(broker: Broker) -> Browser:
+    return Browser(broker)
+
+
+def test_a_topic_is_created_changed_and_deleted(browser: Browser, broker: Broker) -> None:
+    browser.get("/topics")
+    page = browser.post("/topics", name="made", partitions="2", configs="retention.ms=1000")
+    assert "made was created" in page
+    assert "retention.ms" in page
+    page = browser.post("/topics/made/configs", config="retention.ms", action="reset", value="")
+    assert "retention.ms has its default again" in page
+    browser.post("/topics/made/partitions", partitions="3")
+    metadata = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics("made", 30)
+    assert len(metadata.topics["made"].partitions) == 3
+    status, text, _ = browser.request(
+        "POST", "/topics/made/delete", {"csrf": browser.token, "confirm": "mad"}
+    )
+    assert (status, "type the name" in text) == (502, True)
+    assert "made was deleted" in browser.post("/topics/made/delete", confirm="made")
+
+
+def test_a_record_sent_here_is_read_by_a_client_and_the_reverse(
+    browser: Browser, broker: Broker
+) -> None:
+    browser.get("/topics")
+    page = browser.post("/topics/talk/send", key="k", value='{"id": 7}', headers="source: console")
+    assert "sent: partition 0, offset 0" in page
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "talkers",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["talk"])
+    try:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        assert (message.key(), message.value()) == (b"k", b'{"id": 7}')
+        assert message.headers() == [("source", b"console")]
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4"})
+    producer.produce("talk", "from a client")
+    assert producer.flush(30) == 0
+    assert "from a client" in browser.get("/topics/talk/records")
+    filtered = browser.get("/topics/talk/records?" + urlencode({"filter": "value.id = 7"}))
+    assert "from a client" not in filtered
+    assert "&#34;id&#34;: 7" in filtered
+    assert "{&#34;id&#34;: 7}" in browser.get("/topics/talk/send?partition=0&again=0")
+
+
+def test_offsets_are_reset_after_a_preview(browser: Browser, broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(5):
+        producer.produce("counted", str(number))
+    assert producer.flush(30) == 0
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "counters",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["counted"])
+    for _ in range(5):
+        assert consumer.poll(30) is not None
+    consumer.commit(asynchronous=False)
+    assert "counters" in browser.get("/groups")
+    assert "counted" in browser.get("/groups/counters")
+    wanted = {"topics": "counted", "goal": "offset", "value": "2"}
+    status, text, _ = browser.request(
+        "POST", "/groups/counters/reset", {"csrf": browser.token, **wanted}
+    )
+    assert (status, "stop its consumers first" in text) == (502, True)
+    consumer.close()
+    preview = browser.post("/groups/counters/reset", **wanted)
+    assert "Nothing has changed yet" in preview
+    assert "-3" in preview
+    assert "1 offsets were reset" in browser.post("/groups/counters/reset", **wanted, execute="1")
+    assert re.search(
+        r"<td[^>]*>2</td><td[^>]*>5</td><td[^>]*>3</td>", browser.get("/groups/counters")
+    )
+
+
+def test_what_clients_write_is_never_markup(browser: Browser, broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("evil", 1)])["evil"].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("evil", EVIL, EVIL, headers=[(EVIL, EVIL.encode())])
+    assert producer.flush(30) == 0
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": EVIL,
+            "client.id": EVIL,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["evil"])
+    try:
+        assert consumer.poll(30) is not None
+        consumer.commit(asynchronous=False)
+        for path in (
+            "/topics/evil/records",
+            "/topics/evil",
+            "/topics",
+            "/groups",
+            f"/groups/{quote(EVIL, safe='')}",
+            "/topics/evil/send?partition=0&again=0",
+            f"/topics?q={quote(EVIL)}",
+            f"/topics/evil/records?{urlencode({'filter': EVIL, 'from': 'end'})}",
+        ):
+            page = browser.get(path)
+            assert "<script>alert" not in page, path
+            assert html.escape("<script>alert") in page, path
+    finally:
+        consumer.close()
+
+
+def test_forms_of_other_sites_and_other_host_names_are_refused(browser: Browser) -> None:
+    browser.get("/topics")
+    form = {"name": "forged", "partitions": "1"}
+    assert browser.request("POST", "/topics", form)[0] == 403
+    assert browser.request("POST", "/topics", {**form, "csrf": "0" * 64})[0] == 403
+    assert browser.request("GET", "/topics", Host="evil.example:8092")[0] == 403
+    assert "forged" not in browser.get("/topics")
+
+
+def test_pages_load_nothing_from_elsewhere_and_say_so(browser: Browser) -> None:
+    _, text, headers = browser.request("GET", "/")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert not re.search(r'(src|href)="(https?:)?//', text)
+    assert " style=" not in text
+    for path in ("/static/console.css", "/static/console.js", "/static/htmx.min.js"):
+        assert browser.get(path)
+
+
+def test_what_is_not_there(browser: Browser) -> None:
+    assert browser.request("GET", "/topics/nothing")[0] == 502
+    assert browser.request("GET", "/nowhere")[0] == 404
+    assert browser.request("GET", "/topics/x/records?partition=-1")[0] == 400
