@@ -8,7 +8,8 @@
            denied           operation, resource, name, request
            changed          what ("topic", "config", "acl", "user", "quota"), action, name; more
            …_repeated       count: how many more of the same came in that second (logins) or
-                            minute (denials); only the first of them is an event of its own
+                            minute (denials): only the first of them is an event of its own. A
+                            count without a name is of all that was too much to be told apart
            events_dropped   count: the store was too slow, or unavailable
 
 Off the request path (log/event_topic.py): events are allowed to get lost in the topic, and the log
@@ -77,12 +78,12 @@ class Audit:
         if self._topic is None:
             return
         key = (identity.principal, identity.host, mechanism)
-        if self._logins.is_first(key, now_ms()):
+        if self._logins.is_first(key, identity.principal, now_ms()):
             self._note("login", identity, mechanism=mechanism)
 
     def login_failed(self, host: str, mechanism: str, name: str, reason: str) -> None:
         """`name`: as the client gives it. Never the secret it came with."""
-        if self._topic is not None and self._failures.is_first(host, now_ms()):
+        if self._topic is not None and self._failures.is_first(host, host, now_ms()):
             facts = {"mechanism": mechanism, "user": _short(name), "reason": _short(reason)}
             self._put("login_failed", host, {"host": host, **facts})
 
@@ -96,8 +97,8 @@ class Audit:
     ) -> None:
         if self._topic is None:
             return
-        name = _short(name)
-        if self._denials.is_first((identity.principal, operation, resource, name), now_ms()):
+        name, who = _short(name), identity.principal
+        if self._denials.is_first((who, operation, resource, name), who, now_ms()):
             facts = {"operation": operation.name, "resource": resource.name, "name": name}
             self._note("denied", identity, **facts, request=request)
 
@@ -141,14 +142,16 @@ class Audit:
             facts = {"principal": principal, "host": host, "mechanism": mechanism, "count": count}
             self._put("login_repeated", principal, facts)
         for failed, count in self._failures.ended(now):
-            self._put("login_failed_repeated", failed or "", {"host": failed or "", "count": count})
+            host = failed or ""
+            self._put("login_failed_repeated", host, {"host": host, "count": count})
         for denial, count in self._denials.ended(now):
-            repeated: dict[str, Any] = {"count": count}
-            if denial is not None:
-                principal, operation, resource, name = denial
-                repeated |= {"principal": principal, "operation": operation.name}
-                repeated |= {"resource": resource.name, "name": name}
-            self._put("denied_repeated", denial[0] if denial is not None else "", repeated)
+            if denial is None:
+                self._put("denied_repeated", "", {"count": count})
+                continue
+            principal, operation, resource, name = denial
+            facts = {"principal": principal, "operation": operation.name}
+            facts |= {"resource": resource.name, "name": name, "count": count}
+            self._put("denied_repeated", principal, facts)
 
     async def close(self, seconds: float) -> None:
         """Write the last events when the worker stops."""

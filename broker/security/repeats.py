@@ -1,6 +1,7 @@
 """The first of many equal events in a period, and how many followed it. Pure: takes the time.
 
-Bounded: clients choose what the events are about. Those that do not fit are counted together.
+Bounded: clients choose what the events are about. Each has a share of them, so that none can hide
+what another does; those that do not fit are counted together.
 """
 
 from __future__ import annotations
@@ -9,48 +10,49 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
-MAX_KEYS = 5000
+MAX_KEYS, MAX_OF_ONE = 2000, 100
 
 
 class Repeats(Generic[K]):
-    def __init__(self, period_ms: int, max_keys: int = MAX_KEYS) -> None:
+    def __init__(self, period_ms: int) -> None:
         self._period_ms = period_ms
-        self._max_keys = max_keys
-        self._since: dict[K, int] = {}  # when the first came, oldest first
-        self._counts: dict[K, int] = {}  # of those behind it
+        self._begun: dict[K, tuple[int, str]] = {}  # when, and of whom: the oldest is first
+        self._counts: dict[K, int] = {}  # of those behind the first
+        self._of: dict[str, int] = {}  # how many of the kinds are of whom
         self._others = 0
+        self._others_since = 0
 
-    def is_first(self, key: K, now_ms: int) -> bool:
-        """Is it the first of this kind in the period? Otherwise it is counted."""
-        since = self._since.get(key)
-        if since is not None and now_ms - since < self._period_ms:
+    def is_first(self, key: K, whose: str, now_ms: int) -> bool:
+        """Is it the first of this kind since the last period was over? Otherwise it is counted."""
+        if key in self._begun:
             self._counts[key] = self._counts.get(key, 0) + 1
             return False
-        if since is None and len(self._since) >= self._max_keys:
+        if len(self._begun) >= MAX_KEYS or self._of.get(whose, 0) >= MAX_OF_ONE:
+            if not self._others:
+                self._others_since = now_ms
             self._others += 1
             return False
-        if since is not None and key in self._counts:
-            # Over, and not reported yet: it goes on with the count it has.
-            self._counts[key] += 1
-            return False
-        self._since.pop(key, None)
-        self._since[key] = now_ms
+        self._begun[key] = (now_ms, whose)
+        self._of[whose] = self._of.get(whose, 0) + 1
         return True
 
     def ended(self, now_ms: int) -> list[tuple[K | None, int]]:
         """What was repeated, and how often, of all periods that are over; None: all others."""
         over = []
-        for key, since in self._since.items():
+        for key, (since, whose) in self._begun.items():
             if now_ms - since < self._period_ms:
                 break
-            over.append(key)
+            over.append((key, whose))
         found: list[tuple[K | None, int]] = []
-        for key in over:
-            del self._since[key]
+        for key, whose in over:
+            del self._begun[key]
+            self._of[whose] -= 1
+            if not self._of[whose]:
+                del self._of[whose]
             count = self._counts.pop(key, 0)
             if count:
                 found.append((key, count))
-        if over and self._others:
+        if self._others and now_ms - self._others_since >= self._period_ms:
             found.append((None, self._others))
             self._others = 0
         return found
