@@ -38,6 +38,7 @@ from broker.process import (
 from broker.report import WorkerReport
 from broker.server.budget import Budget
 from broker.server.connection import Connection
+from broker.server.metering import ClientMetering
 from broker.settings.kafka import BrokerConfig
 from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
@@ -62,6 +63,7 @@ class Worker:
         self._listening = Listening()
         self._background: list[asyncio.Task[None]] = []
         self._kept = KeptByKind()
+        self._metering: ClientMetering | None = None  # None: there is no quota for clients
         self._parent_gone = False
 
     # --- startup ---
@@ -120,6 +122,8 @@ class Worker:
             cluster_id,
         )
         self._authorize(static)
+        self._kept.add("quota", self.broker.quotas)
+        self.broker.quotas.on_changed = self._quotas_changed
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
@@ -226,12 +230,20 @@ class Worker:
 
     def _connection(self, listener: Listener | None) -> Connection:
         most = self.settings.max_request_bytes
-        return Connection(self._dispatcher, self._budget, self._connections, most, listener)
+        made = Connection(self._dispatcher, self._budget, self._connections, most, listener)
+        made.metering = self._metering
+        return made
 
     async def _listen(self) -> None:
         await self._listening.begin(self.settings, self._connection)
 
     # --- changes ---
+
+    def _quotas_changed(self) -> None:
+        quotas = self.broker.quotas
+        self._metering = ClientMetering(quotas.usages) if quotas.table.limits_clients else None
+        for connection in self._connections:
+            connection.metering = self._metering
 
     def _changed(self, change: Change) -> None:
         self.store.topics.read_in_order(change)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from broker.access.acls import Acls
 from broker.access.audit import Audit
+from broker.access.quotas import Quotas
 from broker.access.users import Users
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_services import TransactionServices
@@ -17,6 +18,7 @@ from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
 from broker.security.authorizer import AllowEverything, Authorizer
+from broker.security.quota_rates import Windows
 from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
 from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
@@ -51,6 +53,11 @@ class Broker:
         self.producer_ids = transactions.producer_ids
         self.cluster_id = cluster_id
         self.authorizer: Authorizer = AllowEverything()
+        self.quotas = Quotas(
+            store.quotas,
+            _windows(topics.broker, "quota.window"),
+            _windows(topics.broker, "controller.quota.window"),
+        )
         self.users = Users(store.users, store.topics)
         self.acls: Acls | None = None  # None: there is no authorizer
         self.audit = Audit()
@@ -128,3 +135,7 @@ class Broker:
                 break
         await self.load_config()
         await self.store.topics.announce(Change("config"))
+
+
+def _windows(config: BrokerConfig, prefix: str) -> Windows:
+    return Windows(config.get_int(f"{prefix}.num"), config.get_int(f"{prefix}.size.seconds") * 1000)

@@ -17,6 +17,8 @@ from broker.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+STRICT_QUOTA_SINCE = 3  # KIP-599: older versions do not know THROTTLING_QUOTA_EXCEEDED
+
 
 async def handle(
     broker: Broker, request: CreatePartitionsRequest, call: Call
@@ -30,7 +32,7 @@ async def handle(
                 text = f"topic {item.name!r} is named more than once in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             check_allowed(broker, call, Operation.ALTER, TOPIC, item.name)
-            await _raise(broker, item, request.validate_only)
+            await _raise(broker, item, call, request.validate_only)
             if not request.validate_only:
                 who = call.identity
                 broker.audit.changed(who, "topic", "altered", item.name, partitions=item.count)
@@ -41,7 +43,9 @@ async def handle(
     return CreatePartitionsResponse(results=results)
 
 
-async def _raise(broker: Broker, item: CreatePartitionsTopic, validate_only: bool) -> None:
+async def _raise(
+    broker: Broker, item: CreatePartitionsTopic, call: Call, validate_only: bool
+) -> None:
     topic = await broker.topics.find(item.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -51,4 +55,9 @@ async def _raise(broker: Broker, item: CreatePartitionsTopic, validate_only: boo
             text = f"{len(item.assignments)} assignments for {added} new partitions"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         check_replicas(broker, [assignment.broker_ids for assignment in item.assignments])
+    if not validate_only:
+        call.check_mutations(STRICT_QUOTA_SINCE)
+    before = topic.partitions
     await broker.topics.add_partitions(item.name, item.count, validate_only=validate_only)
+    if not validate_only:
+        call.count_mutations(item.count - before, STRICT_QUOTA_SINCE)

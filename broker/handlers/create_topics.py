@@ -32,6 +32,7 @@ from broker.wire.messages.create_topics import (
 
 REPLICATION = 1
 NATIVE_KEY = "moldau.native.key"
+STRICT_QUOTA_SINCE = 6  # KIP-599: older versions do not know THROTTLING_QUOTA_EXCEEDED
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
@@ -47,6 +48,8 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> Cr
             if by_topic:
                 check_allowed(broker, call, Operation.CREATE, TOPIC, topic.name)
             _check_stream(broker, call, topic)
+            if not request.validate_only:
+                call.check_mutations(STRICT_QUOTA_SINCE)
             results.append(await _create(broker, call, topic, request.validate_only))
         except MoldauError as fault:
             results.append(_refused(topic, fault))
@@ -82,6 +85,7 @@ async def _create(
         topic.name, partitions, configs, validate_only=validate_only
     )
     if not validate_only:
+        call.count_mutations(record.partitions, STRICT_QUOTA_SINCE)
         broker.audit.changed(
             call.identity,
             "topic",

@@ -110,6 +110,10 @@ class DelayedFetch:
         self._reply = reply
         self.reads_committed = request.isolation_level == READ_COMMITTED
         self._limit = max(min(request.max_bytes, broker.fetch_max_bytes), 0)
+        self._min_bytes = request.min_bytes
+        if call.is_metered and (room := call.fetch_room) is not None:  # no more would be sent
+            self._limit = min(self._limit, room)
+            self._min_bytes = min(self._min_bytes, room)
         self._size = 0
         self._pending = 0
         self._finished = False
@@ -243,7 +247,7 @@ class DelayedFetch:
             self._is_outdated = False
             self._collect()
         elif (
-            self._size >= self._request.min_bytes
+            self._size >= self._min_bytes
             or self._request.max_wait_ms <= 0
             or self._call.connection.closing  # draining, or lost: no append would wake us
             or any(read.log is None for read in self._reads)
@@ -288,7 +292,7 @@ class DelayedFetch:
         if any(read.log is not None and not read.log.is_loaded for read in self._reads):
             self._stop_waiting()
             self.start()  # which finds out what is gone, and replies at once
-        elif self._bytes_known() - self._seen_bytes >= self._request.min_bytes:
+        elif self._bytes_known() - self._seen_bytes >= self._min_bytes:
             self._stop_waiting()
             self._collect()
         else:

@@ -15,6 +15,8 @@ from broker.wire.messages.delete_topics import (
 )
 from broker.wire.schema import NO_UUID
 
+STRICT_QUOTA_SINCE = 5  # KIP-599: older versions do not know THROTTLING_QUOTA_EXCEEDED
+
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
@@ -39,7 +41,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
                 # Answered once, and not deleted: as in Kafka.
                 text = f"topic {name!r} is named more than once in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-            result = await _delete(broker, items[0])
+            result = await _delete(broker, items[0], call)
             results.append(result)
             broker.audit.changed(call.identity, "topic", "deleted", result.name or "")
         except MoldauError as fault:
@@ -64,7 +66,7 @@ async def _name_of(broker: Broker, item: DeleteTopicState) -> str | None:
     return None if topic is None else topic.name
 
 
-async def _delete(broker: Broker, item: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(broker: Broker, item: DeleteTopicState, call: Call) -> DeletableTopicResult:
     if not broker.config.get_bool("delete.topic.enable"):
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     name = item.name
@@ -77,5 +79,7 @@ async def _delete(broker: Broker, item: DeleteTopicState) -> DeletableTopicResul
         name = topic.name
     if name is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "neither name nor id")
+    call.check_mutations(STRICT_QUOTA_SINCE)
     record = await broker.topics.delete(name)
+    call.count_mutations(record.partitions, STRICT_QUOTA_SINCE)
     return DeletableTopicResult(name, record.topic_id)

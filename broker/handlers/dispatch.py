@@ -12,6 +12,7 @@ from typing import Any, cast
 from broker.handlers.context import Broker
 from broker.security.identity import Role
 from broker.server.connection import Call
+from broker.server.metering import timed
 from broker.server.request_route import RequestRoute
 from broker.wire.advertised import unsupported_api_versions
 from broker.wire.apis import APIS, Api, ApiKey
@@ -101,7 +102,8 @@ class Dispatcher:
 
     async def _serve(self, call: Call, api: Api, request: Message) -> None:
         try:
-            call.reply(await AWAITED[api.key](self._broker, request, call))
+            serving = AWAITED[api.key](self._broker, request, call)
+            call.reply(await (timed(serving, call) if call.is_metered else serving))
         except Exception:
             _give_up(call, api)
         else:

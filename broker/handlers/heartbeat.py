@@ -73,10 +73,20 @@ class HeartbeatRoute(RequestRoute):
         return response.answer(frame)
 
     def serve(self, call: Call, frame: bytearray) -> bool:
+        if call.is_metered:
+            return self._serve_metered(call, frame)
         answer = self.answer(frame)
         if answer is None:
             return False
         call.reply_with([answer])
+        return True
+
+    def _serve_metered(self, call: Call, frame: bytearray) -> bool:
+        """The reply carries a throttle time."""
+        if len(frame) != self._size:
+            return False
+        (generation_id,) = INT32.unpack_from(frame, self._generation_at)
+        call.reply(HeartbeatResponse(error_code=self.heartbeat(generation_id, self._now_ms())))
         return True
 
     def _encode(self, error: int) -> ResponseTemplate:

@@ -33,7 +33,7 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.primitives import INT32, MalformedMessage, read_uvarint
-from broker.wire.response_template import MARKS, ResponseTemplate
+from broker.wire.response_template import MARKS, THROTTLE_MARK, ResponseTemplate
 
 PRODUCE = APIS[ApiKey.PRODUCE]
 FIRST_VERSION_WITH_LOG_START = 5
@@ -121,7 +121,9 @@ class ProduceRoute(RequestRoute):
     def _response_template(self) -> ResponseTemplate:
         version = self.header.api_version
         fields = 3 if version >= FIRST_VERSION_WITH_LOG_START else 2
-        parts = response_frame(PRODUCE, version, 0, self.response(*MARKS))
+        response = self.response(*MARKS)
+        response.throttle_time_ms = THROTTLE_MARK
+        parts = response_frame(PRODUCE, version, 0, response)
         return ResponseTemplate(b"".join(parts), fields)
 
     # --- appending ---
@@ -211,10 +213,15 @@ class SingleAppend(Append):
             call.reply(route.response(base_offset, append_time, log_start))
             return
         header = call.header
-        if header.api_version >= FIRST_VERSION_WITH_LOG_START:
-            frame = template.fill(header.correlation_id, base_offset, append_time, log_start)
+        values = (
+            (base_offset, append_time, log_start)
+            if header.api_version >= FIRST_VERSION_WITH_LOG_START
+            else (base_offset, append_time)
+        )
+        if call.is_metered:
+            frame = template.fill_throttled(call.charge(), header.correlation_id, *values)
         else:
-            frame = template.fill(header.correlation_id, base_offset, append_time)
+            frame = template.fill(header.correlation_id, *values)
         call.reply_with([frame])
 
     def time_out(self) -> None:

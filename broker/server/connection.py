@@ -5,16 +5,17 @@ Replies completed in one turn of the event loop go out in one write.
 Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
 read its replies, is not read from until that has eased; the worker as a whole has a budget too.
 Unsent replies count against the budget: they make other clients' fetches smaller, but do not stop
-them.
+them. A client that has used more than its quota is muted: not read from, for as long as it takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar, Protocol, cast
 
 import msgspec
 
@@ -44,10 +45,15 @@ MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received while the connection is held
 MAX_SERVED_PER_TURN = 256  # frames, before other connections get their turn
 WRITE_HIGH_WATER = 1 << 20
+MUTED_CHECK_S = 1.0  # how long a client that hangs up while it is muted goes unnoticed
+# Why nothing is served although there is room; all of them are bits of `_held`.
+HELD, MUTED, YIELDS = 1, 2, 4
 
 
 class Call(msgspec.Struct, eq=False):
     """A request being served, and its reply once there is one."""
+
+    is_metered: ClassVar[bool] = False  # whether a quota limits its client (metering.py)
 
     connection: Connection
     header: RequestHeader
@@ -80,6 +86,24 @@ class Call(msgspec.Struct, eq=False):
         self.parts = []
         self.connection.answered(self)
 
+    # --- quotas: what a metered call does otherwise ---
+
+    def charge(self) -> int:
+        """Count what the request has used. The throttle time for its reply, in milliseconds."""
+        return 0
+
+    @property
+    def fetch_room(self) -> int | None:
+        """How many bytes of records its reply may have; None: as many as are asked for."""
+        return None
+
+    def check_mutations(self, strict_since: int) -> None:
+        """Before a topic is changed: raises KafkaError if too many were, and the version of the
+        request is one that knows the error."""
+
+    def count_mutations(self, partitions: int, strict_since: int) -> None:
+        """So many partitions were created or deleted."""
+
     @property
     def peer(self) -> str:
         return self.connection.peer
@@ -95,6 +119,15 @@ class Call(msgspec.Struct, eq=False):
 
 
 Dispatch = Callable[[Call, bytearray], None]
+
+
+class Metering(Protocol):
+    """Counts what clients use of their quotas."""
+
+    def call(self, connection: Connection, header: RequestHeader, size: int) -> Call: ...
+
+    def dispatched(self, call: Call) -> None:
+        """Its handler has returned; the reply may come later."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -122,7 +155,10 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._write_paused = False
         self._read_paused = False
-        self._held = False
+        self._held = 0
+        self._muted_until = 0.0
+        self._muted_timer: asyncio.TimerHandle | None = None
+        self.metering: Metering | None = None  # None: there is no quota
         self._served_this_turn = 0
         self.closing = False
         self.last_active = 0.0
@@ -164,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve(frame)
             elif not self.closing:
                 self._backlog.append(frame)
-                if len(self._backlog) >= MAX_BACKLOG:
+                if len(self._backlog) >= MAX_BACKLOG or self._held & MUTED:
                     self._pause()
         self._receiving = False
         if self._out and not self._flush_scheduled:
@@ -178,8 +214,9 @@ class Connection(asyncio.BufferedProtocol):
         self._served_this_turn += 1
         size = len(frame)
         route = self.routes.find(frame, 0, size)
+        metering = self.metering
         if route is not None:
-            if not self._calls:
+            if not self._calls and metering is None:
                 answer = route.answer(frame)
                 if answer is not None:
                     self._out.append(answer)
@@ -197,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             if header.api_key == PREAMBLE and self.listener is None:
                 self._introduced(header, frame)
                 return
-        call = Call(self, header, size)
+        call = Call(self, header, size) if metering is None else metering.call(self, header, size)
         self._calls.append(call)
         self._unanswered_bytes += size
         budget = self._budget
@@ -210,6 +247,8 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("closing %s: serving its request failed", self.peer)
             self.abort()
             return
+        if metering is not None:
+            metering.dispatched(call)
         if (
             len(self._calls) >= MAX_UNANSWERED
             or self._unanswered_bytes > budget.per_connection
@@ -289,29 +328,64 @@ class Connection(asyncio.BufferedProtocol):
     def _yield_turn(self) -> None:
         """A client that pipelines requests that are answered at once could block the loop."""
         self._served_this_turn = 0
-        self._held = True  # it was not held before, or this frame would not be served
+        self._held |= YIELDS
         self._pause()
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._held = False
+        self._held &= ~YIELDS
         self.ease(MAX_UNANSWERED - 1)
 
     def hold(self) -> None:
         """Serve nothing more until `resume`. Reading goes on for a while, so that it is noticed
         when the client disconnects."""
-        self._held = True
+        self._held |= HELD
 
     def resume_soon(self) -> None:
         """Once the replies completed now are written."""
         self._loop.call_soon(self.resume)
 
     def resume(self) -> None:
-        self._held = False
+        self._held &= ~HELD
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._read_paused:
             self.ease()
         else:
             self._serve_backlog()
+
+    def mute(self, milliseconds: int) -> None:
+        """Serve nothing more for this long, and read at most one request: the client has used more
+        than its quota. Clients that do not wait by themselves are slowed down by it (KIP-219)."""
+        if self.closing:
+            return
+        now = self._loop.time()
+        self._muted_until = max(self._muted_until, now + milliseconds / 1000)
+        if not self._held & MUTED:
+            self._held |= MUTED
+            self._time_mute(now)
+
+    def _time_mute(self, now: float) -> None:
+        wait = min(self._muted_until - now, MUTED_CHECK_S)
+        self._muted_timer = self._loop.call_later(wait, self._check_mute)
+
+    def _check_mute(self) -> None:
+        """What a client sent before it hung up is served at once, and then its end is found: a
+        producer that wants no replies (acks=0) may be gone after its last batch. If the socket's
+        buffer is full, its end waits behind what was sent, until the mute is over."""
+        self.last_active = now = self._loop.time()
+        if now < self._muted_until and not _has_hung_up(self._transport):
+            self._time_mute(now)
+        else:
+            self._end_mute()
+            self._go_on()
+
+    def _end_mute(self) -> None:
+        self._held &= ~MUTED
+        if self._muted_timer is not None:
+            self._muted_timer.cancel()
+            self._muted_timer = None
 
     def ease(self, most_calls: int = MAX_UNANSWERED // 2) -> None:
         """Resume reading if there is room again, after serving what was received already."""
@@ -358,6 +432,7 @@ class Connection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Serve no further request; close when those being served are answered."""
         self.closing = True
+        self._end_mute()
         if self._transport is None:
             return
         if not self._calls and not self._flush_scheduled:
@@ -385,6 +460,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
+        self._end_mute()
         self._transport = None
         self._connections.discard(self)
         self._budget.give_back(self._unanswered_bytes)
@@ -398,3 +474,16 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._frames.discard()
         self._out.clear()
+
+
+# Only Linux tells that the other side has hung up while what it sent before is unread.
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)
+
+
+def _has_hung_up(transport: asyncio.Transport | None) -> bool:
+    socket = None if transport is None else transport.get_extra_info("socket")
+    if socket is None or socket.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(socket.fileno(), _HUNG_UP)  # errors are always reported
+    return bool(poll.poll(0))

@@ -15,6 +15,7 @@ from broker.store.history import StoreHistory
 from broker.store.log_history import LogHistoryStore
 from broker.store.native import NativeStreams
 from broker.store.pipe import Pipe
+from broker.store.quotas import QuotaStore
 from broker.store.replication import Replication
 from broker.store.sentinel import follow
 from broker.store.streams import Streams
@@ -63,6 +64,7 @@ class Store:
         self.log_history = LogHistoryStore(self.control, worker)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control, worker, workers)
+        self.quotas = QuotaStore(self.control)
         self.epochs = EpochStore(self.control)
         self.users = UserStore(self.control)
         self.acls = AclStore(self.control)

@@ -18,16 +18,23 @@ from broker.wire.frame import (
     RESPONSE_CORRELATION_ID_AT,
     RESPONSE_CORRELATION_ID_END,
 )
+from broker.wire.primitives import INT32
 
 # Values to find the run by: no real field holds them.
 MARKS = (0x5A17B0C3_11223344, 0x5A17B0C3_22334455, 0x5A17B0C3_33445566)
+THROTTLE_MARK = 0x5A17B0C4
 
 
 class ResponseTemplate:
-    __slots__ = ("_after", "_before", "_body", "_length", "_pack", "_size")
+    __slots__ = ("_after", "_before", "_body", "_length", "_pack", "_size", "_throttle_at")
 
     def __init__(self, frame: bytes, fields: int = 0) -> None:
-        """`frame` carries the first `fields` of MARKS, in order, side by side."""
+        """`frame` carries the first `fields` of MARKS, in order, side by side, and may carry
+        THROTTLE_MARK behind them: the throttle time, which is 0 unless `fill_throttled` says
+        otherwise."""
+        self._throttle_at = at = frame.rfind(INT32.pack(THROTTLE_MARK))
+        if at >= 0:
+            frame = frame[:at] + bytes(INT32.size) + frame[at + INT32.size :]
         run = struct.pack(f">{fields}q", *MARKS[:fields])
         at = frame.index(run, RESPONSE_CORRELATION_ID_END)
         self._length = frame[:RESPONSE_CORRELATION_ID_AT]
@@ -41,6 +48,11 @@ class ResponseTemplate:
     def fill(self, correlation_id: int, *values: Any) -> bytes:
         """The frame with these values."""
         return self._pack(self._size, correlation_id, self._before, *values, self._after)
+
+    def fill_throttled(self, throttle_time_ms: int, correlation_id: int, *values: Any) -> bytes:
+        frame = bytearray(self.fill(correlation_id, *values))
+        INT32.pack_into(frame, self._throttle_at, throttle_time_ms)
+        return bytes(frame)
 
     def answer(self, request: bytes | bytearray) -> bytes:
         """The frame of a response without values to this request (without its length field)."""

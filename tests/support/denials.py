@@ -23,6 +23,11 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from broker.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryRequest,
+)
 from broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -49,6 +54,7 @@ from broker.wire.messages.delete_records import (
 )
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.describe_acls import DescribeAclsRequest
+from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -466,6 +472,11 @@ CASES: list[Case] = [
     Case(K.OFFSET_DELETE, 0, "", offset_delete, "error_code", GROUP_DENIED, (group(DELETE),)),
     Case(K.OFFSET_DELETE, 0, "topic", offset_delete, "topics.partitions.error_code", None,
          (group(DELETE), topic(READ))),
+    Case(K.DESCRIBE_CLIENT_QUOTAS, 1, "", lambda n: DescribeClientQuotasRequest(), "error_code",
+         CLUSTER_DENIED, (cluster(DESCRIBE_CONFIGS),)),
+    Case(K.ALTER_CLIENT_QUOTAS, 1, "",
+         lambda n: AlterClientQuotasRequest([EntryRequest([EntityData("user", "u")])]),
+         "entries.error_code", CLUSTER_DENIED, (cluster(ALTER_CONFIGS),)),
     Case(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, "",
          lambda n: DescribeUserScramCredentialsRequest(None), "error_code", CLUSTER_DENIED,
          (cluster(DESCRIBE),)),

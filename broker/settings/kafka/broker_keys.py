@@ -9,6 +9,7 @@ from typing import Final
 from broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
 from broker.settings.kafka.inert_keys import INERT_KEYS
+from broker.settings.kafka.limit_keys import LIMIT_KEYS
 from broker.settings.kafka.ssl_keys import SSL_KEYS
 from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
@@ -361,6 +362,7 @@ BROKER_KEYS: Final = {
             *_PRODUCERS,
             *_TOPIC_DEFAULTS,
             *AUTHORIZATION_KEYS,
+            *LIMIT_KEYS,
             *SSL_KEYS,
             *INERT_KEYS,
         ),

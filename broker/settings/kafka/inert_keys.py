@@ -18,7 +18,6 @@ _TIMERS = "every transaction and transactional id has a timer of its own"
 _ALWAYS_VERIFIED = "no batch is appended to a transaction that its partition is not in"
 _FIXED_WAIT = "how long a batch waits for its transaction is fixed"
 _NO_TWO_PHASE_COMMIT = "two-phase commit (KIP-939) is not released"
-_NO_QUOTAS = "there are no quotas"
 _NO_METRICS = "there are no metrics reporters"
 _NO_FILES = "logs are kept in the store, not in files"
 _NO_PLUGINS = "there are no plug-ins"
@@ -116,8 +115,6 @@ _ROWS: Final = (
         ("controller.quorum.request.timeout.ms", "INT", "2000"),
         ("controller.quorum.retry.backoff.ms", "INT", "20"),
         ("controller.quorum.voters", "LIST", ""),
-        ("controller.quota.window.num", "INT", "11"),
-        ("controller.quota.window.size.seconds", "INT", "1"),
         ("controller.socket.timeout.ms", "INT", "30000"),
         ("cordoned.log.dirs", "LIST", ""),
         ("initial.broker.registration.timeout.ms", "INT", "60000"),
@@ -271,11 +268,6 @@ _ROWS: Final = (
     (_NO_TWO_PHASE_COMMIT, (
         ("transaction.two.phase.commit.enable", "BOOLEAN", "false"),
     )),
-    (_NO_QUOTAS, (
-        ("client.quota.callback.class", "CLASS", None),
-        ("quota.window.num", "INT", "11"),
-        ("quota.window.size.seconds", "INT", "1"),
-    )),
     (_NO_METRICS, (
         ("kafka.metrics.polling.interval.secs", "INT", "10"),
         ("kafka.metrics.reporters", "LIST", ""),
@@ -296,6 +288,7 @@ _ROWS: Final = (
     )),
     (_NO_PLUGINS, (
         ("alter.config.policy.class.name", "CLASS", None),
+        ("client.quota.callback.class", "CLASS", None),
         ("config.providers", "LIST", ""),
         ("create.topic.policy.class.name", "CLASS", None),
     )),

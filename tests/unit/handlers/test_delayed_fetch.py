@@ -55,7 +55,7 @@ class Fetching:
     def __init__(self, log: FakeLog, *, max_wait_ms: int, min_bytes: int) -> None:
         budget = SimpleNamespace(reply_room=1 << 20)
         connection = SimpleNamespace(budget=budget, closing=False)
-        call: Any = SimpleNamespace(connection=connection, on_lost=None)
+        call: Any = SimpleNamespace(connection=connection, on_lost=None, is_metered=False)
         broker: Any = SimpleNamespace(
             fetch_max_bytes=1 << 20,
             settings=SimpleNamespace(workers=1),

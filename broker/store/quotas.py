@@ -1,0 +1,50 @@
+"""Quotas in Redis: one hash, from the canonical text of an entity to its values."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from broker.security.quota_entities import Entity, Values, read_canonical
+from broker.store import keys
+from broker.store.pipe import Pipe
+from broker.store.resp import pairs
+
+logger = logging.getLogger("moldau.store")
+
+# Set or, for an empty value, remove a field if it is as it was read. In a full store too: a quota
+# may be what helps against it.
+_REPLACE = (
+    "#!lua flags=allow-oom\n"
+    "if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end "
+    "if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) "
+    "else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end return 1"
+)
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode = msgspec.msgpack.Decoder(Values).decode
+
+
+class QuotaStore:
+    def __init__(self, control: Pipe) -> None:
+        self._control = control
+
+    async def all(self) -> dict[Entity, Values]:
+        found: dict[Entity, Values] = {}
+        for field, value in pairs(await self._control.ask("HGETALL", keys.QUOTAS)).items():
+            try:
+                found[read_canonical(field.decode())] = _decode(value)
+            except ValueError as fault:  # UnicodeDecodeError and msgspec's are such, too
+                logger.warning("a quota in the store cannot be read, and is left out: %s", fault)
+        return found
+
+    async def of(self, entity: Entity) -> Values:
+        value = await self._control.ask("HGET", keys.QUOTAS, entity.canonical())
+        return {} if value is None else _decode(value)
+
+    async def replace(self, entity: Entity, old: Values, new: Values) -> bool:
+        """No values: there is no such quota. False when it is no longer `old`."""
+        words = [_encode(values) if values else b"" for values in (old, new)]
+        name = entity.canonical()
+        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.QUOTAS, name, *words))
