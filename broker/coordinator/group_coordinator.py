@@ -34,6 +34,7 @@ from broker.group.events import Delete, Event, Persisted, TimerFired
 from broker.group.groups import Groups
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.record import GroupRecord, encode
+from broker.group.states import GroupState
 from broker.group.timers import TimerKey
 from broker.placement import slot_of, slots_of
 from broker.settings.kafka import BrokerConfig
@@ -69,6 +70,9 @@ class GroupCoordinator:
         # Called with every change of state and membership: group events.
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
         self.commit_counts: dict[str, int] | None = None  # by group id, for group events
+        # Called before offsets of a group without members are moved or removed by somebody else,
+        # and whether any of them goes back: group events keep what they were.
+        self.on_moving: Callable[[str, bool], None] | None = None
         self.groups = Groups(group_config(config), IdGenerator(), slot_of)
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
         self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
@@ -190,6 +194,13 @@ class GroupCoordinator:
         if not self._slots.is_settled(slot):
             raise SlotNotTaken(f"slot {slot} is being written again")
         fields = {offset_field(place): encode_offset(value) for place, value in offsets.items()}
+        if self.on_moving is not None and self._has_no_members(group_id):
+            known = self.groups.offsets[group_id]
+            back = any(
+                (before := known.get(*place)) is not None and value.offset < before.offset
+                for place, value in offsets.items()
+            )
+            self.on_moving(group_id, back)
         overtaken = [pending_field(*one) for one in self.groups.pending.at(group_id, offsets)]
         order = self.groups.commit_begins(group_id, offsets)
         try:
@@ -201,6 +212,10 @@ class GroupCoordinator:
             raise
         self.run(self.groups.committed(group_id, offsets, self.now_ms(), order))
         self.count_commit(group_id)
+
+    def _has_no_members(self, group_id: str) -> bool:
+        group = self.groups.by_id.get(group_id)
+        return group is not None and group.state is GroupState.EMPTY
 
     def count_commit(self, group_id: str) -> None:
         if self.commit_counts is not None:
@@ -216,6 +231,8 @@ class GroupCoordinator:
         """Committed ones, and those that open transactions would commit."""
         dropped = list(partitions)
         slot = slot_of(group_id)
+        if self.on_moving is not None and dropped:
+            self.on_moving(group_id, True)
         offsets = self.groups.offsets.get(group_id)
         while True:
             await self._slots.mended(MEND_PATIENCE_S)
@@ -261,6 +278,8 @@ class GroupCoordinator:
                 await self.delete(group_id)
 
     async def delete(self, group_id: str) -> ErrorCode:
+        if self.on_moving is not None and self._has_no_members(group_id):
+            self.on_moving(group_id, True)
         token = FutureToken(self._loop.create_future())
         self.submit(group_id, Delete(token))
         answer = await token.future

@@ -8,8 +8,11 @@
            group_deleted        reason
            member_joined, member_left, member_expired
                                 member, instance, client, host, members
+           assigned             after a rebalance: generation; owners: a list of member, client,
+                                host and topics, by topic the partitions as text such as 0-3,7
            commits              count and seconds since the last one; offsets: by topic, a list of
-                                [partition, committed offset]
+                                [partition, committed offset]. With `before`, the offsets just
+                                before they were moved or removed while the group had no members
            events_dropped       count, of any kind, because the store was slow or unavailable
 
 Off the request path (log/event_topic.py): a task appends what has gathered, at most once a second.
@@ -28,11 +31,16 @@ from broker.group.states import GroupState
 from broker.log.event_topic import EventTopic
 from broker.log.logs import Logs
 from broker.log.topics import GROUP_EVENTS, Topics
+from broker.wire.consumer_protocol import assigned_partitions
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0
 MAX_OFFSETS = 500  # of one group in one event: of the largest groups only a part
 MAX_CHARACTERS = 500  # of strings that clients choose
+MAX_OWNERS = 1_000  # members in one event
+# A consumer without a group moves its offsets forward again and again: not all of it is noted.
+BEFORE_WINDOW_S, BEFORE_PER_WINDOW = 60.0, 5
+MAX_REMEMBERED = 10_000  # groups
 _CREATED_WITH = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 86_400_000),
@@ -56,7 +64,9 @@ class GroupEvents:
         self._started: dict[str, tuple[int, str]] = {}  # rebalances: start and reason
         self._has_events = asyncio.Event()
         self._commits_since = time.monotonic()
+        self._noted_before: dict[str, tuple[float, int]] = {}  # by group: since when, how often
         coordinator.on_changed = self.changed
+        coordinator.on_moving = self.note_offsets_before
         coordinator.commit_counts = {}
 
     # --- collecting ---
@@ -85,10 +95,28 @@ class GroupEvents:
             is_empty = change.state is GroupState.EMPTY
             name = "group_empty" if is_empty else "rebalance_completed"
             self._note(group, name, reason=why, duration_ms=now_ms - since_ms, **facts)
+            if not is_empty:
+                self._note_owners(group, change.generation_id)
         elif change.state is GroupState.DEAD:
             self._started.pop(group, None)
             if reason == "deleted":
                 self._note(group, "group_deleted", reason=reason)
+
+    def _note_owners(self, group: str, generation: int) -> None:
+        owners = []
+        for member in self._coordinator.groups.describe(group).members[:MAX_OWNERS]:
+            partitions: dict[str, list[int]] = {}
+            for topic, partition in assigned_partitions(member.assignment) or ():
+                partitions.setdefault(topic, []).append(partition)
+            owners.append(
+                {
+                    "member": _short(member.member_id),
+                    "client": _short(member.client_id),
+                    "host": member.client_host,
+                    "topics": {topic: as_ranges(each) for topic, each in partitions.items()},
+                }
+            )
+        self._note(group, "assigned", generation=generation, owners=owners)
 
     def _note(self, group: str, event: str, **facts: Any) -> None:
         now_ms = self._coordinator.now_ms()
@@ -103,11 +131,29 @@ class GroupEvents:
         seconds, self._commits_since = now - self._commits_since, now
         counts, self._coordinator.commit_counts = self._coordinator.commit_counts or {}, {}
         for group, count in counts.items():
-            committed_offsets = self._coordinator.groups.offsets.get(group)
-            offsets: dict[str, list[tuple[int, int]]] = {}
-            for (topic, partition), committed in islice(committed_offsets or (), MAX_OFFSETS):
-                offsets.setdefault(topic, []).append((partition, committed.offset))
+            offsets = self._offsets(group)
             self._note(group, "commits", count=count, seconds=round(seconds, 1), offsets=offsets)
+
+    def note_offsets_before(self, group: str, back: bool) -> None:
+        """Offsets are about to be moved or removed: what they are now can be restored from here."""
+        now = time.monotonic()
+        since, count = self._noted_before.get(group, (now, 0))
+        if now - since >= BEFORE_WINDOW_S:
+            since, count = now, 0
+        if count >= BEFORE_PER_WINDOW and not back:
+            return
+        if len(self._noted_before) >= MAX_REMEMBERED:
+            self._noted_before.clear()
+        self._noted_before[group] = since, count + 1
+        if offsets := self._offsets(group):
+            self._note(group, "commits", before=True, offsets=offsets)
+
+    def _offsets(self, group: str) -> dict[str, list[tuple[int, int]]]:
+        offsets: dict[str, list[tuple[int, int]]] = {}
+        committed_offsets = self._coordinator.groups.offsets.get(group)
+        for (topic, partition), committed in islice(committed_offsets or (), MAX_OFFSETS):
+            offsets.setdefault(topic, []).append((partition, committed.offset))
+        return offsets
 
     # --- writing ---
 
@@ -138,6 +184,17 @@ class GroupEvents:
     async def close(self, seconds: float) -> None:
         """Write the last events when the worker stops."""
         await self._topic.close(seconds, self._coordinator.now_ms())
+
+
+def as_ranges(partitions: list[int]) -> str:
+    """Numbers as text, such as 0-3,7."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(partitions):
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
 
 
 def _short(text: str | None) -> str | None:

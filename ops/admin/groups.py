@@ -11,6 +11,7 @@ from typing import Any
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from ops.admin.groups_describe import add_describe
+from ops.admin.groups_history import add_explain, add_history
 from ops.admin.groups_reset import add_reset
 from ops.client import ClientError, Cluster, refusal
 from ops.command_line import (
@@ -61,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     deleting.add_argument("groups", nargs="+", metavar="GROUP")
 
     add_reset(add)
+    add_history(add)
+    add_explain(add)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,8 @@ import argparse
 from typing import Any
 
 from ops.admin.reset_offsets import (
+    COMMIT_AT,
+    UNDO,
     Goal,
     Move,
     execute,
@@ -25,6 +27,8 @@ examples:
   moldau groups reset-offsets billing --topic orders --to-datetime 2026-03-01T08:00:00+01:00
   moldau groups reset-offsets billing --topic orders:0,1 --topic prices --shift-by -100 --execute
   moldau groups reset-offsets billing --topic orders:0 --to-offset 42 --execute
+  moldau groups reset-offsets billing --all-topics --to-commit-at 2026-03-01T14:05:00Z
+  moldau groups reset-offsets billing --all-topics --undo --execute
 
 Nothing is changed without --execute: the plan is printed. The group must have no members. An offset
 outside of the log becomes its start or end. A group that does not exist is created by its first
@@ -57,6 +61,11 @@ def add_reset(add: AddAction) -> None:
     _add_valued(
         goal, "--to-offset", "N", lambda text: Goal("offset", parse_offset(text)), "this offset"
     )
+    _add_valued(
+        goal, "--to-commit-at", "T", lambda text: Goal(COMMIT_AT, parse_datetime(text)),
+        "what the group had committed at this time, as far as its history is kept",
+    )  # fmt: skip
+    _add_fixed(goal, "--undo", Goal(UNDO), "what was committed before the last reset or deletion")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--dry-run", action="store_true", help="print the plan only (default)")
     mode.add_argument("--execute", action="store_true", help="commit it")

@@ -17,10 +17,14 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ops.admin.group_history import offsets_at, offsets_before_reset, read_events
 from ops.admin.group_state import committed_offsets, find_group
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 
 INACTIVE = ("Empty", "Dead")
+
+
+COMMIT_AT, UNDO = "commit-at", "undo"
 
 
 class Goal(NamedTuple):
@@ -92,7 +96,10 @@ def make_plan(
             f"(`moldau groups describe {group_id}` shows its members)"
         )
     committed = {place: one.offset for place, one in committed_offsets(cluster, group_id).items()}
-    if topics is None:
+    known = _known_from_history(cluster, group_id, goal)
+    if topics is None and known is not None:
+        places = set(known)
+    elif topics is None:
         if not committed:
             raise ClientError(
                 f"group {group_id}: it has committed nothing, so --all-topics names no topic; "
@@ -113,10 +120,33 @@ def make_plan(
     for place in sorted(places):
         start, end = starts[place], ends[place]
         before = committed.get(place)
+        if known is not None:
+            by_time[place] = known.get(place, -1)
+            if by_time[place] < 0:
+                continue  # nothing was committed there then
         wanted = _wanted(place, goal, start, end, before, by_time.get(place, -1))
         after = min(max(wanted, start), end)
         plan.append(Move(place, before, after, start, end, cut=after != wanted))
     return plan
+
+
+def _known_from_history(
+    cluster: Cluster, group_id: str, goal: Goal
+) -> dict[TopicPartition, int] | None:
+    """What the group had committed, for the goals that go back to that; None for the others."""
+    if goal.kind not in (COMMIT_AT, UNDO):
+        return None
+    events = read_events(cluster, group_id, 0)
+    found = (
+        offsets_at(events, goal.value) if goal.kind == COMMIT_AT else offsets_before_reset(events)
+    )
+    if found is None:
+        raise ClientError(
+            f"group {group_id}: its offsets of that time are not known; the broker notes them once "
+            "a minute and before a reset, and keeps them for seven days "
+            "(`moldau groups history` shows what is known)"
+        )
+    return found.offsets
 
 
 def _named_places(
@@ -146,7 +176,7 @@ def _wanted(
             return start
         case "latest":
             return end
-        case "datetime":
+        case "datetime" | "commit-at" | "undo":
             return by_time if by_time >= 0 else end  # no record is that late: the next one
         case "offset":
             return goal.value

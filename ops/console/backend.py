@@ -7,10 +7,12 @@ broker that hangs holds up the page that asks, and no other.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ops.client import Cluster, LocalSockets
+from ops.console.group_events import GroupEventLog
 from ops.console.history import History
 from ops.http.reports import Reports
 
@@ -33,6 +35,7 @@ class Backend:
         self.port = port
         self.reports = reports
         self.history = History()
+        self.group_events = GroupEventLog()
         self._sockets = sockets
         self._places = asyncio.Semaphore(MAX_QUESTIONS)
 
@@ -57,5 +60,5 @@ class Backend:
         """Remember the reports now and then: the last hour, for the charts."""
         loop = asyncio.get_running_loop()
         while True:
-            self.history.add(loop.time(), await self.reports())
+            self.history.add(loop.time(), time.time(), await self.reports())
             await asyncio.sleep(SAMPLE_EVERY_S)

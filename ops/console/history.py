@@ -9,22 +9,44 @@ import msgspec
 
 from ops.http.reports import Reports
 
+MAX_GROUPS = 1_000  # of a worker, in each point
 POINTS = 720  # an hour, at one in five seconds
 
 
 class Point(msgspec.Struct, frozen=True):
     at: float
+    clock: float  # seconds since 1970
+    lags: dict[str, int]  # by group
     ends: dict[str, int]  # by topic, the ends of its partitions added up
     requests: float = 0.0
     bytes_in: float = 0.0
     bytes_out: float = 0.0
 
 
+def lags_of(reports: Reports) -> dict[str, int]:
+    """By group, how many records it is behind in all its partitions."""
+    documents = [document for document in reports.workers if document is not None]
+    bounds = {
+        (row.topic, row.partition): (row.start, row.end)
+        for document in documents
+        for row in document.partitions
+    }
+    found: dict[str, int] = {}
+    for document in documents:
+        for group in document.groups[:MAX_GROUPS]:
+            lag = 0
+            for committed in group.committed:
+                start, end = bounds.get((committed.topic, committed.partition), (0, 0))
+                lag += max(end - max(committed.offset, start), 0)
+            found[group.group] = lag
+    return found
+
+
 class History:
     def __init__(self) -> None:
         self.points: deque[Point] = deque(maxlen=POINTS)
 
-    def add(self, now: float, reports: Reports) -> None:
+    def add(self, now: float, clock: float, reports: Reports) -> None:
         ends: dict[str, int] = {}
         totals = {"moldau_kafka_requests_total": 0.0, "moldau_topic_bytes_in_total": 0.0,
                   "moldau_topic_bytes_out_total": 0.0}  # fmt: skip
@@ -36,7 +58,15 @@ class History:
             for family in document.families:
                 if family.name in totals:
                     totals[family.name] += sum(sample.value for sample in family.samples)
-        self.points.append(Point(now, ends, *totals.values()))
+        self.points.append(Point(now, clock, lags_of(reports), ends, *totals.values()))
+
+    def lags(self, group: str) -> list[tuple[int, int]]:
+        """Times in milliseconds, and the lag of a group."""
+        return [
+            (int(point.clock * 1000), point.lags[group])
+            for point in self.points
+            if group in point.lags
+        ]
 
     def record_rates(self, topic: str | None = None) -> list[float]:
         """Records a second between one point and the next, of a topic or of all together."""

@@ -65,10 +65,10 @@ def test_events_of_a_groups_life(start_moldau: Callable[..., Broker]) -> None:
     wait_until(lambda: "group_empty" in names(), 30, "its end")
     events = events_of(moldau, "life")
     assert [event["event"] for event in events] == [
-        "member_joined", "rebalance_started", "rebalance_completed", "member_left",
+        "member_joined", "rebalance_started", "rebalance_completed", "assigned", "member_left",
         "rebalance_started", "group_empty",
     ]  # fmt: skip
-    joined, started, completed, left = events[:4]
+    joined, started, completed, assigned, left = events[:5]
     assert joined["client"] == "the-client"
     assert joined["members"] == 1
     assert "joined" in started["reason"]
@@ -76,6 +76,8 @@ def test_events_of_a_groups_life(start_moldau: Callable[..., Broker]) -> None:
     assert (completed["generation"], completed["members"]) == (1, 1)
     assert completed["duration_ms"] >= 10
     assert left["member"] == joined["member"]
+    (owner,) = assigned["owners"]
+    assert (owner["client"], owner["topics"]) == ("the-client", {"watched": "0-1"})
 
     admin = AdminClient({"bootstrap.servers": moldau.bootstrap})
     admin.delete_consumer_groups(["life"])["life"].result(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from ops.admin.group_history import film as make_film
 from ops.admin.group_state import describe
 from ops.admin.local_store import open_store
 from ops.admin.native_lag import NativeLags
@@ -24,10 +26,19 @@ from ops.admin.reset_offsets import (
     parse_topic,
 )
 from ops.client import ClientError, Cluster, refusal
+from ops.console.film import draw
 from ops.console.rendering import Console
 from ops.http.reports import Reports
 
 PER_PAGE = 100
+LENGTHS = {
+    "5min": 300_000,
+    "15min": 900_000,
+    "1h": 3_600_000,
+    "6h": 21_600_000,
+    "1d": 86_400_000,
+    "7d": 604_800_000,
+}
 GOALS = {
     "earliest": lambda text: Goal("earliest"),
     "latest": lambda text: Goal("latest"),
@@ -58,6 +69,23 @@ def routes(console: Console) -> list[BaseRoute]:
         group = await backend.ask(lambda cluster: described(cluster, name))
         template = "group_live.html" if request.query_params.get("live") else "group.html"
         return console.page(request, template, title=name, group=group)
+
+    async def film(request: Request) -> Response:
+        """The picture of who read what: a fragment, asked for every second while it is live."""
+        name = request.path_params["group"]
+        query = request.query_params
+        length_ms = LENGTHS.get(query.get("since", ""), LENGTHS["15min"])
+        by = "member" if query.get("by") == "member" else "partition"
+        until_ms = int(time.time() * 1000)
+        since_ms = until_ms - length_ms
+        events = await backend.ask(lambda cluster: backend.group_events.of(cluster, name, since_ms))
+        shown = make_film(events, since_ms, until_ms)
+        lags = [point for point in backend.history.lags(name) if point[0] >= since_ms]
+        return console.page(
+            request, "film.html", title=name, group=name, film=shown, by=by,
+            picture=draw(shown, by=by, lags=lags), lengths=list(LENGTHS),
+            since=query.get("since", "15min"),
+        )  # fmt: skip
 
     async def reset(request: Request) -> Response:
         """The plan; and what it says, once it is confirmed."""
@@ -90,6 +118,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
     return [
         Route("/groups", index),
+        Route("/groups/{group:path}/film", film),
         Route("/groups/{group:path}", show),
         Route("/groups/{group:path}/reset", reset, methods=["POST"]),
         Route("/groups/{group:path}/delete", delete, methods=["POST"]),

@@ -5,9 +5,9 @@ function showLocalTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const at = new Date(element.dateTime);
     if (!Number.isNaN(at.getTime())) {
-      element.textContent = at.toLocaleString(undefined, {
-        dateStyle: "short", timeStyle: "medium",
-      });
+      element.textContent = "short" in element.dataset
+        ? at.toLocaleTimeString(undefined, { timeStyle: "short" })
+        : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
       element.title = element.dateTime;
     }
   }

@@ -1,16 +1,20 @@
 """Group events when the store is slow: bounded and counted, no request waits."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.group_events import BEFORE_PER_WINDOW, GroupEvents
 from broker.errors import ErrorCode, KafkaError
 from broker.group.effects import MemberChange, MemberChanged, StateChanged
+from broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
 from broker.group.states import GroupState
+from broker.group.views import GroupView, MemberView
 from broker.log import event_topic
 from broker.wire.records import Record
+from ops.client.consumer_protocol import assignment
 
 
 class Written(GroupEvents):
@@ -18,13 +22,18 @@ class Written(GroupEvents):
 
     def __init__(self) -> None:
         self.now = 1000
-        self.coordinator: Any = type(
-            "Groups", (), {"now_ms": lambda _: self.now, "commit_counts": None}
-        )()
+        member = MemberView("m", None, "client", "/host", b"", assignment("orders", [0, 1, 2, 7]))
+        view = GroupView("g", GroupState.STABLE, members=(member,))
+        offsets = CommittedOffsets({TopicPartition("orders", 0): new_commit(5, 1000)})
+        self.groups: Any = SimpleNamespace(describe=lambda _: view, offsets={"g": offsets})
+        self.coordinator: Any = SimpleNamespace(
+            now_ms=lambda: self.now, commit_counts=None, groups=self.groups
+        )
+        coordinator: Any = self.coordinator
         self.fault: KafkaError | None = None
         self.appends: list[list[dict[str, Any]]] = []
         nothing: Any = None
-        super().__init__(self.coordinator, nothing, nothing, 3, every_s=0.0)
+        super().__init__(coordinator, nothing, nothing, 3, every_s=0.0)
         self._topic.append = self._append  # type: ignore[method-assign]
 
     async def _append(self, records: list[Record]) -> None:
@@ -54,10 +63,27 @@ async def test_a_pause_lasts_until_members_have_their_assignments() -> None:
     await events.flush()
     (written,) = events.appends
     assert [one["event"] for one in written] == [
-        "rebalance_started", "rebalance_started", "rebalance_completed",
+        "rebalance_started", "rebalance_started", "rebalance_completed", "assigned",
     ]  # fmt: skip
     assert written[2]["duration_ms"] == 500
     assert written[2]["reason"] == "first"
+    assert written[3]["generation"] == 7
+    assert written[3]["owners"] == [
+        {"member": "m", "client": "client", "host": "/host", "topics": {"orders": "0-2,7"}}
+    ]
+
+
+async def test_offsets_are_kept_before_they_are_moved() -> None:
+    events = Written()
+    for _ in range(2 * BEFORE_PER_WINDOW):  # forward again and again: some are enough
+        events.note_offsets_before("g", False)
+    events.note_offsets_before("g", True)
+    events.note_offsets_before("unknown", True)
+    await events.flush()
+    (written,) = events.appends
+    assert [(one["event"], one["before"], one["offsets"]) for one in written] == [
+        ("commits", True, {"orders": [[0, 5]]})
+    ] * (BEFORE_PER_WINDOW + 1)
     assert all(one["worker"] == 3 for one in written)
 
 

@@ -83,10 +83,10 @@ def test_rates_are_between_points_and_wait_for_every_worker() -> None:
     def reports(end: int) -> Reports:
         return Reports(None, [Document(partitions=[PartitionRow("t", 0, 0, end, 0, 0)])], [])
 
-    history.add(0.0, reports(100))
-    history.add(5.0, Reports(None, [None], []))
-    history.add(10.0, reports(150))
-    history.add(15.0, reports(0))  # deleted and created again
+    history.add(0.0, 0.0, reports(100))
+    history.add(5.0, 5.0, Reports(None, [None], []))
+    history.add(10.0, 10.0, reports(150))
+    history.add(15.0, 15.0, reports(0))  # deleted and created again
     assert history.record_rates() == [5.0, 0.0]
     assert history.record_rates("t") == [5.0, 0.0]
     assert history.record_rates("other") == [0.0, 0.0]

@@ -1,0 +1,54 @@
+"""A group's film as a picture."""
+
+from __future__ import annotations
+
+from ops.admin.group_history import Film, Marker, Pause, Span
+from ops.client import TopicPartition
+from ops.console.film import GAP, LANE, MAX_LANES, WIDTH, draw, hue_of
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 10)
+FILM = Film(
+    0,
+    1000,
+    [
+        Span(P0, "a", "alpha", "h", 0, 500),
+        Span(P0, "b", "beta", "h", 600, 1000),
+        Span(P1, "a", "alpha", "h", 0, 500),
+    ],
+    [Pause(500, 600, "beta joined", 1)],
+    [Marker(500, "beta (h) joined", "b")],
+    [],
+)
+
+
+def test_lanes_by_partition_have_a_bar_for_each_owner() -> None:
+    picture = draw(FILM)
+    assert [lane.name for lane in picture.lanes] == ["t-0", "t-10"]
+    first, second = picture.lanes[0].bars
+    assert (first.x, first.width, first.hue) == (0, WIDTH / 2, hue_of("a"))
+    assert (second.x, second.width, second.title) == (600, 400, "beta (h)")
+    (stop,) = picture.stops
+    assert (stop.x, stop.width) == (500, 100)
+    assert stop.title == "nobody read for 100 ms: beta joined"
+    assert picture.height == 2 * (LANE + GAP)
+    assert {name for _, name in picture.owners} == {"alpha (h)", "beta (h)"}
+
+
+def test_lanes_by_member_say_what_it_had() -> None:
+    alpha, beta = draw(FILM, by="member").lanes
+    assert [bar.title for bar in alpha.bars] == ["t-0, t-10"]
+    assert [bar.title for bar in beta.bars] == ["t-0"]
+
+
+def test_lag_is_a_line_up_to_the_most_there_was() -> None:
+    picture = draw(FILM, lags=[(0, 0), (1000, 50)])
+    assert picture.most_lag == 50
+    assert picture.lag == f"0.0,{picture.height - 2.0} 1000.0,2.0"
+    assert draw(FILM, lags=[(0, 0)]).lag == ""
+
+
+def test_lanes_are_bounded() -> None:
+    spans = [Span(TopicPartition("t", n), "a", "c", "h", 0, 9) for n in range(MAX_LANES + 5)]
+    picture = draw(FILM._replace(spans=spans))
+    assert (len(picture.lanes), picture.hidden) == (MAX_LANES, 5)
+    assert picture.lanes[11].name == "t-11"
