@@ -232,6 +232,7 @@ class Worker:
         most = self.settings.max_request_bytes
         made = Connection(self._dispatcher, self._budget, self._connections, most, listener)
         made.metering = self._metering
+        made.limiter = self.broker.limiter
         return made
 
     async def _listen(self) -> None:
@@ -241,6 +242,7 @@ class Worker:
 
     def _quotas_changed(self) -> None:
         quotas = self.broker.quotas
+        self.broker.limiter.counts.rate_of = quotas.table.connection_rate
         self._metering = ClientMetering(quotas.usages) if quotas.table.limits_clients else None
         for connection in self._connections:
             connection.metering = self._metering

@@ -74,6 +74,11 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
             return
         self.identity = identity
+        if self.listener is not None and not self._state.limiter.admit(
+            self, transport, identity.host, self.listener
+        ):
+            self._leave()
+            return
         if self.listener is None:
             self.requests.private = self._state.private_reply
 
@@ -222,6 +227,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport.detach()
         self._leave()
+        self._state.limiter.left(self)
         self._clients.discard(self)
 
     def _leave(self) -> None:

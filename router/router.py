@@ -59,6 +59,8 @@ class Router:
             settings.endpoints,
             settings.max_request_bytes,
             has_authorizer=settings.has_authorizer,
+            limits=settings.connection_limits,
+            quota_windows=settings.quota_windows,
         )
         self._loop_lag = LoopLag()
         self._state.report = self._report

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from broker.access.connection_limiter import ConnectionLimiter
 from broker.metrics.document import METRICS, Document, encode
-from broker.settings.processes import Endpoint
+from broker.security.quota_rates import Windows
+from broker.settings.processes import ConnectionLimits, Endpoint
 from broker.wire.frame import private_reply, read_request_header
 from router.local_answers import LocalAnswers
 from router.routing import RoutingTable
@@ -15,6 +17,7 @@ from router.workers import Workers
 
 # For a worker that has ended to be back: until then, what it has not accepted may wait.
 BACK_WITHIN_S = 3.0
+NO_LIMITS = ConnectionLimits()
 
 
 class RouterState:
@@ -25,6 +28,8 @@ class RouterState:
         max_request_bytes: int,
         *,
         has_authorizer: bool = False,
+        limits: ConnectionLimits = NO_LIMITS,
+        quota_windows: tuple[int, int] = (11, 1),
     ) -> None:
         self.workers = workers
         self.max_request_bytes = max_request_bytes
@@ -33,6 +38,8 @@ class RouterState:
         self.routing_table = RoutingTable(len(workers), has_authorizer=has_authorizer)
         self.connecting: set[asyncio.Task[None]] = set()
         self.connections: set[WorkerConnection] = set()  # open, or connecting
+        num, seconds = quota_windows
+        self.limiter = ConnectionLimiter(limits, Windows(num, seconds * 1000))
         self.loop = asyncio.get_running_loop()
         self.report: Callable[[], Document] | None = None
         workers.on_lost = self._worker_lost

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from broker.access.acls import Acls
 from broker.access.audit import Audit
+from broker.access.connection_limiter import ConnectionLimiter
 from broker.access.quotas import Quotas
 from broker.access.users import Users
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -20,6 +21,7 @@ from broker.placement import leader_of
 from broker.security.authorizer import AllowEverything, Authorizer
 from broker.security.quota_rates import Windows
 from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
+from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
@@ -53,11 +55,10 @@ class Broker:
         self.producer_ids = transactions.producer_ids
         self.cluster_id = cluster_id
         self.authorizer: Authorizer = AllowEverything()
-        self.quotas = Quotas(
-            store.quotas,
-            _windows(topics.broker, "quota.window"),
-            _windows(topics.broker, "controller.quota.window"),
-        )
+        windows = _windows(topics.broker, "quota.window")
+        mutation_windows = _windows(topics.broker, "controller.quota.window")
+        self.quotas = Quotas(store.quotas, windows, mutation_windows)
+        self.limiter = ConnectionLimiter(connection_limits(topics.broker), windows)
         self.users = Users(store.users, store.topics)
         self.acls: Acls | None = None  # None: there is no authorizer
         self.audit = Audit()
@@ -76,6 +77,7 @@ class Broker:
         self.topics.use_broker_config(config)
         self.group_coordinator.use_config(config)
         self.transactions.use_config(config)
+        self.limiter.counts.limits = connection_limits(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
 

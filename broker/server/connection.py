@@ -130,6 +130,18 @@ class Metering(Protocol):
         """Its handler has returned; the reply may come later."""
 
 
+class Limiter(Protocol):
+    """Says which connections are too many."""
+
+    def admit(
+        self, connection: object, transport: asyncio.BaseTransport, ip: str, listener: Listener
+    ) -> bool: ...
+
+    def authenticated(self, connection: object) -> None: ...
+
+    def left(self, connection: object) -> None: ...
+
+
 class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
@@ -159,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         self._muted_until = 0.0
         self._muted_timer: asyncio.TimerHandle | None = None
         self.metering: Metering | None = None  # None: there is no quota
+        self.limiter: Limiter | None = None
         self._served_this_turn = 0
         self.closing = False
         self.last_active = 0.0
@@ -178,8 +191,11 @@ class Connection(asyncio.BufferedProtocol):
         identity = identify(transport, self.listener)
         if identity is None:
             self.abort()
-        else:
-            self.identity = identity
+            return
+        self.identity = identity
+        limiter, listener = self.limiter, self.listener
+        if limiter is not None and listener is not None:
+            self.closing = not limiter.admit(self, transport, identity.host, listener)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer
@@ -461,6 +477,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
         self._end_mute()
+        if self.limiter is not None:
+            self.limiter.left(self)
         self._transport = None
         self._connections.discard(self)
         self._budget.give_back(self._unanswered_bytes)

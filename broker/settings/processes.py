@@ -103,6 +103,18 @@ class ProcessSockets(msgspec.Struct, frozen=True):
         return [self.unix, *(each for listening in self.by_listener for each in listening)]
 
 
+UNLIMITED = (1 << 31) - 1
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """How many connections a process may have over TCP, and how many may come in a second."""
+
+    total: int = UNLIMITED
+    per_ip: int = UNLIMITED
+    overrides: dict[str, int] = {}  # in place of per_ip
+    creation_rate: int = UNLIMITED
+
+
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of the broker has in common."""
 
@@ -172,6 +184,8 @@ class RouterSettings(
     listeners: list[ProcessListener]
     worker_sockets: list[str]
     max_idle_ms: int = 600_000
+    connection_limits: ConnectionLimits = ConnectionLimits()
+    quota_windows: tuple[int, int] = (11, 1)  # how many, and the seconds of each
     has_authorizer: bool = False  # then only workers know who may be told of a coordinator
 
 
@@ -243,7 +257,14 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         )
 
     def router(
-        self, index: int, *, sockets: ProcessSockets, worker_sockets: list[str], max_idle_ms: int
+        self,
+        index: int,
+        *,
+        sockets: ProcessSockets,
+        worker_sockets: list[str],
+        max_idle_ms: int,
+        connection_limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
+        quota_windows: tuple[int, int] = (11, 1),
     ) -> RouterSettings:
         """The settings of router `index`."""
         return RouterSettings(
@@ -252,6 +273,8 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             listeners=self._served(sockets, 0),
             worker_sockets=worker_sockets,
             max_idle_ms=max_idle_ms,
+            connection_limits=connection_limits,
+            quota_windows=quota_windows,
             has_authorizer=bool(self.broker.get("authorizer.class.name", "").strip()),
             **self._shared(ProcessSettings),
         )

@@ -8,6 +8,7 @@ import msgspec
 
 from broker.placement import slots_of
 from broker.settings.kafka import BrokerConfig
+from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import ServeSettings
 from ops.serve.child_spec import ChildSpec
 from ops.serve.listeners import Listeners
@@ -69,7 +70,8 @@ def router_specs(
     listeners: Listeners,
 ) -> list[ChildSpec]:
     """How to start the routers."""
-    max_idle_ms = BrokerConfig(settings.broker).get_int("connections.max.idle.ms")
+    config = BrokerConfig(settings.broker)
+    window = "quota.window.num", "quota.window.size.seconds"
     return [
         ChildSpec(
             role="router",
@@ -82,7 +84,9 @@ def router_specs(
                     index,
                     sockets=listening,
                     worker_sockets=[str(each) for each in sockets],
-                    max_idle_ms=max_idle_ms,
+                    max_idle_ms=config.get_int("connections.max.idle.ms"),
+                    connection_limits=connection_limits(config),
+                    quota_windows=(config.get_int(window[0]), config.get_int(window[1])),
                 )
             ),
             ping=str(path),

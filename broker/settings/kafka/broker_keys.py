@@ -154,13 +154,6 @@ _LISTENING = (
         ListOf(may_be_empty=False),
         set_by="--host and --port, or --listeners,",
     ),
-    _dynamic(
-        "max.connections",
-        INT,
-        MAX_INT,
-        "Most connections a broker holds at a time; further ones are closed as they come.",
-        Range(0),
-    ),
     _static(
         "node.id",
         INT,

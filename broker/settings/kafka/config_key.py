@@ -7,6 +7,7 @@ value. Declares no key and resolves nothing.
 import enum
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 import msgspec
 
@@ -124,7 +125,29 @@ class Principals(msgspec.Struct, frozen=True):
         return None
 
 
-Validator = Range | OneOf | ListOf | Principals | ThrottledReplicas
+class CountsByAddress(msgspec.Struct, frozen=True):
+    """`10.0.0.7:200,::1:50`: the number follows the last colon. Host names are not resolved."""
+
+    def problem(self, value: Value) -> str | None:
+        try:
+            self.read(str(value))
+        except ValueError as fault:
+            return f"must be a list of address:count ({fault})"
+        return None
+
+    @staticmethod
+    def read(text: str) -> dict[str, int]:
+        """Raises ValueError."""
+        counts = {}
+        for part in filter(None, map(str.strip, text.split(","))):
+            address, _, count = part.rpartition(":")
+            if not re.fullmatch(r"\s*[0-9]{1,9}", count):
+                raise ValueError(f"{part!r} has no count")
+            counts[str(ip_address(address.strip().strip("[]")))] = int(count)
+        return counts
+
+
+Validator = Range | OneOf | ListOf | Principals | ThrottledReplicas | CountsByAddress
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 # Narrower than int() and float(): what Java refuses ("1_000", "nan") is refused here too.

@@ -293,9 +293,6 @@ _ROWS: Final = (
         ("create.topic.policy.class.name", "CLASS", None),
     )),
     (_NO_LIMITS, (
-        ("max.connection.creation.rate", "INT", "2147483647"),
-        ("max.connections.per.ip", "INT", "2147483647"),
-        ("max.connections.per.ip.overrides", "STRING", ""),
         ("max.incremental.fetch.session.cache.slots", "INT", "1000"),
         ("queued.max.request.bytes", "LONG", "-1"),
         ("queued.max.requests", "INT", "500"),

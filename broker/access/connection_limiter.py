@@ -1,0 +1,74 @@
+"""Connections that are too many are closed: the same for workers and routers.
+
+A refused connection is not read from, and closed a moment later, so that a client that tries again
+at once is slowed down. Of those that wait for it there are only so many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from broker.limited_log import LimitedLog
+from broker.security.connection_limits import ConnectionCounts
+from broker.security.quota_rates import Windows
+from broker.settings.processes import ConnectionLimits, Listener
+
+logger = logging.getLogger("moldau.connections")
+limited = LimitedLog(logger)
+
+DELAY_S = 0.1  # Kafka's connection.failed.authentication.delay.ms
+MAX_DELAYED = 1000
+
+
+class _Inside(NamedTuple):
+    ip: str
+    is_authenticated: bool
+
+
+class ConnectionLimiter:
+    def __init__(self, limits: ConnectionLimits, windows: Windows) -> None:
+        self.counts = ConnectionCounts(limits, windows)
+        self._inside: dict[object, _Inside] = {}
+        self._delayed = 0
+        self._loop = asyncio.get_running_loop()
+
+    def admit(
+        self, connection: object, transport: asyncio.BaseTransport, ip: str, listener: Listener
+    ) -> bool:
+        """Call `left` for it when it is over. False: it will be closed, and must serve nothing."""
+        inside = _Inside(ip, not listener.uses_sasl)
+        now = self._loop.time() * 1000
+        refused_for = self.counts.enter(ip, now, is_authenticated=inside.is_authenticated)
+        if refused_for is None:
+            self._inside[connection] = inside
+            return True
+        limited.warning(refused_for, "a connection from %s is refused: %s", ip, refused_for)
+        self._close_later(transport)
+        return False
+
+    def authenticated(self, connection: object) -> None:
+        """It no longer counts as one that may never authenticate."""
+        inside = self._inside.get(connection)
+        if inside is not None and not inside.is_authenticated:
+            self._inside[connection] = inside._replace(is_authenticated=True)
+            self.counts.authenticate()
+
+    def left(self, connection: object) -> None:
+        inside = self._inside.pop(connection, None)
+        if inside is not None:
+            self.counts.leave(inside.ip, is_authenticated=inside.is_authenticated)
+
+    def _close_later(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not subclasses of asyncio's.
+        if self._delayed >= MAX_DELAYED:
+            transport.abort()  # type: ignore[attr-defined]
+            return
+        transport.pause_reading()  # type: ignore[attr-defined]
+        self._delayed += 1
+        self._loop.call_later(DELAY_S, self._close, transport)
+
+    def _close(self, transport: asyncio.BaseTransport) -> None:
+        self._delayed -= 1
+        transport.close()

@@ -1,0 +1,101 @@
+"""How many connections there may be, and how fast they may come. Pure: takes `now`, in ms.
+
+What counts are connections of one process that came in over TCP. A refused one is not counted, not
+even in the rate it was refused for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.security.quota_rates import Rate, Windows
+from broker.settings.processes import UNLIMITED, ConnectionLimits
+
+MAX_RATES = 10_000  # addresses whose rate is measured at a time; further ones share one
+REST = ""
+# Of max.connections: a client that never authenticates must not keep out those that do.
+UNAUTHENTICATED_SHARE = 4
+
+
+def no_rate(ip: str) -> float | None:
+    """There is no quota for an address."""
+    return None
+
+
+class ConnectionCounts:
+    def __init__(self, limits: ConnectionLimits, windows: Windows) -> None:
+        self.limits = limits
+        self.rate_of: Callable[[str], float | None] = no_rate
+        self._windows = windows
+        self._total = 0
+        self._unauthenticated = 0
+        self._by_ip: dict[str, int] = {}
+        self._rate = Rate(windows)
+        self._rates: dict[str, Rate] = {}
+
+    def enter(self, ip: str, now: float, *, is_authenticated: bool) -> str | None:
+        """Count a connection; or the name of the limit for which it is refused."""
+        refused_for = self._full(ip, is_authenticated) or self._too_fast(ip, now)
+        if refused_for is None:
+            self._total += 1
+            self._by_ip[ip] = self._by_ip.get(ip, 0) + 1
+            if not is_authenticated:
+                self._unauthenticated += 1
+        return refused_for
+
+    def authenticate(self) -> None:
+        self._unauthenticated -= 1
+
+    def leave(self, ip: str, *, is_authenticated: bool) -> None:
+        self._total -= 1
+        left = self._by_ip[ip] - 1
+        if left:
+            self._by_ip[ip] = left
+        else:
+            del self._by_ip[ip]
+        if not is_authenticated:
+            self._unauthenticated -= 1
+
+    def _full(self, ip: str, is_authenticated: bool) -> str | None:
+        limits = self.limits
+        if self._total >= limits.total:
+            return "max.connections"
+        if not is_authenticated and self._unauthenticated >= max(
+            limits.total // UNAUTHENTICATED_SHARE, 1
+        ):
+            return "max.connections, a quarter of it for clients that have not authenticated"
+        own = limits.overrides.get(ip)
+        if self._by_ip.get(ip, 0) >= (limits.per_ip if own is None else own):
+            return "max.connections.per.ip" if own is None else "max.connections.per.ip.overrides"
+        return None
+
+    def _too_fast(self, ip: str, now: float) -> str | None:
+        """The broker's rate, then that of the address."""
+        taken = []
+        for rate, limit, name in (
+            (self._rate, float(self.limits.creation_rate), "max.connection.creation.rate"),
+            (None, self.rate_of(ip), "the quota connection_creation_rate"),
+        ):
+            if limit is None or limit >= UNLIMITED:
+                continue
+            measured = rate or self._rate_for(ip, now)
+            measured.record(1, now)
+            taken.append(measured)
+            if measured.throttle_ms(limit, now) > 0:
+                for each in taken:
+                    each.record(-1, now)
+                return name
+        return None
+
+    def _rate_for(self, ip: str, now: float) -> Rate:
+        rate = self._rates.get(ip)
+        if rate is None:
+            if len(self._rates) >= MAX_RATES:
+                self._rates = {k: v for k, v in self._rates.items() if not v.is_unused(now)}
+            name = ip if len(self._rates) < MAX_RATES else REST
+            rate = self._rates.setdefault(name, Rate(self._windows))
+        return rate
+
+    @property
+    def total(self) -> int:
+        return self._total
