@@ -136,6 +136,20 @@ async def test_a_snapshot_of_an_earlier_history_is_refused(store: LossyStore) ->
         assert await host.streams.snapshot_at(log.key) == -1
 
 
+async def test_index_points_of_lost_offsets_go_with_a_new_epoch(store: LossyStore) -> None:
+    async with Host(store.url) as host:
+        log = await host.create(next(_names))
+        await append(log, plain(b"x"))
+        for offset in (1, 2, 50):
+            host.streams.index(log.key, 1_000 + offset, offset, 100 * offset)
+        await host.control.ask("PING")  # they are there
+        store.kill()
+        store.start()
+        await append(log, plain(b"y"))
+        assert log.epochs.current == 1
+        assert [point[0] for point in await host.streams.index_points(log.key, 0)] == [1]
+
+
 # --- another program removes the last entries ---
 
 
