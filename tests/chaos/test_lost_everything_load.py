@@ -72,14 +72,15 @@ def test_clients_go_on_when_the_store_comes_back_empty(start_moldau: Start, tmp_
 
         def are_at_work() -> None:
             before = {one: one.acknowledged for one in producers}
-            wait_until(
-                lambda: (
-                    all(one.acknowledged > before[one] + 50 for one in producers)
-                    and all(recorder.count_read(one.group) > 50 for one in readers)
-                ),
-                PATIENCE_S,
-                "all clients are at work",
-            )
+
+            def progress() -> dict[str, int]:
+                wrote = {one.name: one.acknowledged - before[one] for one in producers}
+                return wrote | {one.group: recorder.count_read(one.group) for one in readers}
+
+            try:
+                wait_until(lambda: min(progress().values()) > 50, PATIENCE_S, "all are at work")
+            except AssertionError as stuck:
+                raise AssertionError(f"{stuck}: {progress()}\n{broker.log()[-4000:]}") from None
 
         are_at_work()
         store.kill()
