@@ -10,6 +10,7 @@ The fields that clients choose are percent-encoded, so that none contains a spac
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Self, TypeVar
 from urllib.parse import quote, unquote
@@ -143,6 +144,7 @@ def from_wire(kind: type[F], number: int) -> F:
         return kind(0)
 
 
+@lru_cache(maxsize=4096)
 def canonical_host(host: str) -> str:
     """An address in the one form in which hosts are compared: ACLs written by Java clients have
     long IPv6 addresses, and sockets that serve both families show IPv4 ones mapped into IPv6."""
