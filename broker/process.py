@@ -126,6 +126,7 @@ async def listen(
     protocol: Callable[[], asyncio.BaseProtocol],
     descriptors: Sequence[int],
     context: ssl.SSLContext | None = None,
+    refuses: Callable[[str], bool] = lambda _: False,
 ) -> list[Server]:
     """Serve on sockets that the supervisor has bound; with a `context`, behind TLS. The one place
     that chooses the transport.
@@ -144,7 +145,7 @@ async def listen(
         try:
             if context is not None:
                 bound.listen(BACKLOG)
-                server = TlsServer(protocol, bound, context)
+                server = TlsServer(protocol, bound, context, refuses)
             elif bound.family == socket.AF_UNIX:
                 server = await loop.create_unix_server(
                     protocol, sock=bound, backlog=BACKLOG, **keep_path
@@ -171,10 +172,11 @@ class Listening:
         settings: WorkerSettings | RouterSettings,
         protocol: Callable[[Listener | None], asyncio.BaseProtocol],
         *,
+        refuses: Callable[[str], bool] = lambda _: False,
         tells_expiry: bool = False,
     ) -> None:
-        """`protocol` makes one for a connection over a listener, or None for the unix socket.
-        Raises BootFailure."""
+        """`protocol` makes one for a connection over a listener, or None for the unix socket;
+        `refuses` says which addresses have too many connections. Raises BootFailure."""
         self._servers += await listen(partial(protocol, None), [settings.unix_socket])
         for each in settings.listeners:
             accept = partial(protocol, each.listener)
@@ -187,7 +189,7 @@ class Listening:
                 self._certificates.append(certificates)
                 self._watching.append(asyncio.ensure_future(certificates.watch()))
                 context = certificates.context
-            self._servers += await listen(accept, each.descriptors, context)
+            self._servers += await listen(accept, each.descriptors, context, refuses)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
 
     def reload(self) -> None:

@@ -236,7 +236,8 @@ class Worker:
         return made
 
     async def _listen(self) -> None:
-        await self._listening.begin(self.settings, self._connection)
+        refuses = self.broker.limiter.refuses
+        await self._listening.begin(self.settings, self._connection, refuses=refuses)
 
     # --- changes ---
 

@@ -92,7 +92,9 @@ class Router:
     async def _listen(self) -> None:
         # They show the same certificates as the workers: one process says when those expire.
         first = self.settings.index == 0
-        await self._listening.begin(self.settings, self._accept, tells_expiry=first)
+        await self._listening.begin(
+            self.settings, self._accept, refuses=self._state.limiter.refuses, tells_expiry=first
+        )
 
     def _lost_parent(self) -> None:
         logger.error("the supervisor is gone, exiting")

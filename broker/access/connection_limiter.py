@@ -48,6 +48,14 @@ class ConnectionLimiter:
         self._close_later(transport)
         return False
 
+    def refuses(self, ip: str) -> bool:
+        """Whether a connection need not even begin its handshake."""
+        refused_for = self.counts.would_refuse(ip, self._loop.time() * 1000)
+        if refused_for is None:
+            return False
+        limited.warning(refused_for, "a connection from %s is refused: %s", ip, refused_for)
+        return True
+
     def authenticated(self, connection: object) -> None:
         """It no longer counts as one that may never authenticate."""
         inside = self._inside.get(connection)

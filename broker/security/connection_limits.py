@@ -43,6 +43,11 @@ class ConnectionCounts:
                 self._unauthenticated += 1
         return refused_for
 
+    def would_refuse(self, ip: str, now: float) -> str | None:
+        """Whether a connection that came now would be refused: before its handshake, which costs
+        more than everything else. Counts nothing."""
+        return self._full(ip, True) or self._too_fast(ip, now, is_trial=True)
+
     def authenticate(self) -> None:
         self._unauthenticated -= 1
 
@@ -69,9 +74,10 @@ class ConnectionCounts:
             return "max.connections.per.ip" if own is None else "max.connections.per.ip.overrides"
         return None
 
-    def _too_fast(self, ip: str, now: float) -> str | None:
+    def _too_fast(self, ip: str, now: float, *, is_trial: bool = False) -> str | None:
         """The broker's rate, then that of the address."""
-        taken = []
+        taken: list[Rate] = []
+        refused_for = None
         for rate, limit, name in (
             (self._rate, float(self.limits.creation_rate), "max.connection.creation.rate"),
             (None, self.rate_of(ip), "the quota connection_creation_rate"),
@@ -82,10 +88,12 @@ class ConnectionCounts:
             measured.record(1, now)
             taken.append(measured)
             if measured.throttle_ms(limit, now) > 0:
-                for each in taken:
-                    each.record(-1, now)
-                return name
-        return None
+                refused_for = name
+                break
+        if refused_for is not None or is_trial:
+            for each in taken:
+                each.record(-1, now)
+        return refused_for
 
     def _rate_for(self, ip: str, now: float) -> Rate:
         rate = self._rates.get(ip)

@@ -21,6 +21,7 @@ logger = logging.getLogger("moldau.tls")
 HANDSHAKE_S = 10.0
 SHUTDOWN_S = 5.0
 MAX_HANDSHAKES = 1024
+REFUSED_S, MAX_REFUSED = 0.1, 1000
 ACCEPTS_PER_TURN = 64
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 RETRY_S = 0.5
@@ -53,10 +54,15 @@ class TlsServer:
         protocol: Callable[[], asyncio.BaseProtocol],
         listening: socket.socket,
         context: ssl.SSLContext,
+        refuses: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """`refuses`: whether clients from an address are too many already, so that they need not
+        cost a handshake."""
         self._protocol = protocol
         self._listening = listening
         self._context = context
+        self._refuses = refuses
+        self._refused: set[socket.socket] = set()
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order they began
         self._log = LimitedLog(logger)
@@ -74,6 +80,8 @@ class TlsServer:
         self._listening.close()
         for handshake in list(self._handshakes):
             handshake.cancel()
+        for refused in list(self._refused):
+            self._turn_away(refused)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
@@ -88,6 +96,9 @@ class TlsServer:
                 self._loop.remove_reader(self._listening.fileno())
                 self._retry = self._loop.call_later(RETRY_S, self._accept_again)
                 return
+            if self._refuses(str(address[0])):
+                self._refuse(accepted)
+                continue
             accepted.setblocking(False)
             if len(self._handshakes) >= MAX_HANDSHAKES:
                 oldest = next(iter(self._handshakes))
@@ -96,6 +107,18 @@ class TlsServer:
             task = self._loop.create_task(self._shake_hands(accepted, str(address[0])))
             self._handshakes[task] = None
             task.add_done_callback(self._ended)
+
+    def _refuse(self, accepted: socket.socket) -> None:
+        """Closed a moment later: a client that tries again at once is slowed down."""
+        self._refused.add(accepted)
+        if len(self._refused) > MAX_REFUSED:
+            self._turn_away(accepted)
+        else:
+            self._loop.call_later(REFUSED_S, self._turn_away, accepted)
+
+    def _turn_away(self, accepted: socket.socket) -> None:
+        self._refused.discard(accepted)
+        accepted.close()
 
     def _accept_again(self) -> None:
         self._loop.add_reader(self._listening.fileno(), self._accept)
@@ -115,19 +138,19 @@ class TlsServer:
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except ssl.SSLCertVerificationError as fault:
-            self._refused("certificate", peer, f"its certificate: {fault.verify_message}")
+            self._failed("certificate", peer, f"its certificate: {fault.verify_message}")
         except ssl.SSLError as fault:
             reason = fault.reason or "no reason given"
-            self._refused(reason, peer, _REASONS.get(reason) or reason.lower().replace("_", " "))
+            self._failed(reason, peer, _REASONS.get(reason) or reason.lower().replace("_", " "))
         except TimeoutError:
-            self._refused("time", peer, f"no handshake within {HANDSHAKE_S:g} s")
+            self._failed("time", peer, f"no handshake within {HANDSHAKE_S:g} s")
         except ConnectionAbortedError:
-            self._refused("time", peer, f"no handshake within {HANDSHAKE_S:g} s")
+            self._failed("time", peer, f"no handshake within {HANDSHAKE_S:g} s")
         except OSError:
             pass  # it hung up: a port scan, a health check
         except asyncio.CancelledError:
             accepted.close()
             raise
 
-    def _refused(self, kind: str, peer: str, why: str) -> None:
+    def _failed(self, kind: str, peer: str, why: str) -> None:
         self._log.warning(kind, "closing %s: no TLS connection: %s", peer, why)

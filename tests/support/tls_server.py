@@ -25,13 +25,15 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def tls_served(
-    protocol: Callable[[], asyncio.BaseProtocol], tls: TlsSettings
+    protocol: Callable[[], asyncio.BaseProtocol],
+    tls: TlsSettings,
+    refuses: Callable[[str], bool] = lambda _: False,
 ) -> AsyncIterator[Served]:
     listener = Listener(name="SSL", protocol="SSL", tls=tls)
     certificates = ServedCertificates(listener, tells_expiry=True)
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     address = listening.getsockname()
-    server = TlsServer(protocol, listening, certificates.context)
+    server = TlsServer(protocol, listening, certificates.context, refuses)
     try:
         yield Served(server, certificates, address)
     finally:

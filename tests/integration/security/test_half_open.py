@@ -19,12 +19,13 @@ from tests.support.running import Broker, running_broker
 CLIENTS = 1000
 MOST_BYTES_EACH = 300_000  # of memory; measured: about 60 KB
 HANDSHAKE_S = 10.0
+PER_IP = 50  # of connections that are made
 HELLO = bytes.fromhex("16030102000100")
 
 
 @pytest.fixture(scope="module")
 def secured(certificates: Certificates) -> Iterator[Broker]:
-    keys = {"ssl.keystore.location": certificates.server}
+    keys = {"ssl.keystore.location": certificates.server, "max.connections.per.ip": PER_IP}
     with running_broker(workers=1, listeners=["SSL"], broker=keys) as broker:
         yield broker
 
@@ -62,6 +63,24 @@ def test_half_open_connections_keep_nobody_out(secured: Broker, certificates: Ce
                 assert client.recv(100) == b""
     lines = secured.log().count("no handshake within 10 s")
     assert 0 < lines <= 20  # of two thousand, in two processes
+
+
+def test_who_is_one_too_many_costs_no_handshake(
+    secured: Broker, certificates: Certificates
+) -> None:
+    security = Security(Tls(ca_file=str(certificates.ca)))
+    late = secured.log().count("no handshake within 10 s")
+    for port in (secured.port, secured.port + 1):
+        with contextlib.ExitStack() as opened:
+            for _ in range(PER_IP):
+                made = opened.enter_context(Connection(("127.0.0.1", port), security=security))
+                assert made.call(MetadataRequest(topics=[])).brokers
+            # It says nothing, and would have the time of a handshake otherwise.
+            with socket.create_connection(("127.0.0.1", port), 60) as one_more:
+                assert one_more.recv(1) == b""
+            assert made.call(MetadataRequest(topics=[])).brokers
+    assert secured.log().count("is refused: max.connections.per.ip") == 2
+    assert secured.log().count("no handshake within 10 s") == late
 
 
 def is_ended(client: socket.socket) -> bool:

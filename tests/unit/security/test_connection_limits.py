@@ -90,3 +90,21 @@ def test_counts_return_to_zero(events: list[tuple[str, bool]], total: int) -> No
     for ip, known in inside:
         kept.leave(ip, is_authenticated=known)
     assert (kept.total, kept._unauthenticated, kept._by_ip) == (0, 0, {})
+
+
+def test_what_would_be_refused_is_known_before_and_counts_nothing() -> None:
+    kept = counts(total=100, per_ip=3, creation_rate=2)
+    kept.rate_of = {"slow": 1.0}.get
+    for _ in range(1000):
+        assert kept.would_refuse("a", 0.0) is None
+    while enter(kept, "a") is None:
+        assert kept.total <= 3
+    assert kept.would_refuse("a", 0.0) == "max.connections.per.ip"
+    assert kept.would_refuse("b", 0.0) is None
+    while enter(kept, "slow") is None:
+        kept.leave("slow", is_authenticated=True)
+    assert kept.would_refuse("slow", 0.0) == "the quota connection_creation_rate"
+    for number in range(100):
+        enter(kept, f"{number}")
+    assert kept.would_refuse("c", 0.0) == "max.connection.creation.rate"
+    assert kept.would_refuse("c", 20_000.0) is None

@@ -154,3 +154,26 @@ async def test_no_descriptors_left_is_waited_out(
         await until(lambda: served.server._retry is not None)
         failing = False
         assert await answer == b"hello"
+
+
+async def test_who_is_refused_costs_no_handshake(
+    certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "MAX_REFUSED", 5)
+    full, asked = True, []
+
+    def refuses(ip: str) -> bool:
+        asked.append(ip)
+        return full
+
+    async with tls_served(Echo, tls, refuses) as served:
+        clients = [socket.create_connection(served.address) for _ in range(20)]
+        await until(lambda: len(asked) == 20)
+        assert not served.server._handshakes
+        assert len(served.server._refused) <= 5  # closed later, the others at once
+        assert await in_thread(lambda: all(ended(client) for client in clients))
+        full = False
+        assert await in_thread(lambda: echoed(served.address, certificates)) == b"hello"
+        for client in clients:
+            client.close()
+    assert set(asked) == {"127.0.0.1"}
