@@ -12,7 +12,7 @@ a client could ask for any amount of memory at once.
 from __future__ import annotations
 
 from broker.errors import ErrorCode, StoreFault
-from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
+from broker.handlers.authorization import TOPIC, TOPIC_DENIED, log_denial
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
 from broker.handlers.lookup import unknown_topic
@@ -36,6 +36,7 @@ from broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NO_SESSION_EPOCHS = (-1, 0)
+READ = Operation.READ
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
@@ -83,7 +84,10 @@ def _is_denied(broker: Broker, call: Call, topic: Topic | None, item: FetchTopic
         return False  # there is none of this id
     else:
         name = topic.name
-    return is_denied(broker, call, Operation.READ, TOPIC, name)
+    if broker.authorizer.allows(call.connection.identity, READ, TOPIC, name):
+        return False
+    log_denial(broker, call, READ, TOPIC, name)
+    return True
 
 
 def _read(

@@ -11,7 +11,7 @@ from broker.security.acl_index import AclIndex
 from broker.security.identity import Identity
 from broker.security.resources import Operation, ResourceType
 
-MAX_REMEMBERED = 100_000  # decisions, of all clients
+MAX_REMEMBERED = 50_000  # decisions, of all clients: 20 MB with the longest names
 MAX_NAME = 256  # of a resource: decisions on longer names are made each time
 # Kafka asks for this name to find out what a client may do where no ACL applies.
 _NO_NAME = "hardcode"

@@ -353,3 +353,16 @@ def test_no_bytes_raise_anything_else(noise: bytes, case: Case) -> None:
     frame = struct.pack(">hhih", case.api.key, case.version, 1, -1) + noise
     with contextlib.suppress(MalformedMessage):
         assert isinstance(route_of(frame, len(frame), TABLE), Route)
+
+
+def test_with_an_authorizer_workers_answer_who_coordinates() -> None:
+    table = RoutingTable(WORKERS, has_authorizer=True)
+    for key, expected in ((ApiKey.FIND_COORDINATOR, ANY), (ApiKey.API_VERSIONS, LOCAL)):
+        api = APIS[key]
+        for version in range(api.lowest, api.highest + 1):
+            frame = request_frame(api, version, 1, "c", api.request())[4:]
+            route, depends = find_route(frame, len(frame), table)
+            assert route == expected
+            other, _ = find_route(frame, len(frame), TABLE)
+            assert other == LOCAL
+            assert depends <= len(frame)
