@@ -25,6 +25,9 @@ from broker.metrics.document import (
     PartitionRow,
     Sample,
 )
+from broker.metrics.histogram import duration_family
+from broker.metrics.request_counters import RequestCounters
+from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.store.store import Store
 
@@ -45,6 +48,8 @@ class WorkerReport:
         logs: Logs,
         groups: GroupCoordinator,
         connections: set[Connection],
+        budget: Budget,
+        requests: RequestCounters,
         loop_lag: LoopLag,
     ) -> None:
         self._worker = worker
@@ -53,18 +58,22 @@ class WorkerReport:
         self._logs = logs
         self._groups = groups
         self._connections = connections
+        self._budget = budget
+        self._requests = requests
         self._loop_lag = loop_lag
 
     async def document(self) -> Document:
+        store = await self._store_families() if self._worker == 0 else []
         led = [log async for log in in_slices(self._led())]
         return Document(
             is_ready=self._store.is_up,
-            families=self._families(),
+            families=self._families() + store,
             partitions=await self._partition_rows(led),
             groups=await self._group_rows(),
         )
 
     def _families(self) -> list[Family]:
+        pipes = self._store.connections()
         by_listener: dict[str, int] = {}
         for connection in self._connections:
             listener = connection.identity.listener
@@ -75,8 +84,51 @@ class WorkerReport:
                    [Sample((name,), count) for name, count in by_listener.items() if name],
                    by_role=True),
             Family("moldau_store_up", Kind.GAUGE, "Whether the worker is connected to the store.",
-                   (), [Sample((), float(self._store.is_up))]),
+                   ("connection",),
+                   [Sample((name,), float(pipe.is_up)) for name, pipe in pipes.items()]),
+            Family("moldau_store_reconnects_total", Kind.COUNTER,
+                   "Connections to the store that were lost and opened again.", ("connection",),
+                   [Sample((name,), pipe.reconnects) for name, pipe in pipes.items()]),
+            duration_family("moldau_store_command_duration_seconds",
+                            "Round trips to the store, of commands sent while none was under way.",
+                            ("connection",),
+                            [pipe.round_trips.sample((name,)) for name, pipe in pipes.items()]),
+            Family("moldau_inflight_bytes", Kind.GAUGE, "Bytes of unanswered requests.", (),
+                   [Sample((), self._budget.used)]),
+            Family("moldau_inflight_limit_bytes", Kind.GAUGE, "How many there may be.", (),
+                   [Sample((), self._budget.total)]),
+            *self._requests.families(),
+            *self._logs.counters.families(self._logs.cache.size),
+            *self._groups.counters.families(),
         ]  # fmt: skip
+
+    async def _store_families(self) -> list[Family]:
+        """Of the server, asked by one worker for all."""
+        try:
+            facts = await self._store.facts()
+        except MoldauError:
+            return []
+        names = {
+            "used_memory": ("moldau_store_memory_bytes", "Memory that the store uses."),
+            "maxmemory": ("moldau_store_memory_limit_bytes", "Its limit; 0: none."),
+            "aof_current_size": ("moldau_store_aof_bytes", "Its append-only file."),
+            "aof_rewrite_in_progress": (
+                "moldau_store_rewrite_in_progress",
+                "Whether it rewrites its append-only file.",
+            ),
+            "aof_pending_bio_fsync": (
+                "moldau_store_fsyncs_pending",
+                "Syncs of its append-only file that wait.",
+            ),
+            "aof_delayed_fsync": (
+                "moldau_store_fsyncs_delayed",
+                "Syncs of its append-only file that came late, since it started.",
+            ),
+        }
+        return [
+            Family(names[fact][0], Kind.GAUGE, names[fact][1], (), [Sample((), value)])
+            for fact, value in facts.items()
+        ]
 
     # --- partitions ---
 

@@ -27,6 +27,7 @@ from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
 from broker.loop_lag import LoopLag
 from broker.metrics.document import METRICS, encode
+from broker.metrics.request_counters import RequestCounters
 from broker.process import (
     BootFailure,
     Listening,
@@ -63,6 +64,7 @@ class Worker:
         self._listening = Listening()
         self._background: list[asyncio.Task[None]] = []
         self._kept = KeptByKind()
+        self._requests = RequestCounters()
         self._metering: ClientMetering | None = None  # None: there is no quota for clients
         self._parent_gone = False
 
@@ -137,6 +139,7 @@ class Worker:
         self.store.history.on_changed = self._history_changed
         self._watch(changes_at)
         self._loop_lag = LoopLag()
+        self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         report = WorkerReport(
             settings.index,
             self.store,
@@ -144,6 +147,8 @@ class Worker:
             self.logs,
             self.group_coordinator,
             self._connections,
+            self._budget,
+            self._requests,
             self._loop_lag,
         )
 
@@ -151,7 +156,6 @@ class Worker:
             return encode(await report.document())
 
         self._dispatcher = Dispatcher(self.broker, {METRICS: metrics})
-        self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         await self._listen()
         compaction = Compaction(self.store.streams, self.store.cleaned, self.logs.retention)
         maintenance = Maintenance(self.topics, self.logs, compaction)
@@ -229,8 +233,10 @@ class Worker:
         self._watcher.start(changes_at)
 
     def _connection(self, listener: Listener | None) -> Connection:
-        most = self.settings.max_request_bytes
-        made = Connection(self._dispatcher, self._budget, self._connections, most, listener)
+        most, counters = self.settings.max_request_bytes, self._requests
+        made = Connection(
+            self._dispatcher, self._budget, self._connections, most, listener, counters
+        )
         made.metering = self._metering
         made.limiter = self.broker.limiter
         return made

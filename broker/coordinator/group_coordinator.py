@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
+from broker.coordinator.group_counters import GroupCounters
 from broker.coordinator.slots import Slots
 from broker.coordinator.stored import encode_offset, offset_field, pending_field
 from broker.coordinator.transactional_offsets import TransactionalOffsets
@@ -74,6 +75,7 @@ class GroupCoordinator:
         # and whether any of them goes back: group events keep what they were.
         self.on_moving: Callable[[str, bool], None] | None = None
         self.groups = Groups(group_config(config), IdGenerator(), slot_of)
+        self.counters = GroupCounters()
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
         self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
 
@@ -171,6 +173,7 @@ class GroupCoordinator:
         self.submit(effect.group_id, Persisted(effect.token, error))
 
     def _report(self, changed: StateChanged | MemberChanged) -> None:
+        self.counters.changed(changed, self.now_ms())
         if self.on_changed is not None:
             self.on_changed(changed)
         if isinstance(changed, StateChanged):

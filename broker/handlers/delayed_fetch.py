@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic_ns
 from typing import Self
 
 from broker.errors import ErrorCode, StoreFault, code_for
@@ -121,6 +122,7 @@ class DelayedFetch:
         self._known_before = 0  # bytes of its logs when reading began
         self._seen_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._parked_ns = 0
 
     @property
     def client_id(self) -> str:
@@ -158,6 +160,7 @@ class DelayedFetch:
         self._known_before = self._bytes_known()
         self._size = 0
         committed = self.reads_committed
+        counters = self._broker.logs.counters
         budget = self._call.connection.budget
         left = min(self._limit, budget.reply_room)
         first = True  # one batch is returned whatever its size
@@ -188,6 +191,7 @@ class DelayedFetch:
             limit = min(read.limit, left)
             found = reader.read_tail(offset, limit, at_least_one=first)
             if found is None:
+                counters.misses += 1
                 left -= limit
                 budget.hold(limit)
                 self._pending += 1
@@ -195,6 +199,7 @@ class DelayedFetch:
                 reader.read_store(offset, limit, at_least_one=first, done=done)
                 first = False
             elif found:
+                counters.hits += 1
                 left -= self._take(read, log, bounds, found)
                 first = False
             else:
@@ -204,6 +209,7 @@ class DelayedFetch:
     def _take(self, read: PartitionRead, log: Log, bounds: Bounds, found: list[Buffer]) -> int:
         size = sum(map(len, found))
         self._size += size
+        log.counters.bytes_out += size
         if self.reads_committed and found and log.has_aborted:
             self._pending += 1
             end = _end_of(found[-1])
@@ -264,6 +270,7 @@ class DelayedFetch:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._waited_long_enough)
         self._call.on_lost = self._abandon
+        self._parked_ns = monotonic_ns()
         self._broker.parked.add(self)
         self._wait()
 
@@ -326,6 +333,11 @@ class DelayedFetch:
         if not self._finished:
             self._finished = True
             self._unpark()
+            if self._parked_ns:
+                # How long it waited for records is not how long it took.
+                waited = monotonic_ns() - self._parked_ns
+                self._call.received_ns += waited
+                self._call.connection.counters.fetch_wait.observe(waited)
             self._reply(self._broker, self._call, self._request, self._reads)
 
 

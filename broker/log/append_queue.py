@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from broker.errors import ErrorCode, KafkaError
+from broker.errors import ErrorCode, KafkaError, code_for
 from broker.log.flight import Append, Flight
 from broker.log.markers import MarkerAppend
 from broker.log.retries import SENT_AGAIN, AwaitedRetries
@@ -29,9 +29,11 @@ class AppendQueue:
         self,
         acknowledge: Callable[[Append, int, int], None],
         hand_back: Callable[[list[Append]], None],
+        refused: dict[str, int] | None = None,
     ) -> None:
         self._acknowledge = acknowledge
         self._hand_back = hand_back
+        self._refused = {} if refused is None else refused  # counts, by the name of the error
         self.waiting: deque[Append] = deque()  # always the same object
         self.rechecked: Append | None = None  # seemed out of order before we caught up
         self.retries = AwaitedRetries()
@@ -62,6 +64,8 @@ class AppendQueue:
         """Its client will send it again, unless the fault is one of its own."""
         if not isinstance(fault, KafkaError) or fault.code in SENT_AGAIN:
             self.retries.failed(append.header)
+        error = code_for(fault).name
+        self._refused[error] = self._refused.get(error, 0) + 1
         append.done(fault, -1, -1)
 
     def fail_all(self, fault: BaseException) -> None:

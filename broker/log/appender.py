@@ -29,6 +29,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from time import monotonic_ns
 from typing import Any, Protocol
 
 from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
@@ -42,6 +43,7 @@ from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
 from broker.log.reservation import Reservation
 from broker.log.tail import CachedEntry
 from broker.log.waiters import Waiters
+from broker.metrics.log_counters import LogCounters
 from broker.store.resp import append_prefix
 
 logger = logging.getLogger("moldau.log")
@@ -53,6 +55,8 @@ RESOLVE_AGAIN_S = 0.25  # the store is up and refuses to answer: it is loading i
 
 class AppenderHost(ReplicaHost, Joins, Protocol):
     """What an appender needs of the worker it lives in."""
+
+    counters: LogCounters
 
 
 class LogAppender:
@@ -69,6 +73,7 @@ class LogAppender:
         self.reservation = Reservation(host.history, reader.key)
         self.replica = LogReplica(host, reader, waiters, self)
         self._host = host
+        self._counters = host.counters.topic(reader.topic)
         self._replication = host.replication
         self._reader = reader
         self._waiters = waiters
@@ -76,7 +81,7 @@ class LogAppender:
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
         self._prefix = append_prefix(reader.key)
-        self._queue = AppendQueue(self._acknowledge, self._hand_back)
+        self._queue = AppendQueue(self._acknowledge, self._hand_back, self._counters.refused)
         self._waiting = self._queue.waiting
         self._joining: Joining | None = None
         self._gathered_bytes = 0
@@ -143,6 +148,7 @@ class LogAppender:
 
     def _send(self, flight: Flight) -> None:
         streams = self._host.streams
+        flight.sent_ns = monotonic_ns()
         if flight.even_if_full:
             blob = b"".join(flight.parts)
             streams.append_even_if_full(self._reader.key, flight.base, blob, self._replied)
@@ -198,6 +204,9 @@ class LogAppender:
     def _succeeded(self, flight: Flight) -> None:
         self._flight = None
         streams, state = self._host.streams, self._reader.state
+        self._host.counters.appended(monotonic_ns() - flight.sent_ns, len(flight.appends))
+        self._counters.bytes_in += flight.size
+        self._counters.records_in += flight.end - flight.base
         replicas = self._replication.replicas
         if replicas:
             self._reader.hold_readers()
@@ -258,6 +267,7 @@ class LogAppender:
 
     def _taken(self, flight: Flight) -> None:
         """Another worker appended first. Back into the queue, in order, behind its entry."""
+        self._host.counters.conflicts += 1
         self._put_back(flight)
         self.replica.catch_up(must_find=True)
 

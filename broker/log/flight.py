@@ -71,6 +71,7 @@ class Flight(msgspec.Struct, eq=False):
     max_timestamp: int = -1
     max_timestamp_base: int = -1
     nonce: bytes = b""
+    sent_ns: int = 0
     sent_again: bool = False  # the same bytes twice: the store takes one of them
     even_if_full: bool = False  # only markers, which a full store has to take
     parts: list[Buffer] = []

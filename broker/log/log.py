@@ -17,6 +17,7 @@ from broker.log.flight import Append
 from broker.log.markers import Marker
 from broker.log.state import Producer
 from broker.log.waiters import Waiters
+from broker.metrics.log_counters import TopicCounters
 from broker.settings.kafka import TopicConfig
 from broker.store.aborted import AbortedTransaction
 from broker.store.watch import Watcher
@@ -88,6 +89,7 @@ class Log(ABC):
         self.partition = partition
         self.key = key  # of the stream
         self.waiters = Waiters()
+        self.counters = TopicCounters()  # its worker's for the topic, once that knows the log
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -21,6 +21,7 @@ from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.log.topics import Topic, Topics
+from broker.metrics.log_counters import LogCounters
 from broker.placement import leader_of
 from broker.store import keys, resp
 from broker.store.store import Store
@@ -61,7 +62,7 @@ class Logs:
         self.replication = store.replication
         self.native = store.native
         self.snapshot_entries = snapshot_entries
-        self.store_full_count = 0
+        self.counters = LogCounters()
         self._topics = topics
         self._worker = worker
         self._workers = workers
@@ -114,6 +115,7 @@ class Logs:
         return opened
 
     def _add(self, place: tuple[bytes, int], log: Log) -> None:
+        log.counters = self.counters.topic(log.topic)
         self._logs[place] = log
         self._by_key.setdefault(log.key, []).append(log)
 
@@ -124,6 +126,7 @@ class Logs:
         return list(self._logs.values())
 
     def _topic_removed(self, topic: Topic) -> None:
+        self.counters.topics.pop(topic.name, None)
         for partition in range(topic.partitions):
             place = (topic.topic_id, partition)
             log = self._logs.pop(place, None)
@@ -257,14 +260,14 @@ class Logs:
 
     def store_full(self, fault: StoreFull) -> None:
         """Loud, but not once per request."""
-        self.store_full_count += 1
+        self.counters.refused_full += 1
         now = time.monotonic()
         if now - self._last_full_line >= FULL_LOG_EVERY_S:
             self._last_full_line = now
             logger.critical(
                 "THE STORE IS FULL, producers are refused (%d so far): raise its maxmemory, "
                 "lower retention or delete topics: %s",
-                self.store_full_count,
+                self.counters.refused_full,
                 fault,
             )
 

@@ -15,11 +15,13 @@ import logging
 import select
 from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import ClassVar, Protocol, cast
 
 import msgspec
 
 from broker.limited_log import LimitedLog
+from broker.metrics.request_counters import RequestCounters
 from broker.peer import identify
 from broker.security.identity import Identity, Role, read_preamble
 from broker.server.budget import Budget
@@ -58,12 +60,14 @@ class Call(msgspec.Struct, eq=False):
     connection: Connection
     header: RequestHeader
     size: int
+    received_ns: int = 0
     parts: list[Buffer] | None = None  # the reply, once there is one
     on_lost: Callable[[], None] | None = None  # called when the client is gone
 
     def reply(self, message: Message) -> None:
         header = self.header
         assert header.api is not None
+        self.connection.counters.count_errors(header.api_key, message)
         try:
             self.parts = response_frame(
                 header.api, header.api_version, header.correlation_id, message
@@ -150,8 +154,11 @@ class Connection(asyncio.BufferedProtocol):
         connections: set[Connection],
         max_frame: int,
         listener: Listener | None,
+        counters: RequestCounters | None = None,
     ) -> None:
-        """`listener`: where it came in; None on the unix socket."""
+        """`listener`: where it came in; None on the unix socket. `counters`: of the worker."""
+        self.counters = counters or RequestCounters()
+        self._received_ns = 0  # when the frames that are being served came
         self._frames = FrameReader(max_frame)
         self._receiving = False  # replies completed meanwhile go out at its end
         self._dispatch = dispatch
@@ -211,6 +218,8 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active = self._loop.time()  # slow is not idle
             return
         self._receiving = True
+        self._received_ns = monotonic_ns()
+        self.counters.bytes_in += nbytes
         for frame in frames:
             if not (self._backlog or self._read_paused or self._held or self.closing):
                 self._serve(frame)
@@ -235,6 +244,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._calls and metering is None:
                 answer = route.answer(frame)
                 if answer is not None:
+                    self.counters.counts[route.header.api_key] += 1
                     self._out.append(answer)
                     if not self._receiving:
                         self._flush_soon()
@@ -251,6 +261,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._introduced(header, frame)
                 return
         call = Call(self, header, size) if metering is None else metering.call(self, header, size)
+        if header.api is not None:
+            self.counters.counts[header.api_key] += 1
+        call.received_ns = self._received_ns
         self._calls.append(call)
         self._unanswered_bytes += size
         budget = self._budget
@@ -298,9 +311,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         out = self._out
         freed = 0
+        now, durations = monotonic_ns(), self.counters.durations
         while parts is not None:
-            freed += calls.popleft().size
+            answered = calls.popleft()
+            freed += answered.size
             out += parts
+            histogram = durations.get(answered.header.api_key)
+            if histogram is not None:
+                histogram.observe(now - answered.received_ns)
             parts = calls[0].parts if calls else None
         self._unanswered_bytes -= freed
         self._budget.give_back(freed)
@@ -320,8 +338,10 @@ class Connection(asyncio.BufferedProtocol):
         if out:
             parts = coalesce(out)
             if len(parts) == 1:
+                self.counters.bytes_out += len(parts[0])
                 transport.write(parts[0])
             else:
+                self.counters.bytes_out += sum(map(len, parts))
                 transport.writelines(parts)
             if self._write_paused:
                 self._count_unsent(transport.get_write_buffer_size())

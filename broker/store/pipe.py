@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Any, cast
 
 import hiredis
@@ -26,6 +27,7 @@ from broker.errors import (
     StoreTimeout,
     StoreUnavailable,
 )
+from broker.metrics.histogram import DurationHistogram
 from broker.store.history import StoreHistory
 from broker.store.resp import command
 from broker.store.server_facts import SECTIONS
@@ -90,6 +92,9 @@ class Pipe(asyncio.Protocol):
         self._connecting: asyncio.Task[None] | None = None
         self._last_progress = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
+        self.round_trips = DurationHistogram()  # of commands sent while none was under way
+        self._asked_ns = 0
+        self.reconnects = 0
         self.client_id = 0
         self.server: Address | None = None  # None: not connected, or a unix socket
         self.history_token = b""  # of the present connection
@@ -214,6 +219,7 @@ class Pipe(asyncio.Protocol):
                 delay = min(delay * 2, LAST_RETRY)
             else:
                 logger.info("store connection %s is back", self._name)
+                self.reconnects += 1
                 return
 
     # --- commands ---
@@ -237,6 +243,7 @@ class Pipe(asyncio.Protocol):
         self._out.extend(parts)
         if not self._waiting:
             self._last_progress = self._loop.time()
+            self._asked_ns = monotonic_ns()
             self._watch()
         self._waiting.append(done)
         if not self._flush_scheduled:
@@ -278,6 +285,9 @@ class Pipe(asyncio.Protocol):
         reader.feed(data)
         waiting = self._waiting
         self._last_progress = self._loop.time()
+        if self._asked_ns:
+            self.round_trips.observe(monotonic_ns() - self._asked_ns)
+            self._asked_ns = 0
         while True:
             try:
                 reply = reader.gets()

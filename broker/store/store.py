@@ -24,6 +24,16 @@ from broker.store.topics import TopicStore
 from broker.store.transactions import TransactionStore
 from broker.store.users import UserStore
 
+# Of INFO: what metrics show of the server.
+STORE_FACTS = (
+    "used_memory",
+    "maxmemory",
+    "aof_current_size",
+    "aof_rewrite_in_progress",
+    "aof_pending_bio_fsync",
+    "aof_delayed_fsync",
+)
+
 
 class StoreFiles(NamedTuple):
     """Of the embedded store."""
@@ -87,6 +97,21 @@ class Store:
     @property
     def is_up(self) -> bool:
         return self.bulk.is_up and self.reads.is_up and self.control.is_up
+
+    def connections(self) -> dict[str, Pipe]:
+        """Those that carry requests of clients, by what they carry."""
+        return {
+            "appends": self.bulk,
+            "reads": self.reads,
+            "control": self.control,
+            "groups": self.groups_pipe,
+        }
+
+    async def facts(self) -> dict[str, int]:
+        """Of the server, for metrics; what it does not say is left out. Raises StoreFault."""
+        found = {**await self._info("memory"), **await self._info("persistence")}
+        wanted = {name.encode(): name for name in STORE_FACTS}
+        return {wanted[name]: int(value) for name, value in found.items() if name in wanted}
 
     def _pipes(self) -> tuple[Pipe, ...]:
         return (

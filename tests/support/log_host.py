@@ -19,6 +19,7 @@ from broker.log.leader_epochs import LeaderEpochs
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
+from broker.metrics.log_counters import LogCounters
 from broker.store import keys
 from broker.store.confirmation import Confirmation
 from broker.store.epochs import EpochStore
@@ -67,6 +68,7 @@ class Host:
             worker=worker, workers=workers,
         )  # fmt: skip
         self.replication = Replication(server, self.replicated)
+        self.counters = LogCounters()
         self._server = server
         self._logs: list[PartitionLog] = []
         archived = Archived(GroupStore(self.control), lambda topic: None)

@@ -8,6 +8,8 @@ from typing import Any
 
 from broker.errors import ErrorCode, StoreUnavailable
 from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
+from broker.metrics.log_counters import LogCounters, TopicCounters
+from broker.metrics.request_counters import RequestCounters
 from broker.store.aborted import AbortedTransaction
 from broker.wire.messages.fetch import FetchRequest
 from tests.support.transactional import transactional_batch
@@ -27,6 +29,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.waiters = SimpleNamespace(add=lambda *_: None, discard=lambda *_: None)
         self.asked: list[Any] = []
+        self.counters = TopicCounters()
 
     def can_read(self, offset: int, client: object) -> bool:
         return True
@@ -54,13 +57,15 @@ class Fetching:
 
     def __init__(self, log: FakeLog, *, max_wait_ms: int, min_bytes: int) -> None:
         budget = SimpleNamespace(reply_room=1 << 20)
-        connection = SimpleNamespace(budget=budget, closing=False)
-        call: Any = SimpleNamespace(connection=connection, on_lost=None, is_metered=False)
+        connection = SimpleNamespace(budget=budget, closing=False, counters=RequestCounters())
+        call: Any = SimpleNamespace(
+            connection=connection, on_lost=None, is_metered=False, received_ns=0
+        )
         broker: Any = SimpleNamespace(
             fetch_max_bytes=1 << 20,
             settings=SimpleNamespace(workers=1),
             parked=set(),
-            logs=SimpleNamespace(watch=lambda log: None),
+            logs=SimpleNamespace(watch=lambda log: None, counters=LogCounters()),
         )
         self.read = PartitionRead(0, 1 << 20)
         self.read.log = log  # type: ignore[assignment]

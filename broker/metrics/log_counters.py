@@ -1,0 +1,79 @@
+"""What the logs of a worker count: appends, conflicts, the tail cache, bytes by topic."""
+
+from __future__ import annotations
+
+from broker.metrics.document import Family, HistogramSample, Kind, Sample
+from broker.metrics.histogram import DurationHistogram, duration_family
+
+BATCH_BOUNDS = [float(1 << bits) for bits in range(10)]
+MAX_TOPICS = 5_000  # with counters of their own
+
+
+class TopicCounters:
+    """Of one topic, in this worker."""
+
+    __slots__ = ("bytes_in", "bytes_out", "records_in", "refused")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = self.records_in = 0
+        self.refused: dict[str, int] = {}  # batches, by the name of the error
+
+
+class LogCounters:
+    __slots__ = ("append", "batches", "conflicts", "hits", "misses", "refused_full", "topics")
+
+    def __init__(self) -> None:
+        self.append = DurationHistogram()
+        self.batches = [0] * (len(BATCH_BOUNDS) + 1)  # entries, by how many batches they hold
+        self.conflicts = 0
+        self.hits = self.misses = 0
+        self.refused_full = 0
+        self.topics: dict[str, TopicCounters] = {}
+
+    def topic(self, name: str) -> TopicCounters:
+        found = self.topics.get(name)
+        if found is None:
+            found = TopicCounters()
+            if len(self.topics) < MAX_TOPICS:
+                self.topics[name] = found
+        return found
+
+    def appended(self, took_ns: int, batches: int) -> None:
+        self.append.observe(took_ns)
+        self.batches[min((batches - 1).bit_length(), len(BATCH_BOUNDS))] += 1
+
+    def families(self, cache_bytes: int) -> list[Family]:
+        topics = self.topics.items()
+        entries = sum(self.batches)
+        batches = sum(count * (1 << at) for at, count in enumerate(self.batches))
+        return [
+            duration_family("moldau_append_duration_seconds",
+                            "From the sending of an entry to the store's reply.", (),
+                            [self.append.sample()]),
+            Family("moldau_append_batches", Kind.HISTOGRAM,
+                   "Batches that went into one entry (group commit).", (),
+                   histograms=[HistogramSample((), self.batches, batches if entries else 0)],
+                   bounds=BATCH_BOUNDS),
+            Family("moldau_append_conflicts_total", Kind.COUNTER,
+                   "Appends refused because another worker came first.", (),
+                   [Sample((), self.conflicts)]),
+            Family("moldau_store_writes_refused_total", Kind.COUNTER,
+                   "Appends refused because the store is full.", (),
+                   [Sample((), self.refused_full)]),
+            Family("moldau_tail_cache_bytes", Kind.GAUGE, "Bytes in the tail cache.", (),
+                   [Sample((), cache_bytes)]),
+            Family("moldau_tail_cache_hits_total", Kind.COUNTER, "Reads from memory.", (),
+                   [Sample((), self.hits)]),
+            Family("moldau_tail_cache_misses_total", Kind.COUNTER, "Reads from the store.", (),
+                   [Sample((), self.misses)]),
+            Family("moldau_topic_bytes_in_total", Kind.COUNTER, "Bytes appended.", ("topic",),
+                   [Sample((name,), each.bytes_in) for name, each in topics]),
+            Family("moldau_topic_bytes_out_total", Kind.COUNTER, "Bytes fetched.", ("topic",),
+                   [Sample((name,), each.bytes_out) for name, each in topics]),
+            Family("moldau_topic_records_in_total", Kind.COUNTER, "Records appended.", ("topic",),
+                   [Sample((name,), each.records_in) for name, each in topics]),
+            Family("moldau_topic_batches_refused_total", Kind.COUNTER, "Batches refused.",
+                   ("topic", "error"),
+                   [Sample((name, error), count) for name, each in topics
+                    for error, count in each.refused.items()]),
+        ]  # fmt: skip

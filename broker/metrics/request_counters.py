@@ -1,0 +1,124 @@
+"""What the connections of a worker count: requests, their durations, their errors, bytes.
+
+Plain integers, as the hot path passes here; families are made of them when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args, get_origin, get_type_hints
+
+from broker.errors import ErrorCode
+from broker.metrics.document import Family, Kind, Sample
+from broker.metrics.histogram import DurationHistogram, duration_family
+from broker.wire.apis import APIS, ApiKey
+from broker.wire.schema import Message
+
+OTHERS = "others"
+# APIs with durations of their own.
+TIMED = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.HEARTBEAT,
+    ApiKey.METADATA,
+)
+
+Errors = Callable[[Any, list[int]], None]
+
+
+class RequestCounters:
+    __slots__ = ("bytes_in", "bytes_out", "counts", "durations", "errors", "fetch_wait")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (max(APIS) + 1)  # by API key
+        others = DurationHistogram()
+        # From the receipt of a request to its reply; of a Fetch without the time it was parked.
+        self.durations = {key: DurationHistogram() if key in TIMED else others for key in APIS}
+        self.fetch_wait = DurationHistogram()
+        self.errors: dict[tuple[int, int], int] = {}  # by API key and error code
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def count_errors(self, key: int, message: Message) -> None:
+        find = _finders.get(type(message))
+        if find is None:
+            find = _finders[type(message)] = _finder(type(message))
+        found: list[int] = []
+        find(message, found)
+        for code in found:
+            self.errors[key, code] = self.errors.get((key, code), 0) + 1
+
+    def families(self) -> list[Family]:
+        timed = {key: self.durations[key].sample((APIS[key].name,)) for key in TIMED}
+        rest = next(self.durations[key] for key in APIS if key not in TIMED)
+        return [
+            Family("moldau_kafka_requests_total", Kind.COUNTER, "Requests received.", ("api",),
+                   [Sample((APIS[key].name,), self.counts[key]) for key in APIS
+                    if self.counts[key]]),
+            Family("moldau_kafka_request_errors_total", Kind.COUNTER,
+                   "Error codes in responses: of requests, or of topics and groups in them.",
+                   ("api", "error"),
+                   [Sample((APIS[key].name, _error_name(code)), count)
+                    for (key, code), count in self.errors.items()]),
+            duration_family(
+                "moldau_kafka_request_duration_seconds",
+                "From the receipt of a request to its reply; of a Fetch without its wait.",
+                ("api",), [*timed.values(), rest.sample((OTHERS,))]),
+            duration_family("moldau_kafka_fetch_wait_seconds", "How long fetches were parked.",
+                            (), [self.fetch_wait.sample()]),
+            Family("moldau_kafka_request_bytes_total", Kind.COUNTER, "Bytes received.", (),
+                   [Sample((), self.bytes_in)]),
+            Family("moldau_kafka_response_bytes_total", Kind.COUNTER, "Bytes sent.", (),
+                   [Sample((), self.bytes_out)]),
+        ]  # fmt: skip
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+# --- error codes in responses ---
+
+_finders: dict[type[Message], Errors] = {}
+
+
+def _finder(kind: type[Message]) -> Errors:
+    """Finds the error codes in messages of a type, at any depth. Made once for each type."""
+    hints = get_type_hints(kind)
+    has_code = "error_code" in hints
+    nested: list[tuple[str, Errors]] = []
+    for name, hint in hints.items():
+        element = _element_of(hint)
+        if element is not None and _has_errors(element):
+            nested.append((name, _finder(element)))
+
+    def find(message: Any, found: list[int]) -> None:
+        if has_code and message.error_code:
+            found.append(message.error_code)
+        for name, find_in in nested:
+            for each in getattr(message, name) or ():
+                find_in(each, found)
+
+    return find
+
+
+def _has_errors(kind: type[Message]) -> bool:
+    hints = get_type_hints(kind)
+    if "error_code" in hints:
+        return True
+    elements = (_element_of(hint) for hint in hints.values())
+    return any(each is not None and _has_errors(each) for each in elements)
+
+
+def _element_of(hint: Any) -> type[Message] | None:
+    """The type of message in a list of them, nullable or not."""
+    for option in (hint, *get_args(hint)):
+        if get_origin(option) is list:
+            (element,) = get_args(option)
+            if isinstance(element, type) and issubclass(element, Message):
+                return element
+    return None
