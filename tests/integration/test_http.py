@@ -8,10 +8,13 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, Producer
 
+import ops
 from tests.support.running import Broker, free_ports, running_broker, wait_until
 
 Start = Callable[..., Broker]
@@ -137,3 +140,53 @@ def test_off(start_moldau: Start) -> None:
     broker = start_moldau(workers=1, http="off")
     assert " http=" not in broker.ready_line
     assert broker.pids("http") == []
+
+
+MONITORING = Path(ops.__path__[0]) / "monitoring"
+# Shown only where there is something to show: a limit, a security feature.
+CONDITIONAL: set[str] = set()
+
+
+def expressions() -> list[str]:
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"]
+            assert rule["annotations"]["remedy"]
+            found.append(rule["expr"])
+    return found
+
+
+def test_dashboard_and_alerts_name_metrics_that_exist(broker: Broker) -> None:
+    _, text = get(broker, "/metrics")
+    known = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+    for expression in expressions():
+        named = re.findall(r"\b(?:moldau|kafka)_\w+", expression)
+        assert named, expression
+        for name in named:
+            base = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert name in known or base in known or name in CONDITIONAL, name
+
+
+def test_requests_are_counted_and_timed(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(20):
+        producer.produce("measured", b"x" * 100, partition=0)
+        assert producer.flush(30) == 0
+    sums: dict[str, float] = {}
+    for name, api in (
+        ("moldau_kafka_requests_total", "Produce"),
+        ("moldau_kafka_request_duration_seconds_count", "Produce"),
+    ):
+        found = metrics(broker, name)
+        sums[name] = sum(value for labels, value in found.items() if ("api", api) in labels)
+    assert min(sums.values()) >= 20
+    records = metrics(broker, "moldau_topic_records_in_total")
+    assert sum(v for labels, v in records.items() if ("topic", "measured") in labels) == 20
+    assert sum(metrics(broker, "moldau_append_duration_seconds_count").values()) >= 20
+    assert sum(metrics(broker, "moldau_store_memory_bytes").values()) > 0
+    Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "x"}).list_topics("no-such", 30)
+    errors = metrics(broker, "moldau_kafka_request_errors_total")
+    assert any(("error", "UNKNOWN_TOPIC_OR_PARTITION") in labels for labels in errors)
