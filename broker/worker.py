@@ -416,6 +416,7 @@ class Worker:
             connection.drain()
         await self.logs.close(1.0 if self._parent_gone else DRAIN_SECONDS / 2)
         await self._connections_closed(DRAIN_SECONDS / 4)
+        await self.transactions.close_slots()
         self.transactions.close()
         await self._watcher.close()
         await asyncio.gather(*self._background, return_exceptions=True)

@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from broker.coordinator.slots import Slots
+from broker.coordinator.wholeness import Settled, Wholeness
 from broker.errors import (
     ErrorCode,
     SlotNotTaken,
@@ -77,12 +78,17 @@ class Loaded(msgspec.Struct):
 
     records: list[TxnRecord]
     token: bytes  # of the history in which it was found
-    settled_in: bytes  # the one in which it was last known to be whole
+    settled: Settled  # when it was last known to be whole
+
+    @property
+    def is_of_another_history(self) -> bool:
+        before = self.settled.history
+        return bool(before and self.token) and before != self.token
 
     @property
     def is_lost(self) -> bool:
         """The store may have had more, which no worker knows."""
-        return bool(self.settled_in and self.token) and self.settled_in != self.token
+        return self.is_of_another_history and not self.settled.is_closed
 
 
 class TransactionCoordinator:
@@ -93,6 +99,7 @@ class TransactionCoordinator:
         store: TransactionStore,
         replication: Replication,
         slots: Slots,
+        wholeness: Wholeness,
         markers: MarkerWriter,
         config: BrokerConfig,
         *,
@@ -103,6 +110,7 @@ class TransactionCoordinator:
         self._store = store
         self._replication = replication
         self._slots = slots
+        self._wholeness = wholeness
         self._markers = markers
         self._spawn = spawn
         self.now_ms = now_ms
@@ -250,16 +258,22 @@ class TransactionCoordinator:
     # --- slots (see `slots.Guest`) ---
 
     def start_loading(self, slot: int) -> None:
+        self._wholeness.in_doubt(slot)
         self.transactions.start_loading(slot)
 
     async def read(self, slot: int) -> Loaded:
         token = self._store.history_token
-        settled_in = await self._store.settled_in(slot)
-        return Loaded(await self._records(slot), token, settled_in)
+        settled = await self._wholeness.settled(slot)
+        return Loaded(await self._records(slot), token, settled)
 
     def loaded(self, slot: int, found: Loaded) -> None:
         effects = self.transactions.finish_loading(
-            slot, found.records, self.now_ms(), history_lost=found.is_lost
+            slot,
+            found.records,
+            self.now_ms(),
+            history_lost=found.is_lost,
+            # Logs of workers that went on may have lost some, although this slot has not.
+            lost_records=found.is_of_another_history,
         )
         if found.is_lost and found.records:
             logger.warning(
@@ -269,15 +283,17 @@ class TransactionCoordinator:
                 slot,
             )
         writes = self._run_but_writes(effects)
-        if writes or found.settled_in != found.token:
+        if writes or found.settled != (found.token, False):
             self._spawn(self._settle(slot, found.token, writes))
+        else:
+            self._wholeness.is_whole(slot, found.token)
 
     async def _settle(self, slot: int, token: bytes, writes: list[Persist]) -> None:
         """Note that nothing is lost, as soon as that is so. If it cannot be noted, the next worker
         takes all for lost again: no harm."""
         try:
             await self._write_all(writes)
-            await self._store.settle(slot, token)
+            await self._wholeness.settle(slot, token)
         except StoreFault as fault:
             logger.warning("slot %d: the history of its transactions: %s", slot, fault)
 
@@ -288,6 +304,7 @@ class TransactionCoordinator:
     async def write_again(self, slot: int) -> int:
         if not self.transactions.is_loaded(slot):
             return 0
+        self._wholeness.in_doubt(slot)
         token = self._store.history_token
         found = await self._records(slot)
         effects = self.transactions.store_again(
@@ -295,7 +312,7 @@ class TransactionCoordinator:
         )
         writes = self._run_but_writes(effects)
         await self._write_all(writes)
-        await self._store.settle(slot, token)
+        await self._wholeness.settle(slot, token)
         return len(writes)
 
     async def _records(self, slot: int) -> list[TxnRecord]:

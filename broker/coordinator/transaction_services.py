@@ -15,6 +15,7 @@ from broker.coordinator.transaction_coordinator import (
     REPLICATED_WITHIN_S,
     TransactionCoordinator,
 )
+from broker.coordinator.wholeness import Wholeness
 from broker.log.logs import Logs
 from broker.log.topics import Topics
 from broker.settings.kafka import BrokerConfig
@@ -38,10 +39,13 @@ class TransactionServices:
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
         self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
+        self._wholeness = Wholeness(store.transactions, store.confirmation, groups.slots.numbers)
+        self._is_kept = store.history.is_kept
         self.coordinator = TransactionCoordinator(
             store.transactions,
             store.replication,
             groups.slots,
+            self._wholeness,
             Markers(self.local_markers, self.peers, worker=worker, workers=workers),
             config,
             take_producer_id=self.producer_ids.take,
@@ -62,6 +66,11 @@ class TransactionServices:
         logs.orphans = Orphans(
             self.coordinator, self.peers, logs.spawn, worker=worker, workers=workers
         )
+
+    async def close_slots(self) -> None:
+        """Behind the last write. A store that keeps its history needs no more proof."""
+        if not self._is_kept:
+            await self._wholeness.close()
 
     def close(self) -> None:
         self.peers.close()

@@ -83,13 +83,18 @@ class LogReader:
     @property
     def stable_end(self) -> int:
         """The last stable offset: read_committed consumers read up to there."""
-        stable = self.state.transactions.stable_end(self.state.end)
-        return max(min(stable, self.end), self.start)
+        transactions = self.state.transactions
+        if not transactions.open:
+            return self.end
+        return max(min(transactions.stable_end(self.state.end), self.end), self.start)
 
     @property
     def bytes_stable(self) -> int:
         """Of everything ever appended, what is below the last stable offset."""
-        return min(self.state.transactions.stable_size(self.state.size), self.bytes_shown)
+        transactions = self.state.transactions
+        if not transactions.open:
+            return self.bytes_shown
+        return min(transactions.stable_size(self.state.size), self.bytes_shown)
 
     def hold_readers(self) -> None:
         """What is appended from now on is shown once replicas have it."""

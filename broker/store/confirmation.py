@@ -56,6 +56,16 @@ class Confirmation:
             and not facts.online
         )
 
+    @property
+    def means_something(self) -> bool:
+        """Does the store keep what is confirmed? One without replicas and file may not."""
+        facts = self._history.facts
+        return (
+            self._files is not None
+            or bool(facts.online)
+            or (facts.aof_enabled and self._syncs is not False)
+        )
+
     async def confirm(self) -> None:
         """Wait until everything that was acknowledged so far is safe. Raises StoreFault."""
         if self._next is None:

@@ -21,11 +21,13 @@ def restore(
     now_ms: int,
     *,
     history_lost: bool = False,
+    lost_records: bool = False,
 ) -> tuple[Transaction, list[Effect]]:
     """The transaction as it was stored: the deadline of an open one stays, and the markers of one
     that is ending are asked for again, as it is not known which of them are written.
 
     `history_lost`: the store may have had later records of it, which are lost.
+    `lost_records`: logs may have lost some of what is open.
     """
     transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
     transaction.revision = record.revision
@@ -35,7 +37,11 @@ def restore(
         _store_before_markers(transaction)
         transaction.go_on()
     else:
+        if lost_records and record.state is TxnState.ONGOING:
+            transaction.put(transitions.maimed(record))
+            transaction.is_store_wanted = True
         transaction.settle()
+        transaction.go_on()
     return transaction, transaction.take_effects()
 
 

@@ -45,14 +45,18 @@ class Transactions(Slotted[Transaction]):
         now_ms: int,
         *,
         history_lost: bool = False,
+        lost_records: bool = False,
     ) -> Effects:
         """The transactions go on as they were stored.
 
         `history_lost`: the store may have had later records, with epochs that producers know.
+        `lost_records`: logs may have, as for `store_again`.
         """
         effects: Effects = []
         for record in records:
-            effects += self._restore(record, now_ms, history_lost=history_lost)
+            effects += self._restore(
+                record, now_ms, history_lost=history_lost, lost_records=lost_records
+            )
         self._finish_loading(slot)
         return effects
 
@@ -124,9 +128,16 @@ class Transactions(Slotted[Transaction]):
 
     # --- underneath ---
 
-    def _restore(self, record: TxnRecord, now_ms: int, *, history_lost: bool) -> Effects:
+    def _restore(
+        self, record: TxnRecord, now_ms: int, *, history_lost: bool, lost_records: bool = False
+    ) -> Effects:
         transaction, effects = recovery.restore(
-            record, self.config, self._take_producer_id, now_ms, history_lost=history_lost
+            record,
+            self.config,
+            self._take_producer_id,
+            now_ms,
+            history_lost=history_lost,
+            lost_records=lost_records,
         )
         self.put(record.transactional_id, transaction)
         return effects

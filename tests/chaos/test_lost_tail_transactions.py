@@ -26,7 +26,7 @@ from tests.support.raw_group import RawMember
 from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer
 from tests.support.routed import owned_by
 from tests.support.running import Broker, wait_until
-from tests.support.store_stages import STAGES, Stage
+from tests.support.store_stages import STAGES, Killed, Stage
 
 Start = Callable[..., Broker]
 TIMEOUT_MS = 10_000  # of transactions
@@ -59,6 +59,13 @@ class Scene:
         producer.coordinator = producer.by_worker[worker]
         until_done(lambda: producer.init(TIMEOUT_MS).error_code)
         return producer
+
+    def restart(self, stage: Stage) -> None:
+        """Workers and store, in order."""
+        self.broker.stop()
+        stage.strike()
+        self.broker = self._start(redis=self._url, workers=2, port=self.broker.port)
+        until_answered(self.ports, TOPIC)
 
     def strike(self, stage: Stage, *, kill: bool) -> None:
         if kill:
@@ -209,6 +216,38 @@ def test_transactions_at_every_stage_when_the_tail_is_lost(
     values = scene.visible()
     for name in names:
         assert [each.count(f"after {name}".encode()) for each in values] == everywhere, name
+
+
+@pytest.mark.parametrize("client", [V1, V2], ids=["v1", "v2"])
+def test_store_and_workers_are_restarted_together(
+    start_moldau: Start, tmp_path: Path, client: ClientVersion
+) -> None:
+    """Stopped in order, producers go on. After kill -9 no worker knows which epochs they have."""
+    with Killed(tmp_path, programs()["valkey"]) as stage, contextlib.ExitStack() as stack:
+        scene = Scene(start_moldau, stage.url, stack)
+        idle, is_open = (scene.producer(client, worker) for worker in (0, 1))
+        write(idle, "first")
+        assert end(idle, commit=True) is ErrorCode.NONE
+        write(is_open, "open")
+        before = [producer.producer_id for producer in (idle, is_open)]
+
+        scene.restart(stage)
+
+        write(idle, "second")
+        assert end(idle, commit=True) is ErrorCode.NONE
+        # Another worker may have taken records of it after its coordinator was stopped.
+        assert end(is_open, commit=True) in MUST_ABORT
+        assert end(is_open, commit=False) is ErrorCode.NONE
+        write(is_open, "third")
+        assert end(is_open, commit=True) is ErrorCode.NONE
+        assert [producer.producer_id for producer in (idle, is_open)] == before
+        scene.await_stable()
+        assert scene.visible() == [[b"first", b"second", b"third"]] * PARTITIONS
+
+        scene.strike(stage, kill=True)
+
+        for producer in (idle, is_open):
+            assert end(producer, commit=False) is ErrorCode.PRODUCER_FENCED
 
 
 def goes_on(producer: RawProducer) -> ErrorCode:

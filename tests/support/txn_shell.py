@@ -10,6 +10,7 @@ from typing import Any
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.producer_ids import ProducerIds
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from broker.coordinator.wholeness import Wholeness
 from broker.settings.kafka import BrokerConfig
 from broker.store.replication import Replicated, Replication
 from broker.store.store import Store
@@ -149,6 +150,7 @@ async def txn_shell(
         store.transactions,
         replication,
         groups.slots,
+        Wholeness(store.transactions, store.confirmation, groups.slots.numbers),
         markers,
         config,
         take_producer_id=ids.take,
