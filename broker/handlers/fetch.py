@@ -37,6 +37,7 @@ from broker.wire.schema import NO_UUID
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NO_SESSION_EPOCHS = (-1, 0)
 READ = Operation.READ
+NONE_ABORTED: list[AbortedTransaction] = []  # never changed
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
@@ -108,6 +109,12 @@ def _read(
     return read
 
 
+def _listed(read: PartitionRead) -> list[AbortedTransaction]:
+    if not read.aborted:
+        return NONE_ABORTED
+    return [AbortedTransaction(each.producer_id, each.first) for each in read.aborted]
+
+
 def _reply(broker: Broker, call: Call, request: FetchRequest, reads: list[PartitionRead]) -> None:
     committed = request.isolation_level == READ_COMMITTED
     response = FetchResponse()
@@ -122,11 +129,7 @@ def _reply(broker: Broker, call: Call, request: FetchRequest, reads: list[Partit
                 high_watermark,
                 last_stable_offset,
                 start,
-                aborted_transactions=[
-                    AbortedTransaction(each.producer_id, each.first) for each in read.aborted
-                ]
-                if committed
-                else None,
+                aborted_transactions=_listed(read) if committed else None,
                 records=read.records,
             )
             answers.append(answer)

@@ -41,7 +41,8 @@ class CommittedReader:
 
     def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> list[Buffer] | None:
         reader = self._reader
-        return reader.read_tail(offset, limit, at_least_one=at_least_one, end=reader.stable_end)
+        end = reader.stable_end if reader.state.transactions.open else None
+        return reader.read_tail(offset, limit, at_least_one=at_least_one, end=end)
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
         reader = self._reader

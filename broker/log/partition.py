@@ -161,7 +161,8 @@ class PartitionLog(Log):
 
     @property
     def has_aborted(self) -> bool:
-        return self.reader.state.transactions.has_aborted
+        transactions = self.reader.state.transactions
+        return bool(transactions.aborted or transactions.held_from)
 
     def find_aborted(self, offset: int, end: int, done: AbortedFound) -> None:
         self.committed.find_aborted(offset, end, done)
