@@ -87,6 +87,7 @@ class Host:
             topics=Topics(),
             joins=self.joins,
             logs=SimpleNamespace(group_position=self._no_position),
+            authorizer=SimpleNamespace(is_enabled=False),
         )
         self._broker = cast("Broker", fake)
         own.coordinator.transactional.on_committed = lambda group, offsets: (
