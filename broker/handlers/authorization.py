@@ -84,6 +84,17 @@ def check_allowed(
         raise denial(resource)
 
 
+def check_foreign_stream(broker: Broker, call: Call, operation: Operation, topic: str) -> None:
+    """A topic over a stream of its creator's choice reaches keys that are not Moldau's: for super
+    users and the operator only. Raises KafkaError."""
+    authorizer = broker.authorizer
+    if not authorizer.is_enabled or authorizer.is_super_user(call.identity):
+        return
+    log_denial(broker, call, operation, TOPIC, topic)
+    text = "streams outside of Moldau (moldau.native.key) are for super users only"
+    raise KafkaError(TOPIC_DENIED, text)
+
+
 def denial(resource: ResourceType) -> KafkaError:
     return KafkaError(*_DENIALS[resource])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from broker.handlers.authorization import TOPIC, check_allowed
+from broker.handlers.authorization import TOPIC, check_allowed, check_foreign_stream
 from broker.handlers.context import Broker
 from broker.handlers.create_topics import check_replicas
 from broker.security.resources import Operation
@@ -49,6 +49,8 @@ async def _raise(
     topic = await broker.topics.find(item.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.native and topic.config.native_key:
+        check_foreign_stream(broker, call, Operation.ALTER, item.name)
     if item.assignments is not None and item.count > topic.partitions:
         added = item.count - topic.partitions
         if len(item.assignments) != added:

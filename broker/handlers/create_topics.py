@@ -10,12 +10,11 @@ from collections import Counter
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.authorization import (
     TOPIC,
-    TOPIC_DENIED,
     check_allowed,
+    check_foreign_stream,
     denial,
     is_cluster_hidden,
     is_hidden,
-    log_denial,
 )
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL
@@ -47,7 +46,8 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> Cr
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             if by_topic:
                 check_allowed(broker, call, Operation.CREATE, TOPIC, topic.name)
-            _check_stream(broker, call, topic)
+            if any(item.name == NATIVE_KEY and item.value for item in topic.configs):
+                check_foreign_stream(broker, call, Operation.CREATE, topic.name)
             if not request.validate_only:
                 call.check_mutations(STRICT_QUOTA_SINCE)
             results.append(await _create(broker, call, topic, request.validate_only))
@@ -55,17 +55,6 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> Cr
             results.append(_refused(topic, fault))
     await broker.changes_applied()
     return CreateTopicsResponse(topics=results)
-
-
-def _check_stream(broker: Broker, call: Call, topic: CreatableTopic) -> None:
-    """A topic over a stream of its creator's choice reaches keys that are not Moldau's: for super
-    users and the operator only."""
-    if not broker.authorizer.is_enabled or broker.authorizer.is_super_user(call.identity):
-        return
-    if any(item.name == NATIVE_KEY and item.value for item in topic.configs):
-        log_denial(broker, call, Operation.CREATE, TOPIC, topic.name)
-        text = f"{NATIVE_KEY} can be chosen by super users only"
-        raise KafkaError(TOPIC_DENIED, text)
 
 
 async def _create(

@@ -12,6 +12,7 @@ from broker.log.topics import AUDIT
 from broker.security.acl import Acl
 from broker.security.identity import Identity
 from broker.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -274,6 +275,10 @@ def test_streams_of_others_are_for_super_users(broker: Broker, operator: Identif
     with IdentifiedClient(broker, Identity("User:admin", "10.0.0.9")) as admin:
         assert adopt(admin, "adopted") == 0
     assert adopt(operator, "adopted-too") == 0
+    more = CreatePartitionsRequest([CreatePartitionsTopic("adopted", 2, None)], 10_000)
+    with IdentifiedClient(broker, ALICE) as client:
+        assert client.call(more).results[0].error_code == TOPIC_DENIED
+    assert operator.call(more).results[0].error_code == 0
 
 
 def test_the_audit_says_who_did_what_and_is_written_by_the_broker_only(
