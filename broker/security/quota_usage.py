@@ -48,12 +48,14 @@ class ClientUsage:
     # --- bytes ---
 
     def produced(self, size: int, now: float) -> int:
-        """`size` bytes were appended. For how long the client is to be muted."""
+        """`size` bytes came. For how long the client is to be muted."""
+        if self.produce is not None:
+            self.produce.meter.record(size, now)
+        return self.produce_wait(now)
+
+    def produce_wait(self, now: float) -> int:
         produce = self.produce
-        if produce is None:
-            return 0
-        produce.meter.record(size, now)
-        return in_reply(produce.meter.throttle_ms(produce.limit, now))
+        return 0 if produce is None else in_reply(produce.meter.throttle_ms(produce.limit, now))
 
     @property
     def fetch_room(self) -> int | None:
@@ -62,7 +64,7 @@ class ClientUsage:
         if self.fetch is None:
             return None
         windows = self.fetch.meter.windows
-        return int(self.fetch.limit * (windows.num - 1) * windows.size_ms / 1000)
+        return int(self.fetch.limit * max(windows.num - 1, 1) * windows.size_ms / 1000)
 
     def fetching(self, size: int, now: float) -> int:
         """For how long the client would have to wait for a reply of `size` bytes. 0: it is sent,

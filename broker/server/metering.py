@@ -1,7 +1,7 @@
 """Requests of clients that have a quota: what they use is counted, and their replies say how long
 to wait.
 
-    Produce      its bytes, once they are appended; the reply goes out at once
+    Produce      its bytes, once they are on their way to the log; the reply goes out at once
     Fetch        the bytes of its reply; over the limit, the reply is empty instead
     all others   the time the event loop works for them, and the partitions they create or delete
 
@@ -43,6 +43,7 @@ class MeteredCall(Call, eq=False, kw_only=True):
     started: float  # when the step began that the event loop is in; 0 between steps
     spent: float = 0  # seconds, and not charged yet
     is_charged: bool = False
+    is_counted: bool = False  # the bytes of a Produce
     mutations_wait: int = 0
 
     # --- what is used ---
@@ -79,10 +80,28 @@ class MeteredCall(Call, eq=False, kw_only=True):
             return 0
         wait = max(usage.busy(spent, now), self.mutations_wait)
         if self.header.api_key == ApiKey.PRODUCE:
-            wait = max(wait, usage.produced(self.size, now))
+            self._count_bytes(usage, now)
+            wait = max(wait, usage.produce_wait(now))
         if wait:
             self.connection.mute(wait)
         return wait
+
+    def dispatched(self) -> None:
+        self.step_ends()
+        if self.header.api_key == ApiKey.PRODUCE:
+            now = _clock() * 1000
+            usage = self._usage(now)
+            if usage is not None:
+                self._count_bytes(usage, now)
+
+    def _count_bytes(self, usage: ClientUsage, now: float) -> None:
+        """Of a Produce. When it came, and not when it is appended: librdkafka sends any number of
+        requests without waiting for replies, and all of them would be served before one counts."""
+        if not self.is_counted:
+            self.is_counted = True
+            wait = usage.produced(self.size, now)
+            if wait:
+                self.connection.mute(wait)
 
     # --- replies ---
 
@@ -99,9 +118,8 @@ class MeteredCall(Call, eq=False, kw_only=True):
         """Its bytes count, its time does not: as in Kafka."""
         now = _clock() * 1000
         usage = self._usage(now)
-        wait = 0 if usage is None else usage.produced(self.size, now)
-        if wait:
-            self.connection.mute(wait)
+        if usage is not None:
+            self._count_bytes(usage, now)
         Call.no_reply(self)
 
     def _reply_to_fetch(self, message: Message) -> None:
@@ -185,7 +203,7 @@ class ClientMetering:
 
     def dispatched(self, call: Call) -> None:
         if isinstance(call, MeteredCall):
-            call.step_ends()
+            call.dispatched()
 
 
 def timed(serving: Awaitable[T], call: Call) -> Awaitable[T]:
