@@ -401,6 +401,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._held & MUTED:
             self._held |= MUTED
             self._time_mute(now)
+            if self._backlog:
+                self._pause()  # the end of the connection would be read, and the backlog dropped
 
     def _time_mute(self, now: float) -> None:
         wait = min(self._muted_until - now, MUTED_CHECK_S)

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from broker.server import connection as module
-from broker.server.connection import Connection
+from broker.server.connection import Call, Connection
 from tests.support.connections import (
     MIB,
     Recorder,
@@ -115,6 +115,26 @@ async def test_what_was_sent_before_hanging_up_is_served(monkeypatch: pytest.Mon
         client.close()
         await until(lambda: not connections)
         assert len(recorder.calls) == 5
+
+
+async def test_requests_that_mute_again_lose_nothing_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them does: those that were received already wait, and so does the client's end."""
+    monkeypatch.setattr(module, "MUTED_CHECK_S", 0.02)
+    served_frames: list[Call] = []
+
+    def dispatch(call: Call, frame: bytearray) -> None:
+        served_frames.append(call)
+        call.connection.mute(LONG_MS)
+        call.no_reply()
+
+    async with served(dispatch) as (client, connections):
+        await send(client, framed(*(request(n, 5_000) for n in range(8))))
+        await until(lambda: bool(served_frames))
+        client.close()
+        await until(lambda: not connections)
+        assert len(served_frames) == 8
 
 
 async def test_draining_ends_a_mute() -> None:
