@@ -1,7 +1,7 @@
 """Clients with a quota come to its rate, and those without notice nothing.
 
-There are two windows in place of eleven: windows let a client begin with what they allow in all, and
-go on with it when a full one is dropped, so that with many it takes minutes to be within 10 %.
+There are two windows in place of eleven: a client may begin with what all of them allow, and again
+when a full one is dropped, so that with many windows it takes minutes to be within 10 %.
 """
 
 from __future__ import annotations
