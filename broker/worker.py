@@ -14,6 +14,7 @@ from pathlib import Path
 from broker.access.acls import Acls, configured_authorizer
 from broker.access.audit import make_audit
 from broker.access.kept import KeptByKind
+from broker.access.logins import LoginServices
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
 from broker.coordinator.transaction_services import TransactionServices
@@ -37,9 +38,11 @@ from broker.process import (
     watch_parent,
 )
 from broker.report import WorkerReport
+from broker.security.identity import ENDED_SESSIONS
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.server.metering import ClientMetering
+from broker.server.sessions import Sessions
 from broker.settings.kafka import BrokerConfig
 from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
@@ -126,10 +129,10 @@ class Worker:
         self._authorize(static)
         self._kept.add("quota", self.broker.quotas)
         self.broker.quotas.on_changed = self._quotas_changed
+        self._let_log_in()
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
-        self._kept.add("user", self.broker.users)
         await self._kept.load()
         await self.topics.load()
         await self.logs.leader_epochs.load()
@@ -155,7 +158,8 @@ class Worker:
         async def metrics() -> bytes:
             return encode(await report.document())
 
-        self._dispatcher = Dispatcher(self.broker, {METRICS: metrics})
+        subscriptions = {ENDED_SESSIONS: self._sessions.subscribe}
+        self._dispatcher = Dispatcher(self.broker, {METRICS: metrics}, subscriptions)
         await self._listen()
         compaction = Compaction(self.store.streams, self.store.cleaned, self.logs.retention)
         maintenance = Maintenance(self.topics, self.logs, compaction)
@@ -172,6 +176,7 @@ class Worker:
             events = GroupEvents(self.group_coordinator, self.topics, self.logs, settings.index)
             self._group_events = events
             self._background.append(asyncio.ensure_future(events.run()))
+        self._background += [asyncio.ensure_future(keys.run()) for keys in self._logins.key_sets]
         if self.broker.audit.is_enabled:
             self._background.append(asyncio.ensure_future(self.broker.audit.run()))
 
@@ -186,6 +191,15 @@ class Worker:
             self.broker.authorizer = authorizer
             self.broker.acls = Acls(store.acls, store.topics, authorizer, self._forget_routes)
             self._kept.add("acl", self.broker.acls)
+
+    def _let_log_in(self) -> None:
+        listeners = (each.listener for each in self.settings.listeners)
+        users, audit = self.broker.users, self.broker.audit
+        self._logins = LoginServices(listeners, users)
+        self._logins.on_events(audit.login, audit.login_failed)
+        self._sessions = Sessions(self._connections)
+        users.on_changed.append(self._sessions.users_changed)
+        self._kept.add("user", users)
 
     def _forget_routes(self) -> None:
         """What clients may do has changed: see `RequestRoute`."""
@@ -237,6 +251,7 @@ class Worker:
         made = Connection(
             self._dispatcher, self._budget, self._connections, most, listener, counters
         )
+        made.logins = self._logins.by_listener
         made.metering = self._metering
         made.limiter = self.broker.limiter
         return made
@@ -418,6 +433,7 @@ class Worker:
         await self._connections_closed(DRAIN_SECONDS / 4)
         await self.transactions.close_slots()
         self.transactions.close()
+        self._logins.close()
         await self._watcher.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.store.close()

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+
+import msgspec
 
 from broker.limited_log import LimitedLog
 from broker.peer import identify
-from broker.security.identity import Identity
+from broker.security.identity import NEVER, Identity, Role, preamble
 from broker.settings.processes import Listener
 from broker.wire.frame_reader import InvalidFrameSize
+from router.login import ClientLogin
 from router.reply_queue import ReplyQueue, WorkerReplies
 from router.request_forwarder import FAULTS, RequestForwarder
 from router.state import RouterState
@@ -33,7 +37,9 @@ limited = LimitedLog(logger)
 class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_clients",
+        "_forwarder",
         "_is_draining",
+        "_session_timer",
         "_state",
         "_turn_is_due",
         "_was_active",
@@ -59,7 +65,9 @@ class ClientConnection(asyncio.Protocol):
         self.replies = ReplyQueue(self.transport)
         self.workers = WorkerConnections(self, self.replies, state)
         name = "" if listener is None else listener.name
-        self.requests = RequestForwarder(state, self.workers, self.replies, name)
+        self._forwarder = RequestForwarder(state, self.workers, self.replies, name)
+        self.requests: RequestForwarder | ClientLogin = self._forwarder
+        self._session_timer: asyncio.TimerHandle | None = None
         self.is_closed = False
         self.last_active = 0.0  # the last time `is_idle` found it active
         self._was_active = True  # since then
@@ -80,11 +88,57 @@ class ClientConnection(asyncio.Protocol):
             self._leave()
             return
         if self.listener is None:
-            self.requests.private = self._state.private_reply
+            self._forwarder.private = self._state.private_reply
+        else:
+            self._require_login()
 
     @property
     def peer(self) -> str:
         return self.identity.host
+
+    # --- logging in ---
+
+    def _require_login(self) -> None:
+        sasl = None if self.listener is None else self.listener.sasl
+        if sasl is not None:
+            self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
+            self.requests = ClientLogin(self, sasl, self._state)
+
+    def _log_in_again(self) -> None:
+        assert self.listener is not None
+        assert self.listener.sasl is not None
+        received = self._forwarder.take_kept()
+        self.requests = ClientLogin(self, self.listener.sasl, self._state, received)
+        self.go_on()
+
+    def logged_in(self, identity: Identity, rest: bytes) -> None:
+        """For the first time or again; `rest` was received behind the login."""
+        self.identity = identity
+        self._state.limiter.authenticated(self)
+        for connection in self.workers.every:
+            connection.transport.write(preamble(identity))
+        self._end_session_at(identity.expires_at)
+        self._forwarder.resume_after_login()
+        self.requests = self._forwarder
+        self._state.loop.call_soon(self._go_on_after_login, rest)
+
+    def _go_on_after_login(self, rest: bytes) -> None:
+        """Not within the login's own code, which has ended with it."""
+        if not self.is_closed:
+            self.data_received(rest) if rest else self._update_reading()
+
+    def _end_session_at(self, expires_at: int) -> None:
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+            self._session_timer = None
+        if expires_at != NEVER:
+            left = expires_at / 1000 - time.time()
+            self._session_timer = self._state.loop.call_later(
+                max(left, 0), self._forwarder.end_session
+            )
+
+    def write(self, frame: bytes) -> None:
+        self.transport.write(frame)
 
     # --- requests ---
 
@@ -96,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
         except FAULTS as fault:
             self._reject(fault)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Forward what was kept, now that something has changed. Not for a client that does not
         read: the router's own replies to it would pile up."""
         if self.requests.kept and not self.transport.is_write_paused:
@@ -108,6 +162,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _update_reading(self) -> None:
         requests = self.requests
+        if requests.hands_over:
+            self._log_in_again()
+            return
         if requests.may_read:
             self.transport.resume(Pause.REQUESTS_WAIT)
         else:
@@ -118,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _next_turn(self) -> None:
         self._turn_is_due = self.requests.yields = False
-        self._go_on()
+        self.go_on()
 
     def _reject(self, fault: Exception) -> None:
         kind = fault.kind if isinstance(fault, InvalidFrameSize) else type(fault).__name__
@@ -138,7 +195,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_draining and not self.replies:
             self.close()
         else:
-            self._go_on()
+            self.go_on()
 
     # --- back-pressure ---
 
@@ -150,7 +207,7 @@ class ClientConnection(asyncio.Protocol):
         self.workers.blocked.discard(connection)
         if not self.workers.blocked:
             self.transport.resume(Pause.WORKER_IS_BLOCKED)
-            self._go_on()
+            self.go_on()
 
     def pause_writing(self) -> None:
         self.transport.is_write_paused = True
@@ -163,7 +220,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport.resume(Pause.CLIENT_IS_SLOW)
         for connection in self.workers.every:
             connection.transport.resume(Pause.CLIENT_IS_SLOW)
-        self._go_on()
+        self.go_on()
 
     # --- workers that die ---
 
@@ -235,3 +292,5 @@ class ClientConnection(asyncio.Protocol):
         self.workers.close()
         self.replies.clear()
         self.requests.stop()
+        self._forwarder.stop()
+        self._end_session_at(NEVER)

@@ -53,6 +53,10 @@ class LocalAnswers:
                 self._cached[request] = cached
         return cached.answer(frame)
 
+    def refuse_login(self, frame: bytes) -> bytes:
+        """Where clients do not log in, or have done so. Not cached: it may contain a password."""
+        return self._encode_reply(frame)
+
     def _encode_reply(self, frame: bytes) -> bytes:
         header = read_request_header(frame)
         return b"".join(_answer(header, frame, self._brokers, self._is_up))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from broker.wire.apis import ApiKey
 from broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
 from broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
 from broker.wire.primitives import MalformedMessage
@@ -25,6 +26,7 @@ FIRST_HEAD_BYTES = 2048
 # Requests forwarded before other connections get their turn, however fast a client sends them.
 MAX_PER_TURN = 256
 
+_SASL_HANDSHAKE = ApiKey.SASL_HANDSHAKE.to_bytes(2)
 FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, RouteKind.ANY})
 
 
@@ -47,9 +49,12 @@ class RequestForwarder:
         "_target",
         "_waits_for_replies",
         "_workers",
+        "hands_over",
         "is_stopped",
         "kept",
         "private",
+        "session_is_over",
+        "uses_logins",
         "yields",
     )
 
@@ -68,6 +73,9 @@ class RequestForwarder:
         self._waits_for_replies = False  # the next request goes on when nothing is unanswered
         self.yields = False  # other connections have their turn first
         self.is_stopped = False  # no further request is forwarded
+        self.uses_logins = False  # the client has logged in, and may do so again
+        self.hands_over = False  # what is kept begins a login
+        self.session_is_over = False  # only a login is taken
         # Replies to requests that are not Kafka's: set for the operator's connections.
         self.private: Callable[[bytes], bytes | None] | None = None
 
@@ -175,6 +183,8 @@ class RequestForwarder:
                     break
                 if kind is RouteKind.SPREAD and not self._may_spread():
                     break
+                if self.uses_logins and self._begins_login(kind, data, frame_at):
+                    break
                 if kind not in FORWARDED:
                     # First what stands before it: workers see requests in the client's order.
                     _send(target, data, start, at)
@@ -219,6 +229,32 @@ class RequestForwarder:
             found = find_route(data[at:end], size, table)
         return found
 
+    def _begins_login(self, kind: RouteKind, data: bytes, at: int) -> bool:
+        """Whether a client logs in again: once nothing is unanswered."""
+        if kind is RouteKind.LOGIN and data[at : at + 2] == _SASL_HANDSHAKE:
+            if self._replies:
+                self._waits_for_replies = True
+            else:
+                self.hands_over = True
+            return True
+        if self.session_is_over:
+            raise CannotForward("its session has ended, and it did not log in again")
+        return False
+
+    def end_session(self) -> None:
+        """From now on only a login is taken."""
+        self.session_is_over = True
+        self._workers.known.clear()
+
+    def resume_after_login(self) -> None:
+        self.uses_logins = True
+        self.hands_over = self.session_is_over = False
+
+    def take_kept(self) -> bytes:
+        kept = bytes(memoryview(self.kept)[self._kept_from :])
+        self.kept, self._kept_from = b"", 0
+        return kept
+
     # --- where a request goes ---
 
     def _may_spread(self) -> bool:
@@ -260,7 +296,10 @@ class RequestForwarder:
                 return
             key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
             raise MalformedMessage(f"API {key} v{version} is not served")
-        if route.kind in (RouteKind.LOCAL, RouteKind.LOGIN):
+        if route.kind is RouteKind.LOGIN:
+            self._replies.add(self._local_answers.refuse_login(frame))
+            return
+        if route.kind is RouteKind.LOCAL:
             self._replies.add(self._local_answers.reply(frame))
             return
         header = read_request_header(frame)

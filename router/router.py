@@ -23,6 +23,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
+from broker.security.identity import EndedSessions
 from broker.settings.processes import Listener, RouterSettings
 from router.client_connection import ClientConnection
 from router.state import RouterState
@@ -54,6 +55,8 @@ class Router:
             loop.add_signal_handler(number, self._stop.set)
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
+        if any(each.listener.uses_sasl for each in settings.listeners):
+            workers.on_ended = self._close_sessions
         self._state = RouterState(
             workers,
             settings.endpoints,
@@ -95,6 +98,12 @@ class Router:
         await self._listening.begin(
             self.settings, self._accept, refuses=self._state.limiter.refuses, tells_expiry=first
         )
+
+    def _close_sessions(self, ended: EndedSessions) -> None:
+        """Of users that were removed, or have another password."""
+        for client in list(self._clients):
+            if ended.concerns(client.identity):
+                client.close()
 
     def _lost_parent(self) -> None:
         logger.error("the supervisor is gone, exiting")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from broker.access.connection_limiter import ConnectionLimiter
 from broker.metrics.document import METRICS, Document, encode
@@ -41,6 +42,7 @@ class RouterState:
         num, seconds = quota_windows
         self.limiter = ConnectionLimiter(limits, Windows(num, seconds * 1000))
         self.loop = asyncio.get_running_loop()
+        self._logins = 0
         self.report: Callable[[], Document] | None = None
         workers.on_lost = self._worker_lost
 
@@ -59,12 +61,20 @@ class RouterState:
             return None
         return private_reply(header.correlation_id, encode(self.report()))
 
+    def next_for_login(self) -> int | None:
+        """The worker that gets the next login: one after the other; None when none is up."""
+        self._logins += 1
+        return self.workers.choose(self._logins % len(self.workers))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self.connecting.add(task)
+        task.add_done_callback(self.connecting.discard)
+
     def connect(self, connection: WorkerConnection) -> None:
         self.connections.add(connection)
         path = self.workers.paths[connection.worker]
-        task = self.loop.create_task(connection.open(path))
-        self.connecting.add(task)
-        task.add_done_callback(self.connecting.discard)
+        self.spawn(connection.open(path))
 
     def _worker_lost(self, worker: int) -> None:
         """Connections that it had accepted end by themselves. One that was opened in the moment

@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
+from broker.security.identity import ENDED_SESSIONS, EndedSessions, decode_ended
 from broker.wire.advertised import PING
+from broker.wire.frame import (
+    LENGTH,
+    LENGTH_SIZE,
+    RESPONSE_CORRELATION_ID_AT,
+    RESPONSE_CORRELATION_ID_END,
+    private_frame,
+)
+from broker.wire.primitives import INT32
 
 logger = logging.getLogger("moldau.router")
 
 RETRY_S = 0.02
 KEEP_ALIVE_S = 30.0
+_ENDED = INT32.pack(ENDED_SESSIONS)
 
 
 class Workers:
@@ -23,6 +34,8 @@ class Workers:
         self.paths = list(paths)
         self.is_up = [False] * len(self.paths)
         self.on_lost: Callable[[int], None] | None = None  # called with a worker that has ended
+        # Called with sessions that are over; set where clients log in.
+        self.on_ended: Callable[[EndedSessions], None] | None = None
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -62,7 +75,9 @@ class Workers:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                _, sentinel = await loop.create_unix_connection(Sentinel, self.paths[worker])
+                _, sentinel = await loop.create_unix_connection(
+                    partial(Sentinel, self.on_ended), self.paths[worker]
+                )
             except OSError:
                 self._set(worker, False)
                 await asyncio.sleep(RETRY_S)
@@ -87,9 +102,12 @@ class Workers:
 
 
 class Sentinel(asyncio.Protocol):
-    """A connection whose only purpose is to end when its worker does."""
+    """A connection whose purpose is to end when its worker does, and to hear of sessions that are
+    over."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_ended: Callable[[EndedSessions], None] | None = None) -> None:
+        self._on_ended = on_ended
+        self._received = bytearray()
         self._lost = asyncio.Event()
         self._answered = asyncio.Event()
         self._transport: asyncio.Transport | None = None
@@ -98,9 +116,24 @@ class Sentinel(asyncio.Protocol):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(PING)
+        if self._on_ended is not None:
+            self._transport.write(private_frame(ENDED_SESSIONS, b""))
 
     def data_received(self, data: bytes) -> None:
         self._answered.set()
+        if self._on_ended is not None:
+            self._read(data, self._on_ended)
+
+    def _read(self, data: bytes, on_ended: Callable[[EndedSessions], None]) -> None:
+        received = self._received
+        received += data
+        while len(received) >= LENGTH_SIZE:
+            end = LENGTH_SIZE + max(LENGTH.unpack_from(received)[0], 0)
+            if len(received) < end:
+                return
+            if received[RESPONSE_CORRELATION_ID_AT:RESPONSE_CORRELATION_ID_END] == _ENDED:
+                on_ended(decode_ended(received[RESPONSE_CORRELATION_ID_END:end]))
+            del received[:end]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()

@@ -50,10 +50,17 @@ REPLYING = cast(
 class Dispatcher:
     """Called by connections for every request that no route serves."""
 
-    def __init__(self, broker: Broker, private: Mapping[int, PrivateHandler] = {}) -> None:
-        """`private`: what serves APIs that are not Kafka's, for the operator only."""
+    def __init__(
+        self,
+        broker: Broker,
+        private: Mapping[int, PrivateHandler] = {},
+        subscriptions: Mapping[int, Callable[[Call], None]] = {},
+    ) -> None:
+        """`private`: what serves APIs that are not Kafka's, for the operator only; so are
+        `subscriptions`, whose answers come later and more than once."""
         self._broker = broker
         self._private = private
+        self._subscriptions = subscriptions
         self._decoders: dict[tuple[int, int], Decoder[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -61,11 +68,7 @@ class Dispatcher:
         header = call.header
         api = header.api
         if api is None:
-            private = self._private.get(header.api_key)
-            if private is not None and call.identity.role is Role.OPERATOR:
-                self._spawn(call, _serve_private(private, call))
-            else:
-                _refuse_version(call)
+            self._serve_private(call)
             return
         key = (header.api_key, header.api_version)
         decode = self._decoders.get(key)
@@ -91,6 +94,16 @@ class Dispatcher:
                 call.connection.routes.add(route)
             return
         self._spawn(call, self._serve(call, api, request))
+
+    def _serve_private(self, call: Call) -> None:
+        key, is_operator = call.header.api_key, call.identity.role is Role.OPERATOR
+        private, subscribe = self._private.get(key), self._subscriptions.get(key)
+        if private is not None and is_operator:
+            self._spawn(call, _serve_private(private, call))
+        elif subscribe is not None and is_operator:
+            subscribe(call)
+        else:
+            _refuse_version(call)
 
     def _spawn(self, call: Call, serving: Coroutine[Any, Any, None]) -> None:
         # One after the other, as in Kafka: a commit and the requests behind it on the same

@@ -13,4 +13,8 @@ from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 
 
 def handle(broker: Broker, request: SaslHandshakeRequest, call: Call) -> None:
-    call.reply(SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE))
+    login = call.connection.login
+    if login is None:
+        call.reply(SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE))
+    else:
+        login.begin_again(call, request)

@@ -14,11 +14,13 @@ import msgspec
 from broker.wire.frame import PREAMBLE, RequestHeader, private_frame
 
 ANONYMOUS = "User:ANONYMOUS"  # Kafka's name for clients that need not authenticate
+USER = "User:"  # the only type of principals
 NEVER = 0
 
 
 class Role(StrEnum):
     CLIENT = "client"
+    UNAUTHENTICATED = "unauthenticated"  # a client that has to log in before anything else
     OPERATOR = "operator"  # on this machine, as the user that runs the broker
     WORKER = "worker"  # another worker asks, for what its clients need
 
@@ -32,11 +34,20 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     role: Role = Role.CLIENT
     # The session's end in milliseconds since 1970 (KIP-368); NEVER: it has none.
     expires_at: int = NEVER
+    mechanism: str = ""  # of SASL, if it has logged in
+    # Of the account it has logged in to (security/accounts.py): a session of another revision than
+    # the current one is over. 0: there is no account (a certificate, a token).
+    revision: int = 0
 
     @property
     def is_trusted(self) -> bool:
         """The broker's own processes and its operator may do everything."""
-        return self.role is not Role.CLIENT
+        return self.role in (Role.OPERATOR, Role.WORKER)
+
+    @property
+    def user(self) -> str:
+        """The principal's name without its type."""
+        return self.principal.removeprefix(USER)
 
 
 OPERATOR = Identity(principal="User:local", host="unix", listener="", role=Role.OPERATOR)
@@ -45,6 +56,11 @@ OPERATOR = Identity(principal="User:local", host="unix", listener="", role=Role.
 def worker_identity(index: int) -> Identity:
     return Identity(principal="User:local", host=f"worker {index}", listener="", role=Role.WORKER)
 
+
+# Private APIs, see `wire/frame.py`. A router that relays a login asks who has logged in. It also
+# asks to be told of sessions that are over, which is answered whenever there are some.
+WHO_AM_I = 32766
+ENDED_SESSIONS = 32764
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Identity)
@@ -56,6 +72,39 @@ def preamble(identity: Identity) -> bytes:
     Workers accept it on their unix sockets only: over TCP it is an API that is not served.
     """
     return private_frame(PREAMBLE, _encoder.encode(identity))
+
+
+def encode_identity(identity: Identity) -> bytes:
+    return _encoder.encode(identity)
+
+
+def decode_identity(body: bytes | bytearray | memoryview) -> Identity:
+    """Raises ValueError."""
+    return _decoder.decode(body)
+
+
+class EndedSessions(msgspec.Struct, frozen=True):
+    """Sessions that are over: those of these users whose revision is not this one."""
+
+    revisions: dict[str, int]
+
+    def concerns(self, identity: Identity) -> bool:
+        if not identity.revision:
+            return False
+        revision = self.revisions.get(identity.user)
+        return revision is not None and revision != identity.revision
+
+
+_ended_decoder = msgspec.msgpack.Decoder(EndedSessions)
+
+
+def encode_ended(ended: EndedSessions) -> bytes:
+    return _encoder.encode(ended)
+
+
+def decode_ended(body: bytes | bytearray | memoryview) -> EndedSessions:
+    """Raises ValueError."""
+    return _ended_decoder.decode(body)
 
 
 def read_preamble(header: RequestHeader, frame: bytes | bytearray) -> Identity:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import select
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from typing import ClassVar, Protocol, cast
 
@@ -25,6 +25,7 @@ from broker.metrics.request_counters import RequestCounters
 from broker.peer import identify
 from broker.security.identity import Identity, Role, read_preamble
 from broker.server.budget import Budget
+from broker.server.login import Login, Logins
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
 from broker.wire.batch import Buffer
@@ -34,7 +35,7 @@ from broker.wire.frame import (
     read_request_header,
     response_frame,
 )
-from broker.wire.frame_reader import FrameReader, InvalidFrameSize
+from broker.wire.frame_reader import MIN_REQUEST, FrameReader, InvalidFrameSize
 from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
 from broker.wire.request_cache import RequestCache
@@ -43,6 +44,7 @@ from broker.wire.schema import Message
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)
 
+MIN_TOKEN = 1  # bytes of a frame while a client logs in: SaslHandshake v0 is followed by tokens
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received while the connection is held
 MAX_SERVED_PER_TURN = 256  # frames, before other connections get their turn
@@ -185,6 +187,10 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
+        # By the listeners whose clients have to log in.
+        self.logins: Mapping[str, Logins] = {}
+        self._max_frame = max_frame
+        self.login: Login | None = None
 
     # --- receiving ---
 
@@ -203,6 +209,8 @@ class Connection(asyncio.BufferedProtocol):
         limiter, listener = self.limiter, self.listener
         if limiter is not None and listener is not None:
             self.closing = not limiter.admit(self, transport, identity.host, listener)
+        if listener is not None and listener.uses_sasl and not self.closing:
+            self._begin_login(listener.name)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer
@@ -287,11 +295,53 @@ class Connection(asyncio.BufferedProtocol):
 
     def _introduced(self, header: RequestHeader, frame: bytearray) -> None:
         try:
-            self.identity = read_preamble(header, frame)
-            self.forget_routes()
+            self.identity = identity = read_preamble(header, frame)
         except ValueError as fault:
             logger.warning("closing a unix connection: its preamble cannot be read: %s", fault)
             self.abort()
+            return
+        self.forget_routes()
+        if identity.role is Role.UNAUTHENTICATED:
+            self._begin_login(identity.listener)
+        elif identity.revision:
+            logins = self.logins.get(identity.listener)
+            if logins is None or not logins.is_current(identity.user, identity.revision):
+                self.abort()  # its session is over, and the router will hear of it
+
+    # --- logging in ---
+
+    def _begin_login(self, listener: str) -> None:
+        logins = self.logins.get(listener)
+        if logins is None:
+            logger.error("closing %s: listener %r is not known here", self.peer, listener)
+            self.abort()
+            return
+        self._frames.limit(MIN_TOKEN, logins.settings.max_receive_bytes)
+        self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
+        self.login = Login(self, logins, is_relayed=self.listener is None)
+        self.serve_with(self.login.serve)
+
+    def serve_with(self, serve: Callable[[bytearray], None] | None) -> None:
+        """Serve requests in another way than `_serve` does, which needs no branch for it; None: as
+        usual."""
+        if serve is None:
+            self._frames.limit(MIN_REQUEST, self._max_frame)
+            self.__dict__.pop("_serve", None)
+        else:
+            self.__dict__["_serve"] = serve
+
+    def take(self, header: RequestHeader, size: int) -> Call:
+        """A request that is served in such a way, and has to be answered."""
+        call = Call(self, header, size)
+        self._calls.append(call)
+        self._unanswered_bytes += size
+        self._budget.take(size)
+        return call
+
+    def push(self, frame: bytes) -> None:
+        """Send what was not asked for; to a router."""
+        self._out.append(frame)
+        self._flush_soon()
 
     def forget_routes(self) -> None:
         """Who speaks here, or what they may do, has changed: every request is checked again."""
@@ -473,7 +523,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end_mute()
         if self._transport is None:
             return
-        if not self._calls and not self._flush_scheduled:
+        if not (self._calls or self._out or self._flush_scheduled):
             self._transport.close()
         else:
             self._pause()
@@ -496,11 +546,21 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.drain()
 
+    def end(self) -> None:
+        """Hang up, whatever is being served; what is answered already reaches the client."""
+        self.closing = True
+        if self._transport is not None:
+            self._transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
         self._end_mute()
         if self.limiter is not None:
             self.limiter.left(self)
+        if self.login is not None:
+            self.login.closed()
+            self.login = None
+            self.__dict__.pop("_serve", None)
         self._transport = None
         self._connections.discard(self)
         self._budget.give_back(self._unanswered_bytes)

@@ -10,8 +10,10 @@ from itertools import combinations
 from broker.settings.addresses import PROTOCOLS, WILDCARD_HOSTS, Address, Protocol
 from broker.settings.kafka.broker_keys import BROKER_KEYS
 from broker.settings.kafka.config_key import InvalidConfig
+from broker.settings.kafka.sasl_keys import MECHANISMS
 from broker.settings.kafka.validate import LISTENER_PREFIX
 from broker.settings.processes import ConfigError, Listener, ServeSettings, TlsSettings
+from broker.settings.sasl import SaslSettings, read_sasl
 
 
 def resolved(settings: ServeSettings) -> ServeSettings:
@@ -39,6 +41,7 @@ def resolved(settings: ServeSettings) -> ServeSettings:
                 advertised_host=to_clients.host,
                 advertised_port=to_clients.port,
                 tls=_tls(address.name, protocol, settings.broker),
+                sasl=_sasl(address.name, protocol, settings.broker),
             )
         )
     _check_blocks(found, settings.workers)
@@ -147,6 +150,25 @@ def _tls(name: str, protocol: Protocol, configs: Mapping[str, str]) -> TlsSettin
     if problem:
         raise ConfigError(f"listener {name}: {problem}")
     return tls
+
+
+def _sasl(name: str, protocol: Protocol, configs: Mapping[str, str]) -> SaslSettings | None:
+    if protocol not in {"SASL_PLAINTEXT", "SASL_SSL"}:
+        return None
+
+    def value(key: str) -> str | None:
+        mechanism, _, rest = key.partition(".")
+        if mechanism.upper() not in MECHANISMS:
+            return value_for(name, configs, key)
+        own = _own_value(name, configs, key)
+        return None if own is None else value_for(name, {rest: own}, rest)
+
+    try:
+        return read_sasl(value)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"listener {name}: {error}") from None
 
 
 def _tls_problem(tls: TlsSettings) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from broker.settings.addresses import Address, Protocol
 from broker.settings.options import MIB
+from broker.settings.sasl import SaslSettings
 
 HTTP_PORT_BELOW = 1000  # by default that far below the bootstrap port
 
@@ -57,6 +58,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     advertised_host: str = "127.0.0.1"
     advertised_port: int = 9092
     tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
 
     @property
     def uses_tls(self) -> bool:

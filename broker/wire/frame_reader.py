@@ -55,9 +55,19 @@ def frame_size(data: bytes | bytearray, at: int, least: int, most: int) -> int:
 class FrameReader:
     """Collects whole request frames, without their length fields."""
 
-    __slots__ = ("_frame", "_have", "_head", "_is_cut", "_max_size", "_wanted", "buffer")
+    __slots__ = (
+        "_frame",
+        "_have",
+        "_head",
+        "_is_cut",
+        "_max_size",
+        "_min_size",
+        "_wanted",
+        "buffer",
+    )
 
     def __init__(self, max_size: int) -> None:
+        self._min_size = MIN_REQUEST
         self._max_size = max_size
         self._is_cut = False  # part of a frame has been received
         self._head = bytearray()  # part of a length field
@@ -65,6 +75,10 @@ class FrameReader:
         self._have = 0
         self._wanted = 0
         self.buffer = _shared_view  # where to receive the next bytes
+
+    def limit(self, min_size: int, max_size: int) -> None:
+        """From now on frames have these sizes."""
+        self._min_size, self._max_size = min_size, max_size
 
     @property
     def is_inside_frame(self) -> bool:
@@ -74,7 +88,7 @@ class FrameReader:
         """The frames completed by `nbytes` received into `buffer`. Raises InvalidFrameSize."""
         if not self._is_cut:
             size = nbytes - LENGTH_SIZE
-            if _length_at(_shared)[0] == size and MIN_REQUEST <= size <= self._max_size:
+            if _length_at(_shared)[0] == size and self._min_size <= size <= self._max_size:
                 return [_shared[LENGTH_SIZE:nbytes]]  # the usual case: one whole frame
             return self._cut(_shared, 0, nbytes, [])
         if self._frame is not None:
@@ -93,7 +107,7 @@ class FrameReader:
     def _cut(self, data: bytearray, at: int, end: int, frames: list[bytearray]) -> list[bytearray]:
         """Add the frames in data[at:end] to `frames`; keep what is there of the last one."""
         while end - at >= LENGTH_SIZE:
-            size = frame_size(data, at, MIN_REQUEST, self._max_size)
+            size = frame_size(data, at, self._min_size, self._max_size)
             at += LENGTH_SIZE
             if at + size > end:
                 self._start_frame(size, memoryview(data)[at:end])

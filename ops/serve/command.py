@@ -130,8 +130,6 @@ def read_settings(arguments: argparse.Namespace) -> ServeSettings:
     settings = load_settings(vars(arguments), os.environ, arguments.config)
     check_exposure(settings.listening, insecure=settings.insecure)
     for listener in settings.listening:
-        if listener.uses_sasl:  # until connections authenticate
-            raise ConfigError(f"listener {listener.name}: {listener.protocol} is not served yet")
         if listener.tls is not None:
             try:
                 check_tls(listener.tls)

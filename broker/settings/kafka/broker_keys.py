@@ -10,6 +10,7 @@ from broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
 from broker.settings.kafka.inert_keys import INERT_KEYS
 from broker.settings.kafka.limit_keys import LIMIT_KEYS
+from broker.settings.kafka.sasl_keys import SASL_KEYS
 from broker.settings.kafka.ssl_keys import SSL_KEYS
 from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
@@ -357,6 +358,7 @@ BROKER_KEYS: Final = {
             *AUTHORIZATION_KEYS,
             *LIMIT_KEYS,
             *SSL_KEYS,
+            *SASL_KEYS,
             *INERT_KEYS,
         ),
         key=lambda key: key.name,

@@ -13,7 +13,7 @@ from broker.settings.kafka.resolve import BrokerConfig, topic_value
 from broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 
 LISTENER_PREFIX = "listener.name."
-_PER_LISTENER = ("ssl.", "sasl.", "moldau.ssl.")
+_PER_LISTENER = ("ssl.", "sasl.", "moldau.ssl.", "connections.max.reauth.ms")
 
 # Kafka's: a value has to fit a string of the older message versions.
 MAX_VALUE_LENGTH = 32767

@@ -132,6 +132,19 @@ KAFKA_BROKER_KEYS = {
     "quota.window.size.seconds": ("INT", "1", False),
     "remote.log.storage.system.enable": ("BOOLEAN", "false", False),
     "socket.request.max.bytes": ("INT", "104857600", False),
+    "sasl.enabled.mechanisms": ("LIST", "SCRAM-SHA-256,SCRAM-SHA-512", False),
+    "sasl.server.max.receive.size": ("INT", "524288", False),
+    "connections.max.reauth.ms": ("LONG", "0", False),
+    "connection.failed.authentication.delay.ms": ("INT", "100", False),
+    "sasl.oauthbearer.jwks.endpoint.url": ("STRING", None, False),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ("LONG", "3600000", False),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": ("LONG", "100", False),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": ("LONG", "10000", False),
+    "sasl.oauthbearer.expected.audience": ("LIST", "", False),
+    "sasl.oauthbearer.expected.issuer": ("STRING", None, False),
+    "sasl.oauthbearer.clock.skew.seconds": ("INT", "30", False),
+    "sasl.oauthbearer.sub.claim.name": ("STRING", "sub", False),
+    "sasl.oauthbearer.scope.claim.name": ("STRING", "scope", False),
     "ssl.cipher.suites": ("LIST", "", False),
     "ssl.client.auth": ("STRING", "none", False),
     "ssl.enabled.protocols": ("LIST", "TLSv1.2,TLSv1.3", False),
@@ -232,7 +245,7 @@ def test_fallbacks_exist_and_end_in_a_default_or_in_what_the_process_sets() -> N
                 "broker.rack",
                 "log.retention.minutes",
             }
-            or last.name.startswith("ssl.")
+            or last.name.startswith(("ssl.", "sasl.oauthbearer."))
         )
 
 

@@ -1,0 +1,150 @@
+"""Logins of one listener: which mechanisms, against what, for how long, and what failures cost."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from broker.access.passwords import Answer, Passwords
+from broker.access.signing_keys import KeySet
+from broker.access.users import Users
+from broker.security.backoff import FailureDelays
+from broker.security.identity import NEVER, Identity
+from broker.security.oauthbearer import OAuthBearerConversation, TokenRules
+from broker.security.plain import PlainConversation
+from broker.security.sasl import Accepted, Conversation, Mechanism
+from broker.security.scram import ScramConversation
+from broker.settings.processes import Listener
+from broker.settings.sasl import SaslSettings, TokenSettings
+
+logger = logging.getLogger("moldau.access")
+
+# Who has logged in, and with which mechanism; address, mechanism, user and reason of a failure.
+OnLogin = Callable[[Identity, str], None]
+OnFailure = Callable[[str, str, str, str], None]
+
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+class ListenerLogins:
+    def __init__(
+        self,
+        settings: SaslSettings,
+        users: Users,
+        passwords: Passwords,
+        delays: FailureDelays,
+        keys: KeySet | None,
+    ) -> None:
+        self.settings = settings
+        self._users = users
+        self._passwords = passwords
+        self._delays = delays
+        self._keys = keys
+        self._rules = None if settings.tokens is None else _rules(settings.tokens)
+        self.on_login: list[OnLogin] = []
+        self.on_failure: list[OnFailure] = []
+
+    def conversation(self, mechanism: str) -> Conversation:
+        """For a mechanism that is enabled."""
+        match Mechanism(mechanism):
+            case Mechanism.PLAIN:
+                return PlainConversation()
+            case Mechanism.OAUTHBEARER:
+                assert self._rules is not None
+                assert self._keys is not None
+                return OAuthBearerConversation(self._rules, self._keys)
+            case scram:
+                find = partial(self._users.find, scram)
+                return ScramConversation(scram, find, secrets.token_urlsafe(24))
+
+    def check_password(self, user: str, password: str, answer: Answer) -> bool:
+        return self._passwords.check(user, password, answer)
+
+    def is_current(self, user: str, revision: int) -> bool:
+        """Whether a session of this revision of an account may begin. Another worker may know a
+        later one before this one does."""
+        return not revision or revision >= self._users.revision(user) > 0
+
+    def session_end(self, mechanism: str, accepted: Accepted, now: int) -> int:
+        longest = self.settings.max_session_ms.get(mechanism, 0)
+        ends = [end for end in (accepted.expires_at, longest and now + longest) if end != NEVER]
+        return min(ends, default=NEVER)
+
+    # --- what happens ---
+
+    def logged_in(self, identity: Identity) -> None:
+        for callback in self.on_login:
+            callback(identity, identity.mechanism)
+
+    def failed(self, host: str, mechanism: str, user: str, reason: str) -> float:
+        """The seconds that the answer waits."""
+        for callback in self.on_failure:
+            callback(host, mechanism, user, reason)
+        now = time.monotonic_ns() // 1_000_000
+        return self._delays.failed(host, now, self.settings.failure_delay_ms) / 1000
+
+
+def _rules(tokens: TokenSettings) -> TokenRules:
+    return TokenRules(
+        tokens.issuer,
+        frozenset(tokens.audience),
+        tokens.clock_skew_s,
+        tokens.sub_claim,
+        tokens.scope_claim,
+    )
+
+
+def warn_of_open_passwords(listener: Listener) -> None:
+    """PLAIN sends the password itself."""
+    sasl = listener.sasl
+    if sasl is None or Mechanism.PLAIN not in sasl.mechanisms or listener.uses_tls:
+        return
+    if not listener.host.startswith(LOOPBACK):
+        logger.error(
+            "listener %s takes passwords (PLAIN) without TLS on %s: anyone on the way can read "
+            "them; use SASL_SSL, or take PLAIN out of sasl.enabled.mechanisms",
+            listener.name,
+            listener.host or "every address",
+        )
+
+
+class LoginServices:
+    """What the logins of a worker's listeners share."""
+
+    def __init__(self, listeners: Iterable[Listener], users: Users) -> None:
+        self._users = users
+        self._passwords: Passwords | None = None
+        self.key_sets: list[KeySet] = []
+        self.by_listener: dict[str, ListenerLogins] = {}
+        delays = FailureDelays()
+        for listener in listeners:
+            sasl = listener.sasl
+            if sasl is None:
+                continue
+            if self._passwords is None:
+                self._passwords = Passwords(users)
+                users.on_changed.append(self._forget_passwords)
+            keys = None
+            if sasl.tokens is not None:
+                keys = KeySet(sasl.tokens)
+                self.key_sets.append(keys)
+            self.by_listener[listener.name] = ListenerLogins(
+                sasl, users, self._passwords, delays, keys
+            )
+            warn_of_open_passwords(listener)
+
+    def _forget_passwords(self, revisions: Mapping[str, int]) -> None:
+        assert self._passwords is not None
+        self._passwords.forget(revisions)
+
+    def on_events(self, login: OnLogin, failure: OnFailure) -> None:
+        for each in self.by_listener.values():
+            each.on_login.append(login)
+            each.on_failure.append(failure)
+
+    def close(self) -> None:
+        if self._passwords is not None:
+            self._passwords.close()

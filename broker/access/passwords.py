@@ -1,0 +1,94 @@
+"""Whether a password is right, for PLAIN: milliseconds of hashing, in one thread of its own.
+
+A right password is remembered, as a keyed hash, until the user's credentials change: the next
+login of a client costs microseconds. Logins that wait for the same answer share it. What waits is
+bounded: then logins are refused without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from broker.access.users import Users
+from broker.security.sasl import Mechanism
+from broker.security.scram import KnownCredential, is_password
+
+MAX_WAITING = 256  # passwords to be checked; about two seconds of hashing
+
+Answer = Callable[[bool, int], None]  # whether it is right, and for which revision
+
+
+class _Question(NamedTuple):
+    user: str
+    revision: int
+    digest: bytes
+
+
+class Passwords:
+    def __init__(self, users: Users, most_waiting: int = MAX_WAITING) -> None:
+        self._users = users
+        self._most_waiting = most_waiting
+        self._key = os.urandom(32)
+        self._right: dict[str, tuple[int, bytes]] = {}  # revision and digest, by user
+        self._waiting: dict[_Question, list[Answer]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "passwords")
+
+    def check(self, user: str, password: str, answer: Answer) -> bool:
+        """Calls `answer`, at once or later. False: too much waits already, and it never will."""
+        mechanism, known = self._credential(user)
+        digest = hmac.digest(self._key, password.encode(), "sha256")
+        right = self._right.get(user)
+        if (
+            known.revision
+            and right is not None
+            and right[0] == known.revision
+            and hmac.compare_digest(right[1], digest)
+        ):
+            answer(True, known.revision)
+            return True
+        question = _Question(user, known.revision, digest)
+        waiting = self._waiting.get(question)
+        if waiting is not None:
+            waiting.append(answer)
+            return True
+        if len(self._waiting) >= self._most_waiting:
+            return False
+        self._waiting[question] = [answer]
+        work = self._loop.run_in_executor(
+            self._thread, is_password, mechanism, password, known.credential
+        )
+        work.add_done_callback(lambda done: self._checked(question, done))
+        return True
+
+    def _credential(self, user: str) -> tuple[Mechanism, KnownCredential]:
+        """The cheaper one of the two; for unknown users too, which must not be faster."""
+        known = self._users.find(Mechanism.SCRAM_SHA_256, user)
+        if not known.revision:
+            stronger = self._users.find(Mechanism.SCRAM_SHA_512, user)
+            if stronger.revision:
+                return Mechanism.SCRAM_SHA_512, stronger
+        return Mechanism.SCRAM_SHA_256, known
+
+    def _checked(self, question: _Question, done: asyncio.Future[bool]) -> None:
+        answers = self._waiting.pop(question, [])
+        if done.cancelled():
+            return
+        is_right = done.exception() is None and done.result() and question.revision != 0
+        if is_right:
+            self._right[question.user] = (question.revision, question.digest)
+        for answer in answers:
+            answer(is_right, question.revision)
+
+    def forget(self, users: Iterable[str]) -> None:
+        """Their credentials have changed."""
+        for user in users:
+            self._right.pop(user, None)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,42 @@
+"""Sessions that are over because the user was removed or has another password.
+
+This worker closes its connections of such users, and tells the routers, which close theirs: a
+router's client may not have a connection to any worker at the moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from broker.security.identity import ENDED_SESSIONS, EndedSessions, encode_ended
+from broker.server.connection import Call, Connection
+from broker.wire.frame import private_reply
+
+logger = logging.getLogger("moldau.server")
+
+
+class Sessions:
+    def __init__(self, connections: set[Connection]) -> None:
+        self._connections = connections
+        self._routers: set[Connection] = set()
+
+    def subscribe(self, call: Call) -> None:
+        """A router wants to be told from now on."""
+        self._routers.add(call.connection)
+        call.no_reply()
+
+    def users_changed(self, revisions: Mapping[str, int]) -> None:
+        ended = EndedSessions(dict(revisions))
+        closed = 0
+        for connection in list(self._connections):
+            if ended.concerns(connection.identity):
+                connection.end()
+                closed += 1
+        if closed:
+            names = ", ".join(sorted(revisions))
+            logger.info("closed %d connections of changed users: %s", closed, names)
+        self._routers = {router for router in self._routers if not router.closing}
+        frame = private_reply(ENDED_SESSIONS, encode_ended(ended))
+        for router in self._routers:
+            router.push(frame)
