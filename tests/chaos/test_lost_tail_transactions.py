@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from broker.errors import ErrorCode
 from tests.support.committed import READ_COMMITTED, READ_UNCOMMITTED, latest, read_transactions
@@ -216,6 +217,37 @@ def test_transactions_at_every_stage_when_the_tail_is_lost(
     values = scene.visible()
     for name in names:
         assert [each.count(f"after {name}".encode()) for each in values] == everywhere, name
+
+
+def test_librdkafka_aborts_what_may_have_lost_records_and_goes_on(
+    start_moldau: Start, tmp_path: Path
+) -> None:
+    with STAGES["cut"](tmp_path, programs()["valkey"]) as stage, contextlib.ExitStack() as stack:
+        scene = Scene(start_moldau, stage.url, stack)
+        producer = Producer(
+            {"bootstrap.servers": scene.broker.bootstrap, "transactional.id": owned_by(0)}
+        )
+
+        def produce(value: str) -> None:
+            for partition in range(PARTITIONS):
+                producer.produce(TOPIC, value, partition=partition)
+            assert producer.flush(PATIENCE_S) == 0
+
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        produce("kept")
+        stage.prepare()
+        produce("lost")
+        scene.strike(stage, kill=False)
+        with pytest.raises(KafkaException) as refused:
+            producer.commit_transaction(PATIENCE_S)
+        assert refused.value.args[0].txn_requires_abort()
+        producer.abort_transaction(PATIENCE_S)
+        producer.begin_transaction()
+        produce("again")
+        producer.commit_transaction(PATIENCE_S)
+        scene.await_stable()
+        assert scene.visible() == [[b"again"]] * PARTITIONS
 
 
 @pytest.mark.parametrize("client", [V1, V2], ids=["v1", "v2"])
