@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, KafkaError
-from broker.handlers.authorization import TOPIC, TRANSACTIONAL_ID, denial, is_denied
+from broker.handlers.authorization import TOPIC, TRANSACTIONAL_ID, denial, is_denied, log_denial
 from broker.handlers.context import Broker
 from broker.handlers.produce_many import ProduceCall
 from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
@@ -28,6 +28,7 @@ from broker.wire.schema import NO_UUID
 FIRST_VERSION = 3
 VALID_ACKS = (-1, 0, 1)
 NONE_DENIED: frozenset[int] = frozenset()
+WRITE = Operation.WRITE
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute | None:
@@ -35,7 +36,7 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute 
     denied = NONE_DENIED
     if broker.authorizer.is_enabled:
         name = request.transactional_id
-        if name is not None and is_denied(broker, call, Operation.WRITE, TRANSACTIONAL_ID, name):
+        if name is not None and is_denied(broker, call, WRITE, TRANSACTIONAL_ID, name):
             ProduceCall(broker, call, request).refuse_all(denial(TRANSACTIONAL_ID))
             return None
         denied = _denied(broker, request, call, topics)
@@ -53,12 +54,19 @@ def _denied(
 ) -> frozenset[int]:
     """Which of the request's topics may not be written; one that is given by an id that is not
     known here has no name yet."""
-    denied = []
-    for number, (data, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
-        name = data.name if data.topic_id == NO_UUID else topic.name if topic is not None else None
-        if name is not None and is_denied(broker, call, Operation.WRITE, TOPIC, name):
+    allows, identity = broker.authorizer.allows, call.connection.identity
+    denied: list[int] = []
+    for number, data in enumerate(request.topic_data):
+        name = data.name
+        if data.topic_id != NO_UUID:
+            topic = topics[number]
+            if topic is None:
+                continue
+            name = topic.name
+        if not allows(identity, WRITE, TOPIC, name):
+            log_denial(broker, call, WRITE, TOPIC, name)
             denied.append(number)
-    return frozenset(denied)
+    return frozenset(denied) if denied else NONE_DENIED
 
 
 def _single_route(
