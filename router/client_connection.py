@@ -178,8 +178,10 @@ class ClientConnection(asyncio.Protocol):
         self.go_on()
 
     def _reject(self, fault: Exception) -> None:
-        kind = fault.kind if isinstance(fault, InvalidFrameSize) else type(fault).__name__
-        limited.warning(kind, "closing %s: %s", self.peer, fault)
+        if isinstance(fault, InvalidFrameSize):  # anybody who can connect can send that
+            limited.warning(fault.kind, "closing %s: %s", self.peer, fault)
+        else:
+            logger.warning("closing %s: %s", self.peer, fault)
         self.close()
 
     # --- replies ---

@@ -77,7 +77,7 @@ def _explained(host: str, port: int, ports: list[int], problem: OSError) -> Conf
     if problem.errno == errno.EADDRINUSE:
         return PortTakenError(
             f"port {port} ({what}) on {host} is taken: stop what listens there, "
-            f"or choose another with --port (needs {len(ports)} ports in a row)"
+            f"or choose another with --port or --listeners (needs {len(ports)} ports in a row)"
         )
     if isinstance(problem, socket.gaierror):
         return ConfigError(f"host {host}: {problem.strerror}")

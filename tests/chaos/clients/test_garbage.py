@@ -36,7 +36,7 @@ def test_1_absurd_lengths(victim: Victim, length: int) -> None:
 
 def test_1_http(victim: Victim) -> None:
     victim.closes(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    victim.must_say("is it a Kafka client?")
+    victim.must_say("an HTTP client")
 
 
 def test_1_tls(victim: Victim) -> None:
@@ -45,7 +45,7 @@ def test_1_tls(victim: Victim) -> None:
     context.verify_mode = ssl.CERT_NONE
     with victim.connect() as raw, pytest.raises((ssl.SSLError, ConnectionError)):
         context.wrap_socket(raw).close()
-    victim.must_say("is it a Kafka client?")
+    victim.must_say("a TLS client on a plaintext port")
 
 
 def test_1_random_bytes(victim: Victim) -> None:
