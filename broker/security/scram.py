@@ -236,7 +236,9 @@ class ScramConversation:
         final = read_client_final(token)
         if final.channel_binding != first.header.encode():
             raise _Malformed("the header is not that of the first message")
-        if not hmac.compare_digest(final.nonce.encode(), (first.nonce + self._own_nonce).encode()):
+        nonce = first.nonce + self._own_nonce
+        # librdkafka before 2.6.1 puts its own part in front once more; Kafka accepts that too.
+        if final.nonce not in (nonce, first.nonce + nonce):
             raise _Malformed("the nonce is not the one given")
         name, credential = _HASHES[self._mechanism], known.credential
         said = ",".join((first.bare, self._server_first, final.without_proof)).encode()

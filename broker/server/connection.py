@@ -332,7 +332,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def take(self, header: RequestHeader, size: int) -> Call:
         """A request that is served in such a way, and has to be answered."""
-        call = Call(self, header, size)
+        call = Call(self, header, size, self._received_ns)
+        if header.api is not None:
+            self.counters.counts[header.api_key] += 1
         self._calls.append(call)
         self._unanswered_bytes += size
         self._budget.take(size)

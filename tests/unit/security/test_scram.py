@@ -192,6 +192,21 @@ def test_any_bytes_are_rejected_or_answered(tokens: list[bytes]) -> None:
             break
 
 
+def test_older_librdkafka_repeats_its_own_nonce() -> None:
+    client = ScramClient("user", "pencil", SHA_256)
+    server = conversation()
+    first = server.receive(client.first_message(), NOW)
+    assert isinstance(first, Challenge)
+    own = client.nonce
+    client.process_server_first_message(first.token)
+    client.auth_message = client.auth_message.replace(b",c=biws,r=", b",c=biws,r=" + own)
+    client.nonce = own + client.nonce
+    signature = client.hmac(client.stored_key, client.auth_message)
+    proof = bytes(a ^ b for a, b in zip(client.client_key, signature, strict=True))
+    last = b"c=biws,r=" + client.nonce + b",p=" + base64.b64encode(proof)
+    assert isinstance(server.receive(last, NOW), Accepted)
+
+
 def test_a_tampered_proof_is_rejected() -> None:
     client = ScramClient("user", "pencil", SHA_256)
     server = conversation()

@@ -1,0 +1,77 @@
+"""A login storm: 500 connections a second log in for ten seconds, and others hardly notice."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.wire.messages.metadata import MetadataRequest
+from tests.support.sasl_broker import PLAIN, SHA_256, SaslBroker, sasl_broker
+from tests.support.sasl_client import SaslClient
+
+RATE, SECONDS = 500, 10
+
+
+@pytest.fixture(scope="module")
+def sasl() -> Iterator[SaslBroker]:
+    with sasl_broker(workers=2) as running:
+        yield running
+
+
+def p99(client: SaslClient, stop: threading.Event) -> float:
+    """Of small requests, one after the other, until `stop`; in seconds."""
+    took = []
+    while not stop.is_set():
+        begun = time.perf_counter()
+        client.call(MetadataRequest(topics=[]), 9)
+        took.append(time.perf_counter() - begun)
+        time.sleep(0.002)
+    return statistics.quantiles(took, n=100)[98]
+
+
+def log_in_often(sasl: SaslBroker, where: str, mechanism: str) -> tuple[int, float]:
+    """Logins, and how long they took."""
+    done = 0
+    begun = time.monotonic()
+    while (at := time.monotonic() - begun) < SECONDS:
+        if done < at * RATE:
+            with SaslClient(sasl.port(where), source="127.0.0.8") as client:
+                client.log_in(mechanism, "alice", "secret")
+                done += 1
+        else:
+            time.sleep(0.001)
+    return done, time.monotonic() - begun
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["router", "0"])
+@pytest.mark.parametrize("mechanism", [PLAIN, SHA_256])
+def test_others_are_served_during_a_login_storm(
+    sasl: SaslBroker, where: str, mechanism: str
+) -> None:
+    with sasl.log_in(where) as other:
+        calm_over = threading.Event()
+        threading.Timer(2, calm_over.set).start()
+        calm = p99(other, calm_over)
+        over = threading.Event()
+        storms: list[tuple[int, float]] = []
+
+        def storm() -> None:
+            storms.append(log_in_often(sasl, where, mechanism))
+            over.set()
+
+        thread = threading.Thread(target=storm)
+        thread.start()
+        stormy = p99(other, over)
+        thread.join()
+    ((logins, seconds),) = storms
+    print(
+        f"\n{mechanism} at {where}: {logins / seconds:.0f} logins/s by one client process; "
+        f"p99 of another client {calm * 1000:.1f} ms before, {stormy * 1000:.1f} ms meanwhile"
+    )
+    # The client of the storm and its threads share the two cores with the broker.
+    assert stormy < max(20 * calm, 0.1)
