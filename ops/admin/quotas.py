@@ -1,0 +1,224 @@
+"""`moldau quotas`: how much clients may send, read and ask for before they are slowed down."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryRequest,
+    OpData,
+)
+from broker.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+from ops.client import ClientError, Cluster, refusal
+from ops.command_line import (
+    add_actions,
+    parsed_by,
+    print_json,
+    print_table,
+    printable,
+    run_action,
+)
+
+DESCRIPTION = """\
+Quotas of clients. One that goes over its quota is slowed down, never refused. They count per
+worker, as Kafka's do per broker, and the most specific one applies: user and client id together,
+then the user, then the client id, then the defaults.
+"""
+
+EXAMPLES = """\
+examples:
+  moldau quotas set --user alice --producer-byte-rate 10mb --consumer-byte-rate 20mb
+  moldau quotas set --user alice --client-id batch --request-percentage 25
+  moldau quotas set --user-defaults --producer-byte-rate 1mb     all users without one of their own
+  moldau quotas set --ip 10.0.0.7 --connection-creation-rate 10
+  moldau quotas list
+  moldau quotas remove --user alice --producer-byte-rate
+  moldau quotas remove --user alice                              all of them
+"""
+
+# Entity: its option, and that of the default for all without one of their own.
+ENTITIES = {
+    "user": ("--user", "--user-defaults"),
+    "client-id": ("--client-id", "--client-defaults"),
+    "ip": ("--ip", "--ip-defaults"),
+}
+KEYS = {
+    "producer_byte_rate": "bytes per second that are produced, such as 1048576 or 10mb",
+    "consumer_byte_rate": "bytes per second that are fetched",
+    "request_percentage": "share of a worker's time, in percent: 100 is all of it",
+    "controller_mutation_rate": "partitions per second that are created or deleted",
+    "connection_creation_rate": "connections per second, of an address (--ip)",
+}
+EXACT, DEFAULT, ANY = 0, 1, 2  # how DescribeClientQuotas compares names
+
+Entity = tuple[tuple[str, str | None], ...]  # type and name; None: the default
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = add_actions(parser, DESCRIPTION, EXAMPLES)
+    setting = add("set", "set quotas of an entity", EXAMPLES, _set)
+    _add_entity(setting)
+    for key, text in KEYS.items():
+        setting.add_argument(_option(key), type=parsed_by(_rate), dest=key, metavar="N", help=text)
+    listing = add("list", "show quotas", EXAMPLES, _list)
+    _add_entity(listing)
+    removing = add("remove", "remove quotas of an entity", EXAMPLES, _remove)
+    _add_entity(removing)
+    for key in KEYS:
+        removing.add_argument(
+            _option(key), action="store_true", dest=key, help="only this one; may be several"
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return run_action(arguments)
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def _add_entity(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("of whom")
+    for kind, (option, defaults) in ENTITIES.items():
+        one = group.add_mutually_exclusive_group()
+        metavar = {"user": "NAME", "client-id": "ID", "ip": "ADDRESS"}[kind]
+        one.add_argument(option, metavar=metavar, dest=f"entity_{kind}")
+        one.add_argument(
+            defaults, action="store_true", dest=f"default_{kind}",
+            help="the default for those without one of their own",
+        )  # fmt: skip
+
+
+def _entity(arguments: argparse.Namespace) -> Entity:
+    """Exits when it is none."""
+    entity = _given(arguments)
+    kinds = {kind for kind, _ in entity}
+    if not entity:
+        arguments.action_parser.error("of whom? add --user, --client-id, --ip or a default of them")
+    if "ip" in kinds and len(kinds) > 1:
+        arguments.action_parser.error("--ip cannot be combined with --user or --client-id")
+    return entity
+
+
+def _given(arguments: argparse.Namespace) -> Entity:
+    values = vars(arguments)
+    return tuple(
+        (kind, values[f"entity_{kind}"])
+        for kind in ENTITIES
+        if values[f"entity_{kind}"] is not None or values[f"default_{kind}"]
+    )
+
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+
+
+def _rate(text: str) -> float:
+    match = _RATE.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise ValueError(f"want a number above 0 such as 1048576 or 10mb, got {text!r}")
+    return float(match[1]) * (1 << {"": 0, "k": 10, "m": 20, "g": 30}[match[2].lower()])
+
+
+# --- asking ---
+
+
+def find_quotas(cluster: Cluster, wanted: Entity) -> list[tuple[Entity, dict[str, float]]]:
+    """Those whose entities have these parts; all when there are none. Raises ClientError."""
+    components = [
+        ComponentData(kind, DEFAULT if name is None else EXACT, name) for kind, name in wanted
+    ]
+    answer = cluster.call(DescribeClientQuotasRequest(components))
+    if answer.error_code:
+        raise refusal("quotas", answer.error_code, answer.error_message)
+    found = []
+    for entry in answer.entries or ():
+        order = list(ENTITIES)
+        parts = sorted(
+            ((one.entity_type, one.entity_name) for one in entry.entity),
+            key=lambda part: order.index(part[0]) if part[0] in order else len(order),
+        )
+        found.append((tuple(parts), {one.key: one.value for one in entry.values}))
+    return sorted(found, key=lambda one: [(kind, name or "") for kind, name in one[0]])
+
+
+def alter_quotas(cluster: Cluster, entity: Entity, changes: dict[str, float | None]) -> None:
+    """None removes one. Raises ClientError."""
+    ops = [OpData(key, value or 0.0, value is None) for key, value in changes.items()]
+    entry = EntryRequest([EntityData(*part) for part in entity], ops)
+    for result in cluster.call(AlterClientQuotasRequest([entry])).entries:
+        if result.error_code:
+            raise refusal(f"quotas of {_text(entity)}", result.error_code, result.error_message)
+
+
+# --- actions ---
+
+
+def _set(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    entity = _entity(arguments)
+    changes = {key: value for key in KEYS if (value := getattr(arguments, key)) is not None}
+    if not changes:
+        arguments.action_parser.error(f"how much? add one of {', '.join(map(_option, KEYS))}")
+    alter_quotas(cluster, entity, dict(changes))
+    return _show_one(arguments, entity, changes)
+
+
+def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    entity = _entity(arguments)
+    keys = [key for key in KEYS if getattr(arguments, key)]
+    now = dict(find_quotas(cluster, entity)).get(entity, {})
+    removed = [key for key in now if key in keys or not keys]
+    if not removed:
+        raise ClientError(f"{_text(entity)} has no such quota; `moldau quotas list` shows them")
+    alter_quotas(cluster, entity, dict.fromkeys(removed))
+    if arguments.json:
+        print_json({"entity": dict(entity), "removed": removed})
+    else:
+        print(printable(f"{_text(entity)}: removed {', '.join(removed)}"))
+    return 0
+
+
+def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    try:
+        found = find_quotas(cluster, _given(arguments))
+    except ClientError as error:
+        if ErrorCode.UNSUPPORTED_VERSION.name in str(error):
+            raise ClientError("this broker has no quotas of clients") from None
+        raise
+    if arguments.json:
+        print_json({"quotas": [{"entity": dict(one), "values": values} for one, values in found]})
+        return 0
+    columns = [key for key in KEYS if any(key in values for _, values in found)]
+    rows = [
+        (_text(entity), *(_number(values.get(key)) for key in columns)) for entity, values in found
+    ]
+    print_table(("of", *(key.replace("_", " ") for key in columns)), rows)
+    return 0
+
+
+def _show_one(arguments: argparse.Namespace, entity: Entity, values: dict[str, float]) -> int:
+    if arguments.json:
+        print_json({"entity": dict(entity), "values": values})
+        return 0
+    facts = ", ".join(f"{key} {_number(value)}" for key, value in values.items())
+    print(printable(f"{_text(entity)}: {facts}"))
+    return 0
+
+
+def _text(entity: Entity) -> str:
+    return ", ".join(
+        f"every {kind} without its own" if name is None else f"{kind} {name}"
+        for kind, name in entity
+    )
+
+
+def _number(value: float | None) -> Any:
+    return None if value is None else int(value) if value == int(value) else str(value)
