@@ -18,6 +18,7 @@ from broker.settings.kafka.validate import validate_static
 from broker.settings.listeners import resolved
 from broker.settings.options import ENV_PREFIX, OPTIONS, Option
 from broker.settings.processes import ConfigError, ServeSettings
+from broker.settings.secure import secured
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"
@@ -59,10 +60,10 @@ def load_settings(
                     f"{name} and listeners are both set: listeners takes the place of host and "
                     f"port, so leave {name} out"
                 )
-    settings = ServeSettings(**values, broker=broker)
+    settings = secured(ServeSettings(**values, broker=broker))
     _check(settings)
     try:
-        validate_static(broker)
+        validate_static(settings.broker)
     except InvalidConfig as error:
         raise ConfigError(f"[broker]: {error}") from None
     return resolved(settings)

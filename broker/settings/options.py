@@ -203,6 +203,14 @@ OPTIONS: tuple[Option, ...] = (
         _LISTEN,
     ),
     Option(
+        "secure",
+        _boolean,
+        "true|false",
+        "TLS and logins (SASL_SSL) on the port, ACLs and a user admin; what clients need is "
+        "written to DATA_DIR/security (false)",
+        _LISTEN,
+    ),
+    Option(
         "insecure",
         _boolean,
         "true|false",

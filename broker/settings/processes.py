@@ -210,6 +210,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     listeners: list[Address] = []
     advertised_listeners: list[Address] = []
     listener_security_protocol_map: dict[str, Protocol] = {}
+    secure: bool = False
     insecure: bool = False
     store_fsync: Literal["everysec", "always", "no"] = "everysec"
     store_maxmemory: int = 0

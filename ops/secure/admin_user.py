@@ -13,8 +13,9 @@ from broker.process import BootFailure
 from broker.security.accounts import Alteration
 from broker.security.sasl import Mechanism
 from broker.security.scram import credential_from
+from broker.settings.secure import ADMIN
 from ops.client.scram import salted_password
-from ops.secure.files import ADMIN
+from ops.secure.files import SecurityFiles
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -23,13 +24,17 @@ ITERATIONS = 16_384
 SALT_BYTES = 24
 
 
-async def ensure_admin(url: str, password: str, *, is_new: bool) -> None:
+async def ensure_admin(url: str, files: SecurityFiles) -> None:
     """In the store of this URL. A new password replaces the one that is there. Raises
     BootFailure."""
+    password = files.password()
+    if password is None:
+        return  # the settings are somebody else's
     try:
-        await asyncio.to_thread(_ensure, url, password, is_new)
+        await asyncio.to_thread(_ensure, url, password, files.unstored.exists())
     except StoreFault as fault:
         raise BootFailure(f"user {ADMIN} cannot be written to the store: {fault}") from None
+    files.unstored.unlink(missing_ok=True)
 
 
 def _ensure(url: str, password: str, is_new: bool) -> None:

@@ -11,17 +11,19 @@ The directory is this user's only. A file of one's own in place of a made one is
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from broker.process import BootFailure
+from broker.settings.secure import ADMIN, security_dir, server_certificate
 from ops.client import InvalidSecurity, read_client_settings
 from ops.secure.certificates import Pair, is_good, make_ca, make_server
 
-ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"
 PASSWORD_BYTES = 24
 
@@ -54,12 +56,14 @@ ssl.ca.location={ca}
 
 class SecurityFiles:
     def __init__(self, data_dir: str) -> None:
-        self.directory = Path(data_dir) / "security"
+        self.directory = Path(security_dir(data_dir))
         self.ca = self.directory / "ca.pem"
         self.ca_key = self.directory / "ca-key.pem"
-        self.server = self.directory / "server.pem"
+        self.server = Path(server_certificate(data_dir))
         self.client = self.directory / "client.properties"
         self.librdkafka = self.directory / "librdkafka.properties"
+        # While it is there, the store may not have the password of client.properties yet.
+        self.unstored = self.directory / ".password-is-new"
 
     def make(self, hosts: Sequence[str] | None, now: datetime) -> list[Path]:
         """What is missing; returns what was made. Raises BootFailure.
@@ -70,7 +74,8 @@ class SecurityFiles:
             # Not `exist_ok` alone: one that others may read is closed again.
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.chmod(0o700)
-            return self._make(hosts, now)
+            with _locked(self.directory):
+                return self._make(hosts, now)
         except (OSError, ValueError) as error:
             raise BootFailure(
                 f"{self.directory}: {error}; --secure keeps its CA and its certificates there"
@@ -79,6 +84,7 @@ class SecurityFiles:
     def _make(self, hosts: Sequence[str] | None, now: datetime) -> list[Path]:
         made = [] if hosts is None else self._make_certificates(hosts, now)
         if not self.client.exists():
+            self.unstored.touch(0o600)
             self._write_settings(secrets.token_urlsafe(PASSWORD_BYTES))
             made.append(self.client)
         if not self.librdkafka.exists() and (password := self.password()) is not None:
@@ -133,6 +139,17 @@ class SecurityFiles:
         return template.format(
             ca=self.ca, mechanism=MECHANISM, user=ADMIN, password=password
         ).encode()
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Two that start at the same time must not make two authorities."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, content: bytes) -> None:

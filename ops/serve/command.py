@@ -27,7 +27,7 @@ from broker.tls.context import check_tls
 from ops.serve import embedded_store, http_child
 from ops.serve.child_spec import ChildSpec
 from ops.serve.embedded_store import EmbeddedStore
-from ops.serve.exposure import check_exposure
+from ops.serve.exposure import check_exposure, warn_of_root
 from ops.serve.listeners import Listeners
 from ops.serve.notify import READY, keep_alive, notify
 from ops.serve.ports import check_ports
@@ -76,7 +76,8 @@ EXAMPLES = """\
 examples:
   moldau serve                                   127.0.0.1:9092, an embedded store
   moldau serve --port 19092 --workers 4 --data-dir ./data
-  moldau serve --host 0.0.0.0 --advertised-host broker.example.com --insecure
+  moldau serve --secure                          TLS, users and ACLs; then: moldau users add NAME
+  moldau serve --secure --host 0.0.0.0 --advertised-host broker.example.com
   moldau serve --listeners PLAINTEXT://127.0.0.1:9092,SASL_SSL://0.0.0.0:19092 --config moldau.toml
   moldau serve --redis redis://:secret@10.0.0.5:6379/0
   moldau serve --redis redis+sentinel://:secret@10.0.0.5:26379,10.0.0.6:26379/mymaster/0
@@ -118,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = read_settings(arguments)
         _log_as(settings)
+        warn_of_root(settings.listening)
         _serve(arguments, settings)
     except (ConfigError, BootFailure) as error:
         print(f"moldau: {error}", file=sys.stderr)
@@ -129,6 +131,11 @@ def read_settings(arguments: argparse.Namespace) -> ServeSettings:
     """Settings from flags, environment and file. Raises ConfigError."""
     settings = load_settings(vars(arguments), os.environ, arguments.config)
     check_exposure(settings.listening, insecure=settings.insecure)
+    if settings.secure:
+        # Imported here and below: making certificates takes libraries that others start without.
+        from ops.secure.start import prepare_files
+
+        prepare_files(settings)
     for listener in settings.listening:
         if listener.tls is not None:
             try:
@@ -194,7 +201,18 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
 
         def announce() -> None:
             print(ready_line(settings, facts, http), flush=True)
+            if settings.secure:
+                from ops.secure.start import tell
+
+                tell(settings)
             notify(READY)
+
+        async def prepare_store() -> None:
+            await bring_up_to_date(url, socket, claim)
+            if settings.secure:
+                from ops.secure.start import before_clients
+
+                await before_clients(settings, url)
 
         async def supervise() -> None:
             await Supervisor(
@@ -205,7 +223,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
                 on_ready=announce,
                 reload=reload,
                 background=(*background, keep_alive),
-                before_serving=lambda: bring_up_to_date(url, socket, claim),
+                before_serving=prepare_store,
                 spare=spare_spec(listeners) if settings.spare_process else None,
                 companions=[http.spec] if http is not None else [],
                 stop_listening=listeners.close,

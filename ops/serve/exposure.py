@@ -2,12 +2,15 @@
 
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Sequence
 
 from broker.settings.processes import ConfigError, Listener
 
 logger = logging.getLogger("moldau.supervisor")
+
+CONTAINERS = ("/.dockerenv", "/run/.containerenv")  # root is nobody special there
 
 
 def check_exposure(listeners: Sequence[Listener], *, insecure: bool) -> None:
@@ -24,6 +27,17 @@ def check_exposure(listeners: Sequence[Listener], *, insecure: bool) -> None:
             "and write everything. Start with --secure, which sets up TLS, users and passwords; or "
             "choose a protocol with SASL, or SSL with ssl.client.auth=required; or listen on "
             "127.0.0.1; or say --insecure if the network is trusted"
+        )
+
+
+def warn_of_root(listeners: Sequence[Listener]) -> None:
+    """Root may serve its own machine; for others an account with less to lose is better."""
+    if os.getuid() != 0 or any(map(os.path.exists, CONTAINERS)):
+        return
+    if not all(is_loopback(listener.host) for listener in listeners):
+        logger.warning(
+            "serving other machines as root: better run it as a user of its own, as the unit "
+            "ops/moldau.service does"
         )
 
 

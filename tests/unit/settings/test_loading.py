@@ -57,6 +57,7 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
         "listeners": "PLAINTEXT://10.0.0.1:7000",
         "advertised_listeners": "PLAINTEXT://example.org:7000",
         "listener_security_protocol_map": "INSIDE:SSL",
+        "secure": "true",
         "insecure": "true",
         "advertise": "router",
         "redis": "redis://10.0.0.1:6379/2",
