@@ -12,6 +12,7 @@ from loadtest.bench import (
     produce,
     router,
     scaling,
+    security,
     transactions,
     wire,
 )
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         connections,
         router,
         scaling,
+        security,
         native,
         growth,
         wire,

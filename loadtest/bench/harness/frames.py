@@ -43,4 +43,12 @@ class FrameProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            end(self._transport)
+
+
+def end(transport: asyncio.Transport) -> None:
+    """At once: a polite end of TLS would outlive the event loop of a run."""
+    if transport.get_extra_info("ssl_object") is None:
+        transport.close()
+    else:
+        transport.abort()

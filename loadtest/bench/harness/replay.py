@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from broker.wire.frame import LENGTH
+from loadtest.bench.harness.frames import end
 from loadtest.bench.harness.secured import open_connection
 
 
@@ -60,7 +61,7 @@ class Replayer(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            end(self._transport)
 
     def _send(self, count: int) -> None:
         assert self._transport is not None

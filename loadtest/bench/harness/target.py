@@ -160,13 +160,24 @@ def _free_port(count: int) -> int:
 
 
 @contextmanager
-def own_broker(workers: int, options: list[str]) -> Iterator[Target]:
-    """A broker with an embedded store in a temporary directory, removed afterwards."""
+def own_broker(
+    workers: int, options: list[str], protocols: Sequence[str] = (), **env: str
+) -> Iterator[Target]:
+    """A broker with an embedded store in a temporary directory, removed afterwards.
+
+    Of several protocols each has a listener: its router's port and its workers', one listener
+    after the other.
+    """
     raise_open_files_limit()
     directory = tempfile.mkdtemp(prefix="moldau-bench-")
-    port = _free_port(1 + workers)
-    environment = {**os.environ, "MOLDAU_RUNTIME_DIR": os.path.join(directory, "run")}
-    words = ["serve", "--port", str(port), "--workers", str(workers), "--http", "off", *options]
+    port = _free_port((1 + workers) * max(len(protocols), 1))
+    environment = {**os.environ, **env, "MOLDAU_RUNTIME_DIR": os.path.join(directory, "run")}
+    listeners = [
+        f"{protocol}://127.0.0.1:{port + number * (1 + workers)}"
+        for number, protocol in enumerate(protocols)
+    ]
+    where = ["--listeners", ",".join(listeners)] if listeners else ["--port", str(port)]
+    words = ["serve", *where, "--workers", str(workers), "--http", "off", *options]
     words += ["--data-dir", os.path.join(directory, "data")]
     with open(os.path.join(directory, "log"), "w+") as log:
         process = subprocess.Popen(
