@@ -16,7 +16,7 @@ from broker.handlers.authorization import (
 from broker.handlers.context import Broker
 from broker.placement import slot_of
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.effects import AddAnswer, Answer
 from broker.txn.events import Add
 from broker.txn.record import group_place

@@ -21,7 +21,7 @@ from broker.handlers.authorization import (
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -12,7 +12,7 @@ from broker.errors import ErrorCode
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL
 from broker.placement import SLOTS
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.effects import AddAnswer, Answer
 from broker.txn.events import Add
 from broker.txn.record import GROUP_OFFSETS, Place, group_place

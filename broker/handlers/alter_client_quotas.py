@@ -11,7 +11,7 @@ from broker.handlers.context import Broker
 from broker.security.quota_entities import Entity
 from broker.security.quota_requests import checked_changes, checked_entity
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.store.topics import Change
 from broker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

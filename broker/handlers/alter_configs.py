@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.config_resources import Change, OnceEach, alter, fill_error
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,

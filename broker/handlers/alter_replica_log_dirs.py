@@ -9,7 +9,7 @@ from broker.errors import ErrorCode
 from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,

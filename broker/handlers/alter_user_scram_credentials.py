@@ -25,7 +25,7 @@ from broker.security.scram import (
     ScramCredential,
     credential_from,
 )
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,

@@ -7,7 +7,7 @@ answered by the dispatcher, in the v0 layout.
 from __future__ import annotations
 
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.advertised import api_versions
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 

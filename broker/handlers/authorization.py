@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
 from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
-from broker.server.connection import Call
+from broker.server.call import Call
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID

@@ -11,7 +11,7 @@ from broker.handlers import authorization
 from broker.handlers.context import Broker
 from broker.log.topics import check_name
 from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
-from broker.server.connection import Call
+from broker.server.call import Call
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 

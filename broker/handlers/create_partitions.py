@@ -9,7 +9,7 @@ from broker.handlers.authorization import TOPIC, check_allowed, check_foreign_st
 from broker.handlers.context import Broker
 from broker.handlers.create_topics import check_replicas
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

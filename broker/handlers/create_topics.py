@@ -19,7 +19,7 @@ from broker.handlers.authorization import (
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.settings.kafka import ConfigEntry, describe_topic
 from broker.wire.messages.create_topics import (
     CreatableTopic,

@@ -22,7 +22,7 @@ from broker.handlers.context import Broker
 from broker.handlers.lookup import epoch_error
 from broker.log.epochs import NO_EPOCH, UNDEFINED
 from broker.log.log import Bounds, Log
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.store.aborted import AbortedTransaction
 from broker.wire.batch import Buffer, headers
 from broker.wire.messages.fetch import FetchRequest

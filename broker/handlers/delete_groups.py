@@ -6,7 +6,7 @@ from broker.errors import ErrorCode
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

@@ -7,7 +7,7 @@ from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.lookup import current_log
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

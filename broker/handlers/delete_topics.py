@@ -6,7 +6,7 @@ from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.authorization import TOPIC, denial, is_cluster_hidden, is_denied, is_hidden
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.handlers.authorization import NOT_REQUESTED, cluster_operations
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -18,7 +18,7 @@ from broker.handlers.config_resources import (
 from broker.handlers.context import Broker
 from broker.log.topics import check_name
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.settings.kafka import ConfigEntry, describe_broker, describe_group, describe_topic
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,

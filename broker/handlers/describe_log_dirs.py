@@ -12,7 +12,7 @@ from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

@@ -13,7 +13,7 @@ from broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT
 from broker.handlers.context import Broker
 from broker.handlers.lookup import current_log
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.serial import NO_NUMBER
 from broker.wire.messages.describe_producers import (
     DescribeProducersRequest,

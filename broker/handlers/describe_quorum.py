@@ -13,7 +13,7 @@ from broker.errors import ErrorCode, StoreFault, code_for
 from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

@@ -13,7 +13,7 @@ from broker.handlers.authorization import (
 from broker.handlers.context import Broker
 from broker.log.topics import INTERNAL, Topic, check_name
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.describe_topic_partitions import (
     CursorInResponse,
     DescribeTopicPartitionsRequest,

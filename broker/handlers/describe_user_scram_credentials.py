@@ -13,7 +13,7 @@ from broker.handlers.authorization import (
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
 from broker.security.scram import NUMBERS
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from broker.handlers.context import Broker
 from broker.security.identity import Role
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.metering import timed
 from broker.server.request_route import RequestRoute
 from broker.wire.advertised import unsupported_api_versions

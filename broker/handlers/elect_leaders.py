@@ -11,7 +11,7 @@ from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, i
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

@@ -12,7 +12,7 @@ from broker.errors import StoreFault
 from broker.handlers.authorization import TRANSACTIONAL_ID, TRANSACTIONAL_ID_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.effects import Answer, EndAnswer
 from broker.txn.events import End
 from broker.txn.record import LAST_EPOCH

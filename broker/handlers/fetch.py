@@ -19,7 +19,7 @@ from broker.handlers.lookup import unknown_topic
 from broker.log.epochs import UNDEFINED
 from broker.log.topics import Topic
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

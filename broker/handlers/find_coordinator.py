@@ -19,7 +19,7 @@ from broker.placement import (
     find_coordinator,
 )
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 

@@ -13,7 +13,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.request_route import RequestRoute
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import RequestHeader, response_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.handlers.config_resources import BROKER, Change, OnceEach, alter
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, apply_incremental
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.messages.incremental_alter_configs import (

@@ -23,7 +23,7 @@ from broker.handlers.authorization import (
 )
 from broker.handlers.context import Broker
 from broker.security.resources import CLUSTER_NAME, Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.effects import Answer, InitAnswer
 from broker.txn.events import Init
 from broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

@@ -11,7 +11,7 @@ from broker.group.events import Join
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,

@@ -8,7 +8,7 @@ from broker.group.events import Leave, LeavingMember
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -6,7 +6,7 @@ from broker.group.views import list_groups
 from broker.handlers.authorization import GROUP, is_cluster_hidden, is_hidden
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,

@@ -18,7 +18,7 @@ from broker.handlers.delayed_fetch import READ_COMMITTED
 from broker.handlers.lookup import check_epoch, current_log
 from broker.log.log import OffsetAndTimestamp
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -12,7 +12,7 @@ from broker.errors import ErrorCode
 from broker.handlers.authorization import TRANSACTIONAL_ID, is_hidden
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.pattern import InvalidPattern, Pattern
 from broker.txn.record import TxnState
 from broker.txn.views import TxnView

@@ -13,7 +13,7 @@ from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENI
 from broker.handlers.context import Broker
 from broker.log.topics import Topic
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

@@ -8,7 +8,7 @@ from broker.group.offsets import TopicPartition
 from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,

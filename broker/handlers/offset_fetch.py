@@ -20,7 +20,7 @@ from broker.handlers.authorization import (
 )
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -11,7 +11,7 @@ from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_cluster_hidden
 from broker.handlers.context import Broker
 from broker.handlers.lookup import check_epoch, current_log
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

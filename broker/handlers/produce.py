@@ -21,7 +21,7 @@ from broker.handlers.produce_many import ProduceCall
 from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
 from broker.log.topics import INTERNAL, Topic
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.produce import ProduceRequest
 from broker.wire.schema import NO_UUID
 

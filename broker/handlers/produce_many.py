@@ -15,7 +15,7 @@ from broker.log.admission import Admitted, admit, is_large
 from broker.log.flight import NO_REPLICAS, Append, Participation
 from broker.log.log import Log
 from broker.log.topics import Topic
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.batch import TRANSACTIONAL, BatchHeader
 from broker.wire.messages.produce import (
     PartitionProduceResponse,

@@ -18,7 +18,7 @@ from broker.log.admission import admit, is_large
 from broker.log.flight import NO_REPLICAS, Append
 from broker.log.log import Log
 from broker.log.topics import Topic
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.request_route import RequestRoute
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.batch import BatchHeader, Buffer

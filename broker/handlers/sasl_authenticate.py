@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 NOT_EXPECTED = "SaslAuthenticate request received after successful authentication"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.handlers.context import Broker
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 

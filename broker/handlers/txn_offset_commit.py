@@ -24,7 +24,7 @@ from broker.handlers.context import Broker
 from broker.log.topics import Topic
 from broker.placement import slot_of
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.record import GROUP_OFFSETS, Place
 from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

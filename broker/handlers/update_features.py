@@ -9,7 +9,7 @@ from broker.errors import ErrorCode
 from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.wire.advertised import FEATURES
 from broker.wire.messages.update_features import (
     FeatureUpdateKey,

@@ -15,7 +15,7 @@ from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied, is_
 from broker.handlers.context import Broker
 from broker.log.markers import ADMINISTRATORS, Marker
 from broker.security.resources import Operation
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.record import Place
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -53,7 +53,8 @@ from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 from broker.wire.primitives import MalformedMessage
 
 if TYPE_CHECKING:
-    from broker.server.connection import Call, Connection
+    from broker.server.call import Call
+    from broker.server.connection import Connection
 
 logger = logging.getLogger("moldau.server")
 

@@ -22,7 +22,8 @@ from typing import Any, ClassVar, TypeVar
 
 from broker.errors import ErrorCode, KafkaError
 from broker.security.quota_usage import ClientUsage, Usages
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.wire.apis import ApiKey
 from broker.wire.batch import Buffer
 from broker.wire.frame import RequestHeader, response_frame

@@ -22,7 +22,7 @@ from broker.wire.request_cache import RequestPattern
 from broker.wire.schema import Message
 
 if TYPE_CHECKING:
-    from broker.server.connection import Call
+    from broker.server.call import Call
 
 
 class RequestRoute(RequestPattern, ABC):

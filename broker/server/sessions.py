@@ -10,7 +10,8 @@ import logging
 from collections.abc import Mapping
 
 from broker.security.identity import ENDED_SESSIONS, EndedSessions, encode_ended
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.wire.frame import private_reply
 
 logger = logging.getLogger("moldau.server")

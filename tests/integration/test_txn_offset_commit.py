@@ -17,7 +17,7 @@ from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.handlers import offset_fetch, txn_offset_commit
 from broker.handlers.context import Broker
 from broker.placement import slot_of
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.txn.record import GROUP_OFFSETS, Place
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from broker.wire.messages.txn_offset_commit import (

@@ -6,9 +6,9 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from broker.server import connection as module
 from broker.server.budget import Budget
-from broker.server.connection import Call, Connection
+from broker.server.call import Call, Dispatch
+from broker.server.connection import Connection
 from broker.settings.processes import Listener
 
 MIB = 1 << 20
@@ -47,7 +47,7 @@ class Recorder:
 
 @asynccontextmanager
 async def served(
-    dispatch: module.Dispatch, budget: Budget | None = None
+    dispatch: Dispatch, budget: Budget | None = None
 ) -> AsyncIterator[tuple[socket.socket, set[Connection]]]:
     """A connection to a server of ours."""
     loop = asyncio.get_running_loop()

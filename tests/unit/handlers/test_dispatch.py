@@ -13,7 +13,7 @@ import pytest
 from broker import handlers
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import AWAITED, REPLYING, handler_of
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.request_route import RequestRoute
 from broker.wire import messages
 from broker.wire.apis import APIS, Api

@@ -11,7 +11,7 @@ from broker.handlers.context import Broker
 from broker.handlers.produce_route import PRODUCE, ProduceRoute
 from broker.log.partition import PartitionLog
 from broker.log.topics import Topic
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.settings.kafka import topic_config
 from broker.store.topics import TopicRecord
 from broker.wire.frame import CORRELATION_ID_END, read_request_header, request_frame

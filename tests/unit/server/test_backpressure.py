@@ -8,7 +8,7 @@ import pytest
 
 from broker.server import connection as module
 from broker.server.budget import Budget
-from broker.server.connection import Call
+from broker.server.call import Call
 from tests.support.connections import (
     MIB,
     Recorder,

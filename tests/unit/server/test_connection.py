@@ -15,7 +15,8 @@ import pytest
 import uvloop
 
 from broker.server.budget import Budget
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.settings.processes import Listener
 from tests.support.connections import (
     MAX_FRAME,

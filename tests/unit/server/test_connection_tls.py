@@ -11,7 +11,8 @@ import zlib
 from typing import ClassVar
 
 from broker.server.budget import Budget
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.settings.processes import Listener, TlsSettings
 from tests.support.certificates import Certificates
 from tests.support.connections import MAX_FRAME, MIB, framed, request

@@ -8,7 +8,8 @@ import socket
 import pytest
 
 from broker.server import connection as module
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from tests.support.connections import (
     MIB,
     Recorder,

@@ -5,7 +5,8 @@ import struct
 from typing import cast
 
 from broker.server.budget import Budget
-from broker.server.connection import MAX_SERVED_PER_TURN, Call, Connection
+from broker.server.call import Call
+from broker.server.connection import MAX_SERVED_PER_TURN, Connection
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
 from broker.wire.frame import CORRELATION_ID_END, LENGTH_SIZE, read_request_header

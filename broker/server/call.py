@@ -1,0 +1,115 @@
+"""A request being served, and what its connection asks of others: to serve, to meter, to limit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import msgspec
+
+from broker.security.identity import Identity, Role
+from broker.settings.processes import Listener
+from broker.wire.batch import Buffer
+from broker.wire.frame import RequestHeader, response_frame
+from broker.wire.schema import Message
+
+if TYPE_CHECKING:
+    from broker.server.connection import Connection
+
+logger = logging.getLogger("moldau.server")
+
+
+class Call(msgspec.Struct, eq=False):
+    """A request being served, and its reply once there is one."""
+
+    is_metered: ClassVar[bool] = False  # whether a quota limits its client (metering.py)
+
+    connection: Connection
+    header: RequestHeader
+    size: int
+    received_ns: int = 0
+    parts: list[Buffer] | None = None  # the reply, once there is one
+    on_lost: Callable[[], None] | None = None  # called when the client is gone
+
+    def reply(self, message: Message) -> None:
+        header = self.header
+        assert header.api is not None
+        self.connection.counters.count_errors(header.api_key, message)
+        try:
+            self.parts = response_frame(
+                header.api, header.api_version, header.correlation_id, message
+            )
+        except Exception:
+            logger.exception(
+                "the reply to %s v%d cannot be encoded", header.api.name, header.api_version
+            )
+            self.connection.abort()
+            return
+        self.connection.answered(self)
+
+    def reply_with(self, frame: list[Buffer]) -> None:
+        """Reply with an encoded frame."""
+        self.parts = frame
+        self.connection.answered(self)
+
+    def no_reply(self) -> None:
+        """The request is served and has no reply (Produce with acks=0)."""
+        self.parts = []
+        self.connection.answered(self)
+
+    # --- quotas: what a metered call does otherwise ---
+
+    def charge(self) -> int:
+        """Count what the request has used. The throttle time for its reply, in milliseconds."""
+        return 0
+
+    @property
+    def fetch_room(self) -> int | None:
+        """How many bytes of records its reply may have; None: as many as are asked for."""
+        return None
+
+    def check_mutations(self, strict_since: int) -> None:
+        """Before a topic is changed: raises KafkaError if too many were, and the version of the
+        request is one that knows the error."""
+
+    def count_mutations(self, partitions: int, strict_since: int) -> None:
+        """So many partitions were created or deleted."""
+
+    @property
+    def peer(self) -> str:
+        return self.connection.peer
+
+    @property
+    def identity(self) -> Identity:
+        return self.connection.identity
+
+    @property
+    def is_from_worker(self) -> bool:
+        """Another worker asks, for what its clients need (coordinator/peers.py)."""
+        return self.connection.identity.role is Role.WORKER
+
+
+Dispatch = Callable[[Call, bytearray], None]
+
+
+class Metering(Protocol):
+    """Counts what clients use of their quotas."""
+
+    def call(self, connection: Connection, header: RequestHeader, size: int) -> Call: ...
+
+    def dispatched(self, call: Call) -> None:
+        """Its handler has returned; the reply may come later."""
+
+
+class Limiter(Protocol):
+    """Says which connections are too many."""
+
+    def admit(
+        self, connection: object, transport: asyncio.BaseTransport, ip: str, listener: Listener
+    ) -> bool: ...
+
+    def authenticated(self, connection: object) -> None: ...
+
+    def left(self, connection: object) -> None: ...
