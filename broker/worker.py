@@ -17,6 +17,7 @@ from broker.access.kept import KeptByKind
 from broker.access.logins import LoginServices
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.topics_seen import topics_seen
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import StoreFault
 from broker.handlers.context import Broker
@@ -112,7 +113,9 @@ class Worker:
             self.logs.spawn,
             worker=settings.index,
             workers=settings.workers,
+            topics=topics_seen(self.topics),
         )
+        self.topics.on_changed = self.group_coordinator.topic_changed
         self.transactions = TransactionServices(
             settings, self.store, self.topics, self.logs, self.group_coordinator, static
         )
@@ -133,6 +136,7 @@ class Worker:
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
+        self._kept.add("group", self.broker.group_settings)
         await self._kept.load()
         await self.topics.load()
         await self.logs.leader_epochs.load()

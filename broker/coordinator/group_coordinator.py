@@ -16,27 +16,34 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from broker.coordinator.group_counters import GroupCounters
+from broker.coordinator.group_settings import group_config
+from broker.coordinator.slices import Slices, Work
 from broker.coordinator.slots import Slots
-from broker.coordinator.stored import encode_offset, offset_field, pending_field
+from broker.coordinator.stored import encode_members, encode_offset, offset_field, pending_field
 from broker.coordinator.transactional_offsets import TransactionalOffsets
 from broker.errors import ErrorCode, SlotNotTaken, StoreFault, StoreFenced, StoreTimeout
-from broker.group.config import GroupConfig, IdGenerator
+from broker.group.config import IdGenerator
 from broker.group.effects import (
     Answer,
     ArmTimer,
+    Assign,
     CancelTimer,
     Effect,
     MemberChanged,
     Persist,
     Reply,
+    Resolve,
     StateChanged,
 )
-from broker.group.events import Delete, Event, Persisted, TimerFired
+from broker.group.events import Assigned, Delete, Event, Persisted, Resolved, TimerFired
 from broker.group.groups import Groups
+from broker.group.modern.patterns import match_steps
 from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.record import GroupRecord, encode
+from broker.group.record import encode
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey
+from broker.group.topics import NO_TOPICS, Place, TopicsSeen
+from broker.group.views import Owners
 from broker.placement import slot_of, slots_of
 from broker.settings.kafka import BrokerConfig
 from broker.store.groups import GroupStore
@@ -58,7 +65,14 @@ class Spawn(Protocol):
 
 class GroupCoordinator:
     def __init__(
-        self, store: GroupStore, config: BrokerConfig, spawn: Spawn, *, worker: int, workers: int
+        self,
+        store: GroupStore,
+        config: BrokerConfig,
+        spawn: Spawn,
+        *,
+        worker: int,
+        workers: int,
+        topics: TopicsSeen = NO_TOPICS,
     ) -> None:
         self._store = store
         self.spawn = spawn
@@ -67,23 +81,29 @@ class GroupCoordinator:
         self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         # Called with what was stored, before the requests that wait for it are answered.
-        self.on_stored: Callable[[str, GroupRecord | None], Awaitable[None]] | None = None
+        self.on_stored: Callable[[str, Owners | None], Awaitable[None]] | None = None
         # Called with every change of state and membership: group events.
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
         self.commit_counts: dict[str, int] | None = None  # by group id, for group events
         # Called before offsets of a group without members are moved or removed by somebody else,
         # and whether any of them goes back: group events keep what they were.
         self.on_moving: Callable[[str, bool], None] | None = None
-        self.groups = Groups(group_config(config), IdGenerator(), slot_of)
         self.counters = GroupCounters()
+        self._topics = topics
+        self._slices = Slices()
+        self._changed_topics: set[str] = set()
+        self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
         self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
 
     def now_ms(self) -> int:
         return self._started_ms + int(self._loop.time() * 1000)
 
-    def use_config(self, config: BrokerConfig) -> None:
-        self.groups.use_config(group_config(config))
+    def use_config(
+        self, config: BrokerConfig, of_groups: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """`of_groups`: what is set for single groups, by id."""
+        self.groups.use_config(group_config(config, of_groups or {}))
 
     # --- events and effects ---
 
@@ -92,6 +112,7 @@ class GroupCoordinator:
         self.run(self.groups.handle(group_id, event, self.now_ms()))
 
     def run(self, effects: Iterable[Effect]) -> None:
+        work: list[Assign | Resolve] = []
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
@@ -103,8 +124,45 @@ class GroupCoordinator:
                 self._timers.pop(cast("CancelTimer", effect).key).cancel()
             elif kind is Persist:
                 self.spawn(self._persist(cast("Persist", effect)))
+            elif kind is Assign or kind is Resolve:
+                work.append(cast("Assign | Resolve", effect))
             else:
                 self._report(cast("StateChanged | MemberChanged", effect))
+        for one in work:  # what comes of it comes behind the other effects
+            self._compute(one)
+
+    def _compute(self, effect: Assign | Resolve) -> None:
+        """A target, or what expressions stand for: at once if it is little, else in slices."""
+        if isinstance(effect, Assign):
+            job = effect.job
+            what = f"computing the target of group {job.group_id}"
+
+            def assigned(targets: Mapping[str, frozenset[Place]] | None) -> None:
+                self.submit(job.group_id, Assigned(job, targets))
+
+            self._slices.start(Work(what, job.steps(), assigned))
+            return
+        patterns, of_all = effect.patterns, effect.names is None
+        what = f"matching the expressions of group {effect.group_id}"
+
+        def resolved(matches: Mapping[str, frozenset[str]] | None) -> None:
+            # Valid ones cannot fail; should it happen, they stand for nothing until the next time.
+            found = dict.fromkeys(patterns, frozenset[str]()) if matches is None else matches
+            self.submit(effect.group_id, Resolved(found, of_all))
+
+        names = self._topics.names() if effect.names is None else effect.names
+        self._slices.start(Work(what, match_steps(patterns, list(names)), resolved))
+
+    def topic_changed(self, name: str) -> None:
+        """A topic was made, deleted, or has more partitions."""
+        if not self._changed_topics:
+            self._loop.call_soon(self._report_topics)
+        self._changed_topics.add(name)
+
+    def _report_topics(self) -> None:
+        names, self._changed_topics = frozenset(self._changed_topics), set()
+        for effects in self.groups.topics_changed(names, self.now_ms()):
+            self.run(effects)
 
     def _arm(self, effect: ArmTimer) -> None:
         armed = self._timers.get(effect.key)
@@ -150,9 +208,16 @@ class GroupCoordinator:
             if effect.record is None:
                 await self._store.remove(slot, effect.group_id, effect.identity)
             else:
-                record = encode(effect.record)
-                await self._store.save(slot, effect.group_id, effect.identity, effect.token, record)
-            await self.stored(effect.group_id, effect.record)
+                await self._store.save(
+                    slot,
+                    effect.group_id,
+                    effect.identity,
+                    effect.token,
+                    encode(effect.record),
+                    await encode_members(effect.members),
+                    whole=effect.whole,
+                )
+            await self.stored(effect.group_id, effect.owners)
         except StoreFault as fault:
             return fault
         except Exception as defect:
@@ -161,9 +226,9 @@ class GroupCoordinator:
             return StoreFault(str(defect))
         return None
 
-    async def stored(self, group_id: str, record: GroupRecord | None) -> None:
+    async def stored(self, group_id: str, owners: Owners | None) -> None:
         if self.on_stored is not None:
-            await self.on_stored(group_id, record)
+            await self.on_stored(group_id, owners)
 
     def _persisted(self, effect: Persist, fault: StoreFault | None) -> None:
         error = ErrorCode.NONE
@@ -318,14 +383,3 @@ class FutureToken:
     def answered(self, answer: Answer) -> None:
         if not self.future.done():
             self.future.set_result(answer)
-
-
-def group_config(config: BrokerConfig) -> GroupConfig:
-    return GroupConfig(
-        min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
-        max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
-        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
-        max_size=config.get_int("group.max.size"),
-        offset_metadata_max_size=config.get_int("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
-    )

@@ -46,6 +46,9 @@ _CREATED_WITH = {
     "retention.ms": str(7 * 86_400_000),
     "retention.bytes": str(64 << 20),
 }
+_REBALANCING = frozenset(
+    {GroupState.PREPARING_REBALANCE, GroupState.ASSIGNING, GroupState.RECONCILING}
+)
 
 
 class GroupEvents:
@@ -86,10 +89,12 @@ class GroupEvents:
         group, reason = change.group_id, _short(change.reason)
         facts = {"generation": change.generation_id, "members": change.members}
         now_ms = self._coordinator.now_ms()
-        if change.state is GroupState.PREPARING_REBALANCE:
+        if change.state in _REBALANCING:
             # One that restarts before it completed is still the same pause for its members.
+            is_known = group in self._started
             self._started.setdefault(group, (now_ms, reason or ""))
-            self._note(group, "rebalance_started", reason=reason, **facts)
+            if not is_known or change.state is GroupState.PREPARING_REBALANCE:
+                self._note(group, "rebalance_started", reason=reason, **facts)
         elif change.state is GroupState.STABLE or change.state is GroupState.EMPTY:
             since_ms, why = self._started.pop(group, (now_ms, ""))
             is_empty = change.state is GroupState.EMPTY

@@ -25,13 +25,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from broker.coordinator.stored import loaded_group, offset_fields
+from broker.coordinator.stored import loaded_group, offset_fields, owners_of
 from broker.errors import StoreFault, StoreFenced, StoreTimeout
-from broker.group.classic.group import Group
 from broker.group.effects import Effect
 from broker.group.groups import Groups
-from broker.group.record import GroupRecord
+from broker.group.machine import Machine
+from broker.group.record import ConsumerRecord
 from broker.group.states import GroupState
+from broker.group.views import Owners
 from broker.store.groups import GroupStore, StoredFacts
 
 logger = logging.getLogger("moldau.coordinator")
@@ -53,7 +54,7 @@ class Shell(Protocol):
 
     async def persist_now(self, effects: Iterable[Effect]) -> None: ...
 
-    async def stored(self, group_id: str, record: GroupRecord | None) -> None: ...
+    async def stored(self, group_id: str, owners: Owners | None) -> None: ...
 
 
 class Guest(Protocol):
@@ -120,8 +121,8 @@ class Slots:
             found = [loaded_group(one) for one in stored]
             for one in found:
                 # The worker before us may have died between storing it and this call.
-                if one.record is not None:
-                    await self._shell.stored(one.group_id, one.record)
+                if (owners := owners_of(one)) is not None:
+                    await self._shell.stored(one.group_id, owners)
             guest, with_guest = self._guest, None
             if guest is not None:
                 with_guest = await _retry(f"slot {slot}", partial(guest.read, slot))
@@ -129,6 +130,11 @@ class Slots:
                 break  # else it was taken again meanwhile, perhaps from another owner
         floor = self._store.floor(slot)
         self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), floor))
+        for one in found:
+            group = self._groups.by_id.get(one.group_id)
+            if isinstance(one.record, ConsumerRecord) and group is not None:
+                owners = Owners(group.subscribed_topics(), group.owners)
+                await self._shell.stored(one.group_id, owners)
         if guest is not None:
             guest.loaded(slot, with_guest)
 
@@ -276,7 +282,7 @@ class Slots:
                 written += 1
         return written
 
-    async def _write_group(self, slot: int, group: Group, stored: StoredFacts) -> bool:
+    async def _write_group(self, slot: int, group: Machine, stored: StoredFacts) -> bool:
         group_id = group.group_id
         if self._groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
             return False

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import msgspec
 
+from broker.group.classic.owners import owners_in
 from broker.group.groups import LoadedGroup
 from broker.group.offsets import CommittedOffset, CommittedOffsets, PendingOffset, TopicPartition
-from broker.group.record import decode
-from broker.store.groups import StoredGroup
+from broker.group.record import (
+    ConsumerMember,
+    GroupRecord,
+    decode,
+    decode_member,
+    encode,
+)
+from broker.group.views import Owners
+from broker.store.groups import MEMBER, StoredGroup
 
+PORTION = 64  # members that are encoded in one turn of the event loop
 PENDING = b"~"  # begins the field of an offset of an open transaction
 
 encode_offset = msgspec.msgpack.Encoder().encode
@@ -37,6 +50,30 @@ def offset_fields(offsets: CommittedOffsets) -> dict[bytes, bytes]:
     return fields
 
 
+async def encode_members(
+    members: Mapping[str, Callable[[], ConsumerMember] | None],
+) -> dict[bytes, bytes | None]:
+    """The fields of members; None: to be removed. A thousand take a while, so by portions."""
+    fields: dict[bytes, bytes | None] = {}
+    for count, (member_id, snapshot) in enumerate(members.items(), 1):
+        fields[member_field(member_id)] = None if snapshot is None else encode(snapshot())
+        if count % PORTION == 0:
+            await asyncio.sleep(0)
+    return fields
+
+
+def member_field(member_id: str) -> bytes:
+    return MEMBER + member_id.encode()
+
+
+def owners_of(found: LoadedGroup) -> Owners | None:
+    """Who has which partitions in a group that was stored."""
+    record = found.record
+    if isinstance(record, GroupRecord):
+        return Owners(None, partial(owners_in, record))
+    return None
+
+
 def loaded_group(stored: StoredGroup) -> LoadedGroup:
     offsets: dict[TopicPartition, CommittedOffset] = {}
     pending: dict[int, dict[TopicPartition, PendingOffset]] = {}
@@ -47,7 +84,8 @@ def loaded_group(stored: StoredGroup) -> LoadedGroup:
         else:
             offsets[_partition(field)] = decode_offset(value)
     record = None if stored.record is None else decode(stored.record)
-    return LoadedGroup(stored.group_id, record, offsets, pending)
+    members = tuple(decode_member(data) for data in stored.members)
+    return LoadedGroup(stored.group_id, record, offsets, pending, members)
 
 
 def _partition(field: bytes) -> TopicPartition:

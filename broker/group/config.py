@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from broker.group.ulid import new_identity
+
+
+class ConsumerLimits(Struct, frozen=True):
+    """Of one group of the consumer protocol: the broker's, and what is set for the group."""
+
+    session_timeout_ms: int = 45_000
+    """`consumer.session.timeout.ms`"""
+    heartbeat_interval_ms: int = 5_000
+    """`consumer.heartbeat.interval.ms`"""
+    assignment_interval_ms: int = 1_000
+    """`consumer.assignment.interval.ms`, KIP-1263: between two targets."""
+
+
+class ConsumerConfig(Struct, frozen=True):
+    """The settings of the consumer protocol (KIP-848)."""
+
+    enabled: bool = True
+    """`group.coordinator.rebalance.protocols` names it."""
+    limits: ConsumerLimits = ConsumerLimits()
+    of_group: Mapping[str, ConsumerLimits] = {}
+    """For groups with a configuration of their own."""
+    max_size: int = 2**31 - 1
+    """`group.consumer.max.size`"""
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """`group.consumer.assignors`; the first is the default."""
+    upgrades: bool = True
+    downgrades: bool = True
+    """`group.consumer.migration.policy`"""
+    pattern_refresh_ms: int = 600_000
+    """`group.consumer.regex.refresh.interval.ms`"""
+    pattern_pause_ms: int = 10_000
+    """New topics are matched with the patterns of a group no more often than this."""
 
 
 class GroupConfig(Struct, frozen=True):
@@ -34,6 +66,10 @@ class GroupConfig(Struct, frozen=True):
     """A timer that fires later than this was delayed by the coordinator, not by a member ..."""
     late_timer_grace_ms: int = 5_000
     """... so it is armed once more for this long: requests that queued up are read first."""
+    consumer: ConsumerConfig = ConsumerConfig()
+
+    def limits_of(self, group_id: str) -> ConsumerLimits:
+        return self.consumer.of_group.get(group_id, self.consumer.limits)
 
 
 def random_member_id(prefix: str) -> str:

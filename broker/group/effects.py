@@ -6,15 +6,19 @@ coordinator never has to hold one back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from broker.errors import ErrorCode
-from broker.group.record import GroupRecord
+from broker.group.assign.job import Job
+from broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey
+from broker.group.topics import Place
+from broker.group.views import Owners
 
 NO_GENERATION = -1
 
@@ -69,7 +73,21 @@ class DeleteAnswer(Struct, frozen=True):
     error: ErrorCode
 
 
-Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer
+class HeartbeatAnswer(Struct, frozen=True):
+    """To a `ConsumerHeartbeat`."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    assigned: Collection[Place] | None = None
+    """None: as it was told last."""
+    rests: bool = False
+    """The member has all it is to have: the same request gets the same answer until it changes."""
+
+
+Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer | HeartbeatAnswer
 
 
 class Reply(Struct, frozen=True):
@@ -91,7 +109,28 @@ class Persist(Struct, frozen=True):
     group_id: str
     identity: str
     token: int
-    record: GroupRecord | None
+    record: GroupRecord | ConsumerRecord | None
+    members: Mapping[str, Callable[[], ConsumerMember] | None] = {}
+    """Of a group of the consumer protocol: those that changed, as they were then; None: gone."""
+    whole: bool = True
+    """Members that are stored and not named here are removed."""
+    owners: Owners | None = None
+    """Who has which partitions once it is stored; None: the group is gone."""
+
+
+class Assign(Struct, frozen=True):
+    """Run this job in slices, then send `Assigned`, whatever the outcome. One at a time."""
+
+    job: Job
+
+
+class Resolve(Struct, frozen=True):
+    """Match these patterns with topics in slices, then send `Resolved`. One at a time."""
+
+    group_id: str
+    patterns: tuple[str, ...]
+    names: frozenset[str] | None
+    """None: all topics that there are."""
 
 
 class ArmTimer(Struct, frozen=True):
@@ -131,4 +170,6 @@ class MemberChanged(Struct, frozen=True):
     """How many there are now."""
 
 
-Effect: TypeAlias = Reply | Persist | ArmTimer | CancelTimer | StateChanged | MemberChanged
+Effect: TypeAlias = (
+    Reply | Persist | ArmTimer | CancelTimer | StateChanged | MemberChanged | Assign | Resolve
+)

@@ -1,4 +1,4 @@
-"""What can happen to a classic group. Frozen values; handlers make them from requests.
+"""What can happen to a group. Frozen values; handlers make them from requests.
 
 `call` is the handler's token for the request, opaque here and never None. Each one gets exactly one
 `Reply` effect, at once or later; the reply to a closed connection is dropped by the coordinator.
@@ -23,12 +23,15 @@ Heartbeats have no event (`Groups.heartbeat`). Describing and listing: `views.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from broker.errors import ErrorCode
+from broker.group.assign.job import Job
 from broker.group.timers import TimerKey
+from broker.group.topics import Place
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The protocols a member supports, the preferred one first: name and metadata."""
@@ -89,6 +92,60 @@ class Delete(Struct, frozen=True):
     call: object
 
 
+class ConsumerHeartbeat(Struct, frozen=True):
+    """ConsumerGroupHeartbeat: join (epoch 0), stay, leave (-1), leave for a while (-2).
+
+    Answered by a `HeartbeatAnswer`. None stands for a field that has not changed. Checked by
+    `modern.heartbeat.check_request` before it gets here.
+    """
+
+    call: object
+    member_id: str
+    epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    names: tuple[str, ...] | None = None
+    """Topics, not sorted."""
+    pattern: str | None = None
+    """"" takes it back."""
+    assignor: str | None = None
+    owned: frozenset[Place] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """All is said again, so all is answered again."""
+        return self.epoch == 0 or (
+            self.rebalance_timeout_ms != -1
+            and (self.names is not None or self.pattern is not None)
+            and self.owned is not None
+        )
+
+
+class TopicsChanged(Struct, frozen=True):
+    """Topics were made, deleted, or have more partitions."""
+
+    names: frozenset[str]
+
+
+class Assigned(Struct, frozen=True):
+    """The outcome of an `Assign` effect. None: it failed, and has to be tried again."""
+
+    job: Job
+    targets: Mapping[str, frozenset[Place]] | None
+    """By member id."""
+
+
+class Resolved(Struct, frozen=True):
+    """The outcome of a `Resolve` effect: the topics that match, by pattern."""
+
+    matches: Mapping[str, frozenset[str]]
+    of_all: bool
+    """All topics were matched, so these are all; else they are more."""
+
+
 class TimerFired(Struct, frozen=True):
     """An armed timer is due. One that was cancelled or moved in the meantime is ignored."""
 
@@ -106,5 +163,5 @@ class Persisted(Struct, frozen=True):
     error: ErrorCode = ErrorCode.NONE
 
 
-Request: TypeAlias = Join | Sync | Leave | Delete
-Event: TypeAlias = Request | TimerFired | Persisted
+Request: TypeAlias = Join | Sync | Leave | Delete | ConsumerHeartbeat
+Event: TypeAlias = Request | TimerFired | Persisted | TopicsChanged | Assigned | Resolved

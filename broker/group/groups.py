@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 
@@ -15,26 +16,23 @@ from broker.group import commits, views
 from broker.group.classic import join, sessions
 from broker.group.classic.group import Group
 from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import (
-    Answer,
-    DeleteAnswer,
-    Effect,
-    JoinAnswer,
-    LeaveAnswer,
-    LeftMember,
-    Reply,
-    SyncAnswer,
-)
+from broker.group.effects import Answer, Effect, Persist, Reply
 from broker.group.events import (
+    Assigned,
+    ConsumerHeartbeat,
     Delete,
     Event,
     Join,
-    Leave,
     Persisted,
     Request,
-    Sync,
+    Resolved,
     TimerFired,
+    TopicsChanged,
 )
+from broker.group.machine import Machine
+from broker.group.modern import convert, guests
+from broker.group.modern.group import ConsumerGroup
+from broker.group.modern.members import Member
 from broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
@@ -42,29 +40,43 @@ from broker.group.offsets import (
     TopicPartition,
 )
 from broker.group.pending import Pending, PendingCommit
-from broker.group.record import GroupRecord
+from broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
+from broker.group.states import GroupState
+from broker.group.topics import NO_TOPICS, TopicsSeen
+from broker.group.unknown import answer_unknown, not_of_this_kind, refuse
 from broker.slotted import Slotted
+
+Resting: TypeAlias = tuple[Member, int]
+"""A member that has nothing to ask for, and its heartbeat interval."""
 
 
 class LoadedGroup(Struct, frozen=True):
     """A group from the store. Without a record: only simple consumers committed offsets."""
 
     group_id: str
-    record: GroupRecord | None
+    record: GroupRecord | ConsumerRecord | None
     offsets: Mapping[TopicPartition, CommittedOffset]
     pending: Mapping[int, Mapping[TopicPartition, PendingOffset]] = {}
     """By producer id: of open transactions."""
+    members: tuple[ConsumerMember, ...] = ()
+    """Of a group of the consumer protocol."""
 
 
-class Groups(Slotted[Group]):
+class Groups(Slotted[Machine]):
     """A group belongs to the slot of its id."""
 
     def __init__(
-        self, config: GroupConfig, ids: IdGenerator, slot_of: Callable[[str], int]
+        self,
+        config: GroupConfig,
+        ids: IdGenerator,
+        slot_of: Callable[[str], int],
+        topics: TopicsSeen = NO_TOPICS,
     ) -> None:
         super().__init__(slot_of)
         self.config = config
         self._ids = ids
+        self._topics = topics
+        self._patient_until_ms: dict[int, int] = {}
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`."""
         self.pending = Pending(self.offsets, slot_of)
@@ -85,14 +97,38 @@ class Groups(Slotted[Group]):
             if found.record is None:
                 effects += self._create(found.group_id, now_ms)
             else:
-                group, armed = Group.restore(
-                    found.record, self.config, self._ids, now_ms, generation_floor
-                )
-                self.put(found.group_id, group)
-                effects += armed
+                effects += self._restore(found, found.record, now_ms, generation_floor)
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
             self.pending.loaded(found.group_id, found.pending)
         self._finish_loading(slot)
+        if generation_floor:
+            # The store has lost something: members of a group that went along join again instead
+            # of giving up.
+            until_ms = now_ms + self.config.consumer.limits.session_timeout_ms
+            self._patient_until_ms[slot] = until_ms
+        return effects
+
+    def _restore(
+        self,
+        found: LoadedGroup,
+        record: GroupRecord | ConsumerRecord,
+        now_ms: int,
+        generation_floor: int,
+    ) -> list[Effect]:
+        group: Machine
+        if isinstance(record, GroupRecord):
+            group, effects = Group.restore(record, self.config, self._ids, now_ms, generation_floor)
+        else:
+            group, effects = ConsumerGroup.restore(
+                record,
+                found.members,
+                self.config,
+                self._ids,
+                self._topics,
+                now_ms,
+                generation_floor,
+            )
+        self.put(found.group_id, group)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
@@ -117,7 +153,7 @@ class Groups(Slotted[Group]):
         if group is not None and group_id:
             # Groups in `by_id` are loaded and ours: no need to hash the id for its slot.
             return self._handle(group, event, now_ms)
-        if isinstance(event, TimerFired | Persisted):
+        if isinstance(event, TimerFired | Persisted | Assigned | Resolved | TopicsChanged):
             return [] if group is None else self._handle(group, event, now_ms)
         error = self._unavailable(group_id, event)
         if error is not None:
@@ -138,12 +174,42 @@ class Groups(Slotted[Group]):
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.by_id.get(group_id)
-        if group is not None:
+        if isinstance(group, Group):
             return sessions.heartbeat(group, member_id, instance_id, generation_id, now_ms)
+        if isinstance(group, ConsumerGroup):
+            return guests.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         error = self.availability(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # no member may lose its session because its group is loading
         return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
+
+    def rests(self, group_id: str, member_id: str, epoch: int, now_ms: int) -> Resting | None:
+        """A ConsumerGroupHeartbeat of a member that has all it is to have and says nothing new:
+        its deadline moves. None: it has to be looked at."""
+        group = self.by_id.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return None
+        member = group.members.get(member_id)
+        if (
+            member is None
+            or member.rests_at != group.target_epoch
+            or member.epoch != epoch
+            or member.told is not member.assigned
+            or member_id in group.unsaved
+        ):
+            return None
+        limits = group.limits
+        member.session_deadline_ms = now_ms + limits.session_timeout_ms
+        return member, limits.heartbeat_interval_ms
+
+    def topics_changed(self, names: frozenset[str], now_ms: int) -> list[list[Effect]]:
+        """Topics were made, deleted, or have grown: what that means for each group."""
+        event = TopicsChanged(names)
+        return [
+            self._handle(group, event, now_ms)
+            for group in list(self.by_id.values())
+            if isinstance(group, ConsumerGroup)
+        ]
 
     # --- offsets ---
 
@@ -155,7 +221,8 @@ class Groups(Slotted[Group]):
         generation_id: int,
         now_ms: int,
         *,
-        knows_group_id_not_found: bool = True,
+        version: int = 9,
+        places: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         """Whether offsets may be stored; see `commits`.
@@ -169,11 +236,23 @@ class Groups(Slotted[Group]):
             if error is not ErrorCode.NONE:
                 return error
             return commits.check_unknown_group(
-                generation_id, knows_group_id_not_found=knows_group_id_not_found
+                generation_id,
+                knows_group_id_not_found=version >= 9 and not transactional,
             )
-        return commits.check_commit(
-            group, member_id, instance_id, generation_id, now_ms, transactional=transactional
+        return group.check_commit(
+            member_id,
+            instance_id,
+            generation_id,
+            now_ms,
+            version=version,
+            places=places,
+            transactional=transactional,
         )
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether OffsetFetch from v9 on is answered: a member's epoch is compared."""
+        group = self.by_id.get(group_id)
+        return ErrorCode.NONE if group is None else group.check_fetch(member_id, epoch)
 
     def commit_begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> int:
         """These are being stored: until the outcome is known, neither they nor the group may
@@ -265,10 +344,35 @@ class Groups(Slotted[Group]):
 
     def describe(self, group_id: str) -> views.GroupView:
         group = self.by_id.get(group_id)
-        return views.describe_unknown(group_id) if group is None else views.describe(group)
+        return views.describe_unknown(group_id) if group is None else group.describe()
 
-    def _handle(self, group: Group, event: Event, now_ms: int) -> list[Effect]:
-        effects = group.handle(event, now_ms)
+    def describe_consumers(self, group_id: str) -> views.ConsumerGroupView | None:
+        """None: there is no such group of the consumer protocol."""
+        group = self.by_id.get(group_id)
+        if not isinstance(group, ConsumerGroup) or group.state is GroupState.DEAD:
+            return None
+        return group.describe_consumers()
+
+    def _handle(self, group: Machine, event: Event, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        kind = type(event)
+        if kind is ConsumerHeartbeat and isinstance(group, Group):
+            request = cast("ConsumerHeartbeat", event)
+            if group.state is not GroupState.DEAD:
+                if request.epoch != 0 or not convert.may_upgrade(group):
+                    return [Reply(request.call, not_of_this_kind(group.group_id))]
+                group, effects = convert.upgrade(group, self._topics, now_ms)
+                self.put(group.group_id, group)
+        elif kind is Join and isinstance(group, ConsumerGroup) and group.state is GroupState.EMPTY:
+            # An Empty group is of the kind that its next member wants, whatever the policy.
+            group, effects = convert.to_classic(group, now_ms)
+            self.put(group.group_id, group)
+        effects += group.handle(event, now_ms)
+        if isinstance(group, ConsumerGroup) and group.becomes_classic:
+            group, converted = convert.downgrade(group, now_ms)
+            self.put(group.group_id, group)
+            # What it wanted stored is replaced as a whole.
+            effects = [one for one in effects if type(one) is not Persist] + converted
         if group.is_gone:
             self._drop(group.group_id)
         return effects
@@ -278,6 +382,13 @@ class Groups(Slotted[Group]):
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
         return effects
+
+    def _create_consumer_group(self, group_id: str, now_ms: int) -> None:
+        """It is stored with its first member."""
+        identity = self._ids.identity(now_ms)
+        group = ConsumerGroup(group_id, identity, self.config, self._ids, now_ms, self._topics)
+        self.put(group_id, group)
+        self.offsets[group_id] = CommittedOffsets()
 
     def _drop(self, group_id: str) -> None:
         self.drop(group_id)
@@ -292,41 +403,16 @@ class Groups(Slotted[Group]):
         return refuse(event, error)
 
     def _handle_unknown(self, group_id: str, event: Request, now_ms: int) -> list[Effect]:
-        match event:
-            case Join(member_id=""):
-                error = join.check_request(self.config, event)
-                if error is not ErrorCode.NONE:
-                    return [Reply(event.call, refuse(event, error))]
-                effects = self._create(group_id, now_ms)
-                return effects + self._handle(self.by_id[group_id], event, now_ms)
-            case Join():
-                error = join.check_request(self.config, event)
-                if error is not ErrorCode.INVALID_SESSION_TIMEOUT:
-                    error = ErrorCode.UNKNOWN_MEMBER_ID
-                answer: Answer = refuse(event, error)
-            case Leave():
-                answer = LeaveAnswer(
-                    ErrorCode.NONE,
-                    tuple(
-                        LeftMember(one.member_id, one.instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
-                        for one in event.members
-                    ),
-                )
-            case Delete():
-                answer = DeleteAnswer(ErrorCode.GROUP_ID_NOT_FOUND)
-            case Sync():
-                answer = refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
-        return [Reply(event.call, answer)]
-
-
-def refuse(event: Request, error: ErrorCode) -> Answer:
-    """The answer to a request that fails as a whole."""
-    match event:
-        case Join():
-            return JoinAnswer(error, event.member_id)
-        case Sync():
-            return SyncAnswer(error)
-        case Leave():
-            return LeaveAnswer(error)
-        case Delete():
-            return DeleteAnswer(error)
+        if isinstance(event, Join) and not event.member_id:
+            error = join.check_request(self.config, event)
+            if error is not ErrorCode.NONE:
+                return [Reply(event.call, refuse(event, error))]
+            effects = self._create(group_id, now_ms)
+            return effects + self._handle(self.by_id[group_id], event, now_ms)
+        if isinstance(event, ConsumerHeartbeat):
+            if event.epoch == 0:
+                self._create_consumer_group(group_id, now_ms)
+                return self._handle(self.by_id[group_id], event, now_ms)
+            if event.epoch > 0 and now_ms < self._patient_until_ms.get(self._slot_of(group_id), 0):
+                return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]
+        return [Reply(event.call, answer_unknown(self.config, group_id, event))]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
+from broker.errors import ErrorCode
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import Answer, ArmTimer, CancelTimer, Effect, Persist, Reply
-from broker.group.record import GroupRecord
+from broker.group.events import Event
+from broker.group.states import GroupState
 from broker.group.timers import TimerKey, TimerKind
+from broker.group.views import GroupListing, GroupView, PartitionOwner
 from broker.group.writes import DeleteGroup, Purpose, Writes
 
 
 class Machine(ABC):
+    """`now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
+    once, at its start, and adds the monotonic clock. A group never keeps an effect."""
+
     def __init__(
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
@@ -20,19 +27,90 @@ class Machine(ABC):
         self.config = config
         self.ids = ids
         self.now_ms = now_ms
+        self.generation_id = 0
+        """Of a group of the consumer protocol: the group epoch."""
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
         self.effects: list[Effect] = []
         self._writes = Writes()
         self._armed: dict[TimerKey, int] = {}
         self._extended: set[TimerKey] = set()
         """Timers that fired late and were armed once more."""
 
+    # --- what a protocol adds ---
+
+    @abstractmethod
+    def handle(self, event: Event, now_ms: int) -> list[Effect]: ...
+
+    @abstractmethod
+    def store_again(self, now_ms: int) -> list[Effect]:
+        """The store lost what it had of the group."""
+
+    @abstractmethod
+    def unload(self, now_ms: int) -> list[Effect]:
+        """Another worker owns the group from now on: what waits gets NOT_COORDINATOR, all timers
+        are cancelled. What is stored stays. The outcome of a write in flight need not be
+        reported."""
+
+    @abstractmethod
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now_ms: int,
+        *,
+        version: int,
+        places: Iterable[tuple[str | bytes, int]] = (),
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Whether this member may commit offsets of these partitions, by topic name or id, now."""
+
+    @abstractmethod
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether OffsetFetch v9+ of this member is answered."""
+
+    @abstractmethod
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics all members subscribe to. None: unknown, any topic may be among them."""
+
+    @abstractmethod
+    def expires_from_ms(self, commit_ms: int) -> int | None:
+        """From when the retention of an offset counts. None: nothing expires now."""
+
+    @property
+    @abstractmethod
+    def is_forgettable(self) -> bool:
+        """Without offsets nothing is left of the group: it can be ended with a `Delete` event."""
+
+    @property
+    @abstractmethod
+    def subscribes(self) -> bool:
+        """Its members subscribe to topics, so offsets of other topics may be deleted any time."""
+
+    @abstractmethod
+    def owners(self) -> list[PartitionOwner]:
+        """The partitions of each member."""
+
+    @abstractmethod
+    def describe(self) -> GroupView:
+        """For DescribeGroups."""
+
+    @abstractmethod
+    def listing(self) -> GroupListing: ...
+
     @abstractmethod
     def _is_durable_point(self) -> bool:
         """True if the group can be stored as it is now."""
 
     @abstractmethod
-    def _record(self, revision: int) -> GroupRecord:
-        """The group as it is restored after a restart."""
+    def _persist(self, revision: int) -> Persist:
+        """Stores the group as it is restored after a restart."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Dead, and nothing is left to be done: drop it."""
+        return self.state is GroupState.DEAD and self.is_at_rest
 
     # --- effects ---
 
@@ -103,9 +181,7 @@ class Machine(ABC):
         if any(type(purpose) is DeleteGroup for purpose in writes.waiting):
             self.effects.append(Persist(self.group_id, self.identity, writes.begin(), None))
         elif self._is_durable_point():
-            token = writes.begin()
-            record = self._record(token)
-            self.effects.append(Persist(self.group_id, self.identity, token, record))
+            self.effects.append(self._persist(writes.begin()))
         else:
             writes.waiting.clear()
 

@@ -1,4 +1,9 @@
-"""What is stored of a group, and its encoding. Only groups that are Stable or Empty are stored.
+"""What is stored of a group, and its encoding.
+
+A classic group is one record, stored when it is Stable or Empty. A group of the consumer protocol
+is a head and a field for each member, stored whenever one of them changes. Its head has all fields
+of a classic record and a `FORMAT` of its own: a version that does not know it refuses the group
+instead of restoring it without its members.
 
 All protocols of a member are stored, not only the one in use: after a restart, a member that joins
 again unchanged must be recognised, or it would cause a rebalance. Fields may be added with a
@@ -13,6 +18,8 @@ from msgspec import Struct
 from broker.group.states import GroupState
 
 FORMAT = 1
+CONSUMER_FORMAT = 2
+CONSUMER_KIND = "consumer"
 
 
 class MemberRecord(Struct, frozen=True, array_like=True):
@@ -45,21 +52,104 @@ class GroupRecord(Struct, frozen=True):
     format: int = FORMAT
 
 
+class StoredPattern(Struct, frozen=True, array_like=True):
+    pattern: str
+    topics: tuple[str, ...] | None
+    """None: not resolved yet."""
+
+
+class ConsumerRecord(Struct, frozen=True):
+    """The head of a group of the consumer protocol."""
+
+    group_id: str
+    identity: str
+    revision: int
+    state: GroupState
+    """EMPTY or STABLE, for versions that read no further; it follows from the members."""
+    state_since_ms: int
+    generation_id: int
+    """The group epoch."""
+    protocol_type: str | None
+    protocol_name: str | None
+    """The assignor of the target."""
+    leader: None = None
+    kind: str = CONSUMER_KIND
+    target_epoch: int = 0
+    topic_hash: int = 0
+    patterns: tuple[StoredPattern, ...] = ()
+    format: int = CONSUMER_FORMAT
+
+
+class StoredPlaces(Struct, frozen=True, array_like=True):
+    """Partitions of one topic, each with the epoch in which the member got it."""
+
+    topic_id: bytes
+    partitions: tuple[int, ...]
+    epochs: tuple[int, ...] = ()
+    """Empty for a target."""
+
+
+class StoredGuest(Struct, frozen=True, array_like=True):
+    """What a classic member inside the group has beside the others."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class ConsumerMember(Struct, frozen=True, array_like=True):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    names: tuple[str, ...]
+    pattern: str
+    assignor: str | None
+    epoch: int
+    previous_epoch: int
+    state: str
+    assigned: tuple[StoredPlaces, ...]
+    revoking: tuple[StoredPlaces, ...]
+    target: tuple[StoredPlaces, ...]
+    guest: StoredGuest | None = None
+    format: int = CONSUMER_FORMAT
+
+
+class _Kind(Struct):
+    kind: str = "classic"
+    format: int = FORMAT
+
+
 class UnknownRecordFormat(ValueError):
     """The record was written by a newer version."""
 
 
 _encoder = msgspec.msgpack.Encoder()
+_kind_decoder = msgspec.msgpack.Decoder(_Kind)
 _decoder = msgspec.msgpack.Decoder(GroupRecord)
+_head_decoder = msgspec.msgpack.Decoder(ConsumerRecord)
+_member_decoder = msgspec.msgpack.Decoder(ConsumerMember)
 
 
-def encode(record: GroupRecord) -> bytes:
+def encode(record: GroupRecord | ConsumerRecord | ConsumerMember) -> bytes:
     return _encoder.encode(record)
 
 
-def decode(data: bytes) -> GroupRecord:
+def decode(data: bytes) -> GroupRecord | ConsumerRecord:
     """Raises `UnknownRecordFormat`, or `msgspec.DecodeError` for anything but a record."""
-    record = _decoder.decode(data)
-    if record.format != FORMAT:
-        raise UnknownRecordFormat(f"group record of format {record.format}, known is {FORMAT}")
-    return record
+    found = _kind_decoder.decode(data)
+    if found.kind == CONSUMER_KIND and found.format == CONSUMER_FORMAT:
+        return _head_decoder.decode(data)
+    if found.kind != "classic" or found.format != FORMAT:
+        known = f"{FORMAT} and {CONSUMER_FORMAT}"
+        raise UnknownRecordFormat(f"group record of format {found.format}, known are {known}")
+    return _decoder.decode(data)
+
+
+def decode_member(data: bytes) -> ConsumerMember:
+    """As `decode`."""
+    member = _member_decoder.decode(data)
+    if member.format != CONSUMER_FORMAT:
+        raise UnknownRecordFormat(f"group member of format {member.format}")
+    return member

@@ -6,10 +6,16 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """`classic/states.py` says what each means for a classic group."""
+    """`classic/states.py` says what each means for a classic group.
+
+    A group of the consumer protocol is Empty; Assigning, while its target is behind its epoch;
+    Reconciling, while a member is not there yet; or Stable.
+    """
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"

@@ -1,16 +1,18 @@
-"""What is shown of a group: DescribeGroups, ListGroups, the command line."""
+"""What is shown of a group: DescribeGroups, ConsumerGroupDescribe, ListGroups, the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
-from broker.group.classic.group import Group
 from broker.group.states import GroupState
+from broker.group.topics import Place
 
 CLASSIC = "classic"
-"""The group type in ListGroups v5."""
+CONSUMER = "consumer"
+"""The group types in ListGroups v5."""
 
 
 class MemberView(Struct, frozen=True):
@@ -35,6 +37,30 @@ class GroupView(Struct, frozen=True):
     members: tuple[MemberView, ...] = ()
 
 
+class ConsumerMemberView(Struct, frozen=True):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    names: tuple[str, ...]
+    pattern: str
+    assigned: tuple[Place, ...]
+    """With what is to be given back."""
+    target: tuple[Place, ...]
+    is_classic: bool
+
+
+class ConsumerGroupView(Struct, frozen=True):
+    group_id: str
+    state: GroupState
+    group_epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[ConsumerMemberView, ...]
+
+
 class GroupListing(Struct, frozen=True):
     group_id: str
     protocol_type: str
@@ -42,29 +68,26 @@ class GroupListing(Struct, frozen=True):
     type: str = CLASSIC
 
 
-def describe(group: Group) -> GroupView:
-    """Metadata and assignments are shown only when Stable; before that they are not final."""
-    stable = group.state is GroupState.STABLE
-    return GroupView(
-        group_id=group.group_id,
-        state=group.state,
-        identity=group.identity,
-        generation_id=group.generation_id,
-        leader=group.roster.leader or "",
-        protocol_type=group.protocol_type or "",
-        protocol_name=(group.protocol_name or "") if stable else "",
-        members=tuple(
-            MemberView(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.metadata(group.protocol_name) if stable else b"",
-                member.assignment if stable else b"",
-            )
-            for member in group.roster.by_id.values()
-        ),
-    )
+class PartitionOwner(Struct, frozen=True):
+    """A member, and the partitions it has."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    partitions: tuple[tuple[str, int], ...]
+    """Topic name and number."""
+
+
+class Owners(Struct, frozen=True):
+    """The partitions of all members, put together when somebody asks for them."""
+
+    topics: frozenset[str] | None
+    """None: not known, any may be among them."""
+    of_members: Callable[[], list[PartitionOwner]]
+
+
+class Listed(Protocol):
+    def listing(self) -> GroupListing: ...
 
 
 def describe_unknown(group_id: str) -> GroupView:
@@ -73,15 +96,15 @@ def describe_unknown(group_id: str) -> GroupView:
 
 
 def list_groups(
-    groups: Iterable[Group], states: Collection[str] = (), types: Collection[str] = ()
+    groups: Iterable[Listed], states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
     """Without a filter: all. Filters ignore case, as clients differ in how they write them."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
-    if wanted_types and CLASSIC not in wanted_types:
-        return []
     return [
-        GroupListing(group.group_id, group.protocol_type or "", group.state)
+        listed
         for group in groups
-        if not wanted_states or group.state.lower() in wanted_states
+        if (listed := group.listing())
+        and (not wanted_states or listed.state.lower() in wanted_states)
+        and (not wanted_types or listed.type in wanted_types)
     ]

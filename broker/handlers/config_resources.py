@@ -73,8 +73,10 @@ async def alter(
             await broker.topics.set_configs(name, change, validate_only=validate_only)
         elif answer.resource_type == BROKER:
             await broker.alter_broker_config(name, change, validate_only=validate_only)
+        elif answer.resource_type == GROUP:
+            await broker.alter_group_config(name, change, validate_only=validate_only)
         else:
-            text = f"resource type {answer.resource_type}: only topics and brokers can be altered"
+            text = f"resource type {answer.resource_type} cannot be altered"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     except MoldauError as fault:
         fill_error(answer, fault)

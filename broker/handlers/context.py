@@ -12,6 +12,7 @@ from broker.access.connection_limiter import ConnectionLimiter
 from broker.access.quotas import Quotas
 from broker.access.users import Users
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.group_settings import GroupSettings
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import ErrorCode, KafkaError
 from broker.handlers.deadlines import Deadlines
@@ -20,7 +21,13 @@ from broker.log.topics import Topic, Topics
 from broker.placement import leader_of
 from broker.security.authorizer import AllowEverything, Authorizer
 from broker.security.quota_rates import Windows
-from broker.settings.kafka import BrokerConfig, InvalidConfig, InvalidConfigRequest, validate_broker
+from broker.settings.kafka import (
+    BrokerConfig,
+    InvalidConfig,
+    InvalidConfigRequest,
+    validate_broker,
+    validate_group,
+)
 from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
@@ -69,13 +76,15 @@ class Broker:
         self.parked: set[Parked] = set()
         nodes = settings.listeners[0].brokers
         self.nodes = [node.node_id for node in nodes]
+        self.group_settings = GroupSettings(store.topics)
+        self.group_settings.on_loaded = self._use_group_settings
         self.node_id = settings.index if len(nodes) > 1 else nodes[0].node_id
         self.use_config(topics.broker)
 
     def use_config(self, config: BrokerConfig) -> None:
         """The broker's configuration changed: update topics and what requests look at."""
         self.topics.use_broker_config(config)
-        self.group_coordinator.use_config(config)
+        self.group_coordinator.use_config(config, self.group_settings.by_id)
         self.transactions.use_config(config)
         self.limiter.counts.limits = connection_limits(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -114,6 +123,39 @@ class Broker:
 
     async def load_config(self) -> None:
         self.use_config(await self.config_of(str(self.node_id)))
+
+    # --- group configuration ---
+
+    def _use_group_settings(self) -> None:
+        self.group_coordinator.use_config(self.config, self.group_settings.by_id)
+
+    async def alter_group_config(
+        self,
+        group_id: str,
+        change: Callable[[dict[str, str]], dict[str, str]],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Replace what is set for a group, which need not exist, by what `change` makes of it."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+        while True:
+            old = (await self.store.topics.group_configs()).get(group_id)
+            try:
+                new = change(dict(old or {}))
+                validate_group(new, self.config)
+            except InvalidConfigRequest as refusal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(refusal)) from None
+            except InvalidConfig as refusal:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
+            if validate_only:
+                return
+            if old is None and not new:
+                return
+            if await self.store.topics.set_group_config(group_id, old, new):
+                break
+        await self.group_settings.load()
+        await self.store.topics.announce(Change("group", group_id))
 
     async def alter_broker_config(
         self, node: str, change: Callable[[dict[str, str]], dict[str, str]], *, validate_only: bool

@@ -62,7 +62,9 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
         node = broker.node_named(item.resource_name)
         return describe_broker(await broker.config_of(node), item.configuration_keys)
     if item.resource_type == GROUP and item.resource_name:
-        return describe_group(broker.config, item.configuration_keys)
+        # From the store: it may just have been changed through another worker.
+        own = (await broker.store.topics.group_configs()).get(item.resource_name, {})
+        return describe_group(own, broker.config, item.configuration_keys)
     if item.resource_type in (BROKER_LOGGER, CLIENT_METRICS) and item.resource_name:
         return []  # nothing of theirs can be configured
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")

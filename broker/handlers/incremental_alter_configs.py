@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from broker.handlers.config_resources import BROKER, Change, OnceEach, alter
+from broker.handlers.config_resources import BROKER, GROUP, Change, OnceEach, alter
 from broker.handlers.context import Broker
 from broker.server.call import Call
-from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, apply_incremental
+from broker.settings.kafka import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, apply_incremental
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+
+_KEYS = {BROKER: BROKER_KEYS, GROUP: GROUP_KEYS}
 
 
 async def handle(
@@ -32,6 +34,6 @@ async def handle(
 
 def _change(broker: Broker, item: AlterConfigsResource) -> Change:
     operations = [(config.name, config.config_operation, config.value) for config in item.configs]
-    keys = BROKER_KEYS if item.resource_type == BROKER else TOPIC_KEYS
+    keys = _KEYS.get(item.resource_type, TOPIC_KEYS)
     config = broker.config
     return lambda current: apply_incremental(current, operations, keys=keys, broker=config)

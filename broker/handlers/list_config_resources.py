@@ -41,6 +41,7 @@ async def handle(
         TOPIC: [topic.name for topic in broker.topics.all()],
         BROKER: nodes,
         BROKER_LOGGER: nodes,
+        GROUP: sorted(broker.group_settings.by_id),
     }
     return ListConfigResourcesResponse(
         config_resources=[

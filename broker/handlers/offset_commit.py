@@ -22,7 +22,6 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
@@ -58,7 +57,12 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorC
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         coordinator.now_ms(),
-        knows_group_id_not_found=version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
+        version=version,
+        places=[
+            (topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, index)
+            for topic in request.topics
+            for index in (one.partition_index for one in topic.partitions)
+        ],
     )
 
 

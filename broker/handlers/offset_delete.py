@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, StoreFault, coordinator_code_for
-from broker.group.commits import check_offset_delete, check_topic_delete, subscribed_topics
+from broker.group.commits import check_offset_delete, check_topic_delete
 from broker.group.offsets import TopicPartition
 from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Of
         refused = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
     if refused or group is None:
         return OffsetDeleteResponse(error_code=refused)
-    subscribed = subscribed_topics(group)
+    subscribed = group.subscribed_topics()
     accepted: list[TopicPartition] = []
     answers = []
     for item in request.topics:

@@ -36,6 +36,7 @@ from broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOP_ERROR = 2
+FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
@@ -66,6 +67,8 @@ async def _group(
     version = call.header.api_version
     groups = broker.group_coordinator.groups
     answer.error_code = groups.availability(group.group_id)
+    if not answer.error_code and version >= FIRST_VERSION_WITH_MEMBER_EPOCH:
+        answer.error_code = groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
     if answer.error_code:
         return answer
     group_offsets = groups.offsets.get(group.group_id) or CommittedOffsets()

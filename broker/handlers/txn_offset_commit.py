@@ -82,7 +82,11 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
         request.group_instance_id,
         request.generation_id,
         coordinator.now_ms(),
-        knows_group_id_not_found=False,
+        places=[
+            (topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
         transactional=True,
     )
 

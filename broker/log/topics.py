@@ -114,6 +114,8 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.on_removed: list[Callable[[Topic], None]] = []
+        # Called with the name of a topic that was made, removed, or has more partitions.
+        self.on_changed: Callable[[str], None] = lambda name: None
 
     # --- looking up ---
 
@@ -178,6 +180,7 @@ class Topics:
             del self._by_name[name], self._by_id[known.topic_id]
             for removed in self.on_removed:
                 removed(known)
+            self.on_changed(name)
             known = None
         if record is None or (known is not None and known.record == record):
             return
@@ -185,8 +188,12 @@ class Topics:
         if known is None:
             known = Topic(record, config)
             self._by_name[name] = self._by_id[record.topic_id] = known
+            self.on_changed(name)
         else:
+            has_grown = record.partitions != known.partitions
             known.record, known.config = record, config
+            if has_grown:
+                self.on_changed(name)
 
     # --- changing ---
 

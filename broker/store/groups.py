@@ -48,6 +48,15 @@ _SAVE = (
     "local at = tonumber(redis.call('HGET', KEYS[3], 'revision') or '-1') "
     "if tonumber(ARGV[4]) <= at then return 0 end "
     "redis.call('HSET', KEYS[3], 'identity', ARGV[3], 'revision', ARGV[4], 'record', ARGV[5]) "
+    # Members: all others go if the write is of the whole group; then those that are gone, by
+    # their number; then fields and values. By portions: Lua's stack takes some thousand words.
+    "if ARGV[6] == '1' then for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do "
+    "if string.sub(field, 1, 2) == 'm:' then redis.call('HDEL', KEYS[3], field) end end end "
+    "local at = 8 + tonumber(ARGV[7]) "
+    "for i = 8, at - 1, 1000 do "
+    "redis.call('HDEL', KEYS[3], unpack(ARGV, i, math.min(i + 999, at - 1))) end "
+    "for i = at, #ARGV, 1000 do "
+    "redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 999, #ARGV))) end "
     "redis.call('SADD', KEYS[2], ARGV[2]) redis.call('PERSIST', KEYS[3]) return 1"
 )
 _REMOVE = (
@@ -58,11 +67,14 @@ _REMOVE = (
     "redis.call('HSET', KEYS[3], 'gone', gone) "
     "if known and known ~= ARGV[3] then return 0 end "
     "redis.call('HDEL', KEYS[3], 'identity', 'revision', 'record') "
+    "for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do "
+    "if string.sub(field, 1, 2) == 'm:' then redis.call('HDEL', KEYS[3], field) end end "
     "redis.call('EXPIRE', KEYS[3], ARGV[5]) redis.call('UNLINK', KEYS[4]) "
     "redis.call('SREM', KEYS[2], ARGV[2]) return 1"
 )
 GONE_BYTES = 512  # of identities, the newest
 GONE_SECONDS = 3600
+MEMBER = b"m:"  # begins the field of a member of the consumer protocol
 FENCED = -1  # what scripts return instead of writing
 _NO_EPOCH = b"none"
 
@@ -73,6 +85,7 @@ class StoredGroup(NamedTuple):
     group_id: str
     record: bytes | None  # None: simple consumers only, no member ever joined
     offsets: dict[bytes, bytes]
+    members: tuple[bytes, ...] = ()  # of a group of the consumer protocol
 
 
 class StoredFacts(NamedTuple):
@@ -203,15 +216,17 @@ class GroupStore:
         """All groups of a slot that was taken."""
         found = []
         for group_id in await self.index(slot):
-            record, found_offsets = await self._all(
-                ("HGET", keys.group(slot, group_id), "record"),
+            found_group, found_offsets = await self._all(
+                ("HGETALL", keys.group(slot, group_id)),
                 ("HGETALL", keys.offsets(slot, group_id)),
             )
-            offsets = pairs(found_offsets)
+            offsets, fields = pairs(found_offsets), pairs(found_group)
+            record = fields.get(b"record")
+            members = tuple(data for name, data in fields.items() if name.startswith(MEMBER))
             if record is None and not offsets:
                 await self.remove(slot, group_id, "")  # version 0.2 was interrupted removing it
             else:
-                found.append(StoredGroup(group_id, record, offsets))
+                found.append(StoredGroup(group_id, record, offsets, members))
         return found
 
     async def index(self, slot: int) -> list[str]:
@@ -236,12 +251,29 @@ class GroupStore:
         ]
 
     async def save(
-        self, slot: int, group_id: str, identity: str, revision: int, record: bytes
+        self,
+        slot: int,
+        group_id: str,
+        identity: str,
+        revision: int,
+        record: bytes,
+        members: Mapping[bytes, bytes | None] = {},
+        *,
+        whole: bool = True,
     ) -> None:
         """Raises StoreRefused when the store has a newer record, or the group was deleted: the
-        caller is out of date and must not report its record as stored."""
+        caller is out of date and must not report its record as stored.
+
+        `members`: fields that changed, None for those that are gone. `whole`: there are no others.
+        """
         names = (keys.groups(slot), keys.group(slot, group_id))
-        if not await self._write(slot, _SAVE, names, group_id, identity, revision, record):
+        gone = [field for field, data in members.items() if data is None]
+        words: list[bytes | int] = [1 if whole else 0, len(gone), *gone]
+        for field, data in members.items():
+            if data is not None:
+                words += (field, data)
+        given = (group_id, identity, revision, record, *words)
+        if not await self._write(slot, _SAVE, names, *given):
             raise StoreRefused(
                 f"revision {revision} of group {group_id} is older than what is there"
             )

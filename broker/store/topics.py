@@ -23,7 +23,7 @@ from broker.store.unapplied import Acknowledgement, Unapplied
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
 # Kinds of changes that replies wait for.
-_ACKNOWLEDGED = frozenset({"topic", "config", "user", "acl", "quota"})
+_ACKNOWLEDGED = frozenset({"topic", "config", "group", "user", "acl", "quota"})
 
 # Deleting topics and lowering retention free memory, so they must work in a full store.
 _EVEN_IF_FULL = "#!lua flags=allow-oom\n"
@@ -169,6 +169,25 @@ class TopicStore:
             return bool(await self._control.ask("HSETNX", keys.CONFIG, node, _encode(new)))
         words = (node, _encode(old), _encode(new))
         return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.CONFIG, *words))
+
+    async def group_configs(self) -> dict[str, dict[str, str]]:
+        """What is set for groups, by id."""
+        found = pairs(await self._control.ask("HGETALL", keys.GROUP_CONFIGS))
+        return {group.decode(): _decode_config(value) for group, value in found.items()}
+
+    async def set_group_config(
+        self, group_id: str, old: dict[str, str] | None, new: dict[str, str]
+    ) -> bool:
+        """False when it is no longer `old`. Nothing set: nothing is kept."""
+        if old is None:
+            return bool(
+                await self._control.ask("HSETNX", keys.GROUP_CONFIGS, group_id, _encode(new))
+            )
+        if not new:
+            gone = (group_id, _encode(old))
+            return bool(await self._control.ask("EVAL", _REMOVE, 1, keys.GROUP_CONFIGS, *gone))
+        words = (group_id, _encode(old), _encode(new))
+        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.GROUP_CONFIGS, *words))
 
     # --- the format ---
 

@@ -1,17 +1,20 @@
 """The consumers' embedded protocol, opaque to Kafka's brokers: what members of the protocol type
 `consumer` subscribe to, and what they are assigned.
 
-Every version of both messages begins like version 0, and only that part is read, so later versions
-need no change here. Bytes that are something else give None.
+Every version of both messages begins like the one before, and only what is known is read, so later
+versions need no change here. Bytes that are something else give None.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from typing import NamedTuple
 
 CONSUMER = "consumer"
 """The protocol type of consumers. The metadata of other types, Connect's for example, differs."""
 _HEADER_SIZE = 6
+_HIGHEST_VERSION = 3
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
@@ -48,6 +51,93 @@ def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
     except (struct.error, ValueError):
         return None
     return assigned
+
+
+class Subscription(NamedTuple):
+    version: int
+    topics: tuple[str, ...]
+    owned: tuple[tuple[str, int], ...]
+    """Empty in version 0, and of members that give up everything before they join."""
+    rack_id: str | None
+
+
+def parse_subscription(metadata: bytes) -> Subscription | None:
+    try:
+        (version,) = struct.unpack_from(">h", metadata)
+        at = _HEADER_SIZE
+        topics = []
+        for _ in range(_topic_count(metadata)):
+            topic, at = _string(metadata, at)
+            topics.append(topic)
+        _, at = _bytes(metadata, at)
+        owned: list[tuple[str, int]] = []
+        rack_id = None
+        if version >= 1:
+            owned, at = _partitions(metadata, at)
+        if version >= 2:
+            at += 4  # the generation
+        if version >= 3:
+            (length,) = struct.unpack_from(">h", metadata, at)
+            if length >= 0:
+                rack_id, at = _string(metadata, at)
+    except (struct.error, ValueError):
+        return None
+    return Subscription(version, tuple(topics), tuple(owned), rack_id)
+
+
+class Assignment(NamedTuple):
+    partitions: tuple[tuple[str, int], ...]
+    user_data: bytes
+
+
+def parse_assignment(assignment: bytes) -> Assignment | None:
+    """No bytes at all: no assignment yet."""
+    if not assignment:
+        return Assignment((), b"")
+    try:
+        _topic_count(assignment)
+        partitions, at = _partitions(assignment, _HEADER_SIZE - 4)
+        user_data, _ = _bytes(assignment, at)
+    except (struct.error, ValueError):
+        return None
+    return Assignment(tuple(partitions), user_data)
+
+
+def encode_assignment(version: int, partitions: Iterable[tuple[str, int]]) -> bytes:
+    """A ConsumerProtocolAssignment without user data, in a version the member understands."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    parts = [struct.pack(">hi", min(version, _HIGHEST_VERSION), len(topics))]
+    for topic, numbers in topics.items():
+        name = topic.encode()
+        parts.append(struct.pack(f">h{len(name)}si", len(name), name, len(numbers)))
+        parts.append(struct.pack(f">{len(numbers)}i", *numbers))
+    parts.append(struct.pack(">i", -1))
+    return b"".join(parts)
+
+
+def _partitions(data: bytes, at: int) -> tuple[list[tuple[str, int]], int]:
+    (count,) = struct.unpack_from(">i", data, at)
+    at += 4
+    found = []
+    for _ in range(count):
+        topic, at = _string(data, at)
+        (numbers,) = struct.unpack_from(">i", data, at)
+        if numbers < 0:
+            raise ValueError("a negative number of partitions")
+        found += [(topic, number) for number in struct.unpack_from(f">{numbers}i", data, at + 4)]
+        at += 4 + 4 * numbers
+    return found, at
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    """Nullable bytes, null as empty, and where they end."""
+    (length,) = struct.unpack_from(">i", data, at)
+    end = at + 4 + max(length, 0)
+    if end > len(data):
+        raise ValueError("bytes that do not end")
+    return data[at + 4 : end], end
 
 
 def _topic_count(data: bytes) -> int:

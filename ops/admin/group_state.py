@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from broker.errors import ErrorCode, StoreFault
-from broker.group.record import GroupRecord, UnknownRecordFormat, decode
+from broker.group.record import ConsumerRecord, GroupRecord, UnknownRecordFormat, decode
 from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -126,7 +126,7 @@ def _leave_out_gaps(
             shown["lag"] = epochs.count(shown["committed_offset"], shown["end_offset"])
 
 
-def _stored_record(store: BlockingStore, group_id: str) -> GroupRecord | None:
+def _stored_record(store: BlockingStore, group_id: str) -> GroupRecord | ConsumerRecord | None:
     """Identity and generation, which Kafka's protocol has no field for."""
     try:
         stored = store.group_record(group_id)

@@ -147,7 +147,9 @@ def stored(broker: Broker, group: str) -> GroupRecord:
     with redis.Redis.from_url(broker.store_url) as store:
         data = store.hget(keys.group(slot_of(group), group).decode(), "record")
     assert isinstance(data, bytes)
-    return decode(data)
+    record = decode(data)
+    assert isinstance(record, GroupRecord)
+    return record
 
 
 def rejoined(member: RawMember) -> RawMember:

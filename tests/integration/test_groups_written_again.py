@@ -45,7 +45,7 @@ def groups_of(own: Shell) -> dict[str, tuple[object, ...]]:
             group.identity,
             group.state,
             group.generation_id,
-            sorted(group.roster.by_id),
+            sorted(member.member_id for member in group.describe().members),
             sorted(own.coordinator.groups.offsets[name]),
         )
         for name, group in own.coordinator.groups.by_id.items()

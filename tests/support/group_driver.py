@@ -33,7 +33,7 @@ from tests.support.group_world import Call, GroupWorld
 
 
 class GroupDriver(GroupWorld):
-    def __init__(self, group_id: str = "g", **config: int) -> None:
+    def __init__(self, group_id: str = "g", **config: Any) -> None:
         super().__init__(group_id, **config)
         self.ids: dict[str, str] = {}
         """The member id that the member of a name uses."""
@@ -159,7 +159,7 @@ class GroupDriver(GroupWorld):
             instance,
             self.generations.get(name, -1) if generation is None else generation,
             self.now,
-            knows_group_id_not_found=version >= 9,
+            version=version,
             transactional=transactional,
         )
 

@@ -7,7 +7,8 @@ and takes errors as the clients' libraries take them. Tests make it misbehave fr
 from dataclasses import dataclass, field, replace
 
 from broker.errors import ErrorCode
-from broker.group.commits import check_commit
+from broker.group.classic.commits import check_commit
+from broker.group.classic.group import Group
 from broker.group.effects import JoinAnswer, SyncAnswer
 from broker.group.events import Join, Leave, LeavingMember, Protocols, Sync
 from tests.support.group_driver import GroupDriver
@@ -61,7 +62,7 @@ class Witness:
     def may_commit(self, delivery: Delivery) -> bool:
         """Without the renewed session that a real commit brings."""
         group = self.g.groups.by_id.get(self.g.group_id)
-        if group is None:
+        if not isinstance(group, Group):
             return False
         member = group.roster.by_id.get(delivery.member_id)
         deadline = None if member is None else member.session_deadline_ms

@@ -4,6 +4,7 @@ A call that is answered twice, a timer cancelled that is not armed, two writes a
 fail the test at once, whatever it is about.
 """
 
+from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from broker.errors import ErrorCode
@@ -11,22 +12,29 @@ from broker.group.classic.group import Group
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     ArmTimer,
+    Assign,
     CancelTimer,
     Effect,
     MemberChanged,
     Persist,
     Reply,
+    Resolve,
     StateChanged,
 )
 from broker.group.events import (
+    Assigned,
     Event,
     Persisted,
+    Resolved,
     TimerFired,
 )
 from broker.group.groups import Groups, LoadedGroup
+from broker.group.modern.patterns import match_steps
 from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
-from broker.group.record import GroupRecord, decode, encode
+from broker.group.record import GroupRecord, decode, decode_member, encode
+from broker.group.states import GroupState
 from broker.group.timers import TimerKey
+from broker.group.topics import TopicFacts, TopicsSeen
 
 START_MS = 1_700_000_000_000
 T = TypeVar("T")
@@ -52,18 +60,34 @@ class Call(Generic[T]):
         return f"<{self.name}>"
 
 
+def completed(steps: Generator[None, None, T]) -> T:
+    """Run a computation to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 class GroupWorld:
     """One group, what runs its effects, and what became of them."""
 
-    def __init__(self, group_id: str = "g", **config: int) -> None:
+    def __init__(self, group_id: str = "g", **config: Any) -> None:
         self.group_id = group_id
         self.config = GroupConfig(**config)
+        self.topics: dict[str, TopicFacts] = {}
         self.now = START_MS
         self.timers: dict[TimerKey, int] = {}
         self.stored: bytes | None = None
+        self.stored_members: dict[str, bytes] = {}
+        """Of a group of the consumer protocol."""
         self.stored_offsets: dict[TopicPartition, CommittedOffset] = {}
         self.hold_writes = False
         """Writes wait for `write_done`; otherwise they succeed at once."""
+        self.hold_jobs = False
+        """Targets and expressions wait for `jobs_done`; otherwise they are computed at once."""
+        self.jobs: list[Assign | Resolve] = []
         self.write: Persist | None = None
         self.changes: list[StateChanged] = []
         self.member_changes: list[MemberChanged] = []
@@ -103,25 +127,36 @@ class GroupWorld:
         assert write is not None, "no write is in flight"
         self.write = None
         if error is ErrorCode.NONE if stored is None else stored:
-            self.stored_write(write.record)
+            self.stored_write(write)
         self.send(Persisted(write.token, error))
 
-    def stored_write(self, record: GroupRecord | None) -> None:
+    def stored_write(self, write: Persist) -> None:
         """This is what the store has now."""
-        self.stored = None if record is None else encode(record)
-        if record is None:
+        if write.whole:
+            self.stored_members.clear()
+        for member_id, snapshot in write.members.items():
+            if snapshot is None:
+                self.stored_members.pop(member_id, None)
+            else:
+                self.stored_members[member_id] = encode(snapshot())
+        self.stored = None if write.record is None else encode(write.record)
+        if write.record is None:
             self.stored_offsets.clear()
+            self.stored_members.clear()
 
     def restart(self, generation_floor: int = 0) -> None:
         """The worker is killed and comes back: nothing is left but the store."""
         self.timers.clear()
         self.write = None
+        self.jobs.clear()
         self.calls = [call for call in self.calls if not call.is_parked]
         self.groups = self._new_groups()
         self.groups.start_loading(0)
         found = []
         if self.stored is not None:
-            found = [LoadedGroup(self.group_id, decode(self.stored), self.stored_offsets)]
+            members = tuple(map(decode_member, self.stored_members.values()))
+            record = decode(self.stored)
+            found = [LoadedGroup(self.group_id, record, self.stored_offsets, {}, members)]
         self._run(self.groups.finish_loading(0, found, self.now, generation_floor))
 
     def give_up(self) -> None:
@@ -134,7 +169,9 @@ class GroupWorld:
 
     @property
     def group(self) -> Group:
-        return self.groups.by_id[self.group_id]
+        group = self.groups.by_id[self.group_id]
+        assert isinstance(group, Group)
+        return group
 
     @property
     def offsets(self) -> CommittedOffsets:
@@ -143,21 +180,53 @@ class GroupWorld:
     @property
     def record(self) -> GroupRecord:
         assert self.stored is not None, "the group is not stored"
-        return decode(self.stored)
+        record = decode(self.stored)
+        assert isinstance(record, GroupRecord)
+        return record
+
+    @property
+    def revision(self) -> int:
+        """Of what is stored."""
+        return 0 if self.stored is None else decode(self.stored).revision
 
     @property
     def parked(self) -> list[Call[Any]]:
         return [call for call in self.calls if call.is_parked]
 
     def assert_state(self, state: str, generation: int | None = None) -> None:
-        assert self.groups.describe(self.group_id).state == state
-        if generation is not None:
-            assert self.group.generation_id == generation
+        group = self.groups.by_id.get(self.group_id)
+        assert (GroupState.DEAD if group is None else group.state) == state
+        if generation is not None and group is not None:
+            assert group.generation_id == generation
 
     # --- underneath ---
 
     def _new_groups(self) -> Groups:
-        return Groups(self.config, IdGenerator(self._mint, self._identity), lambda _: 0)
+        def by_id(topic_id: bytes) -> TopicFacts | None:
+            return next((one for one in self.topics.values() if one.topic_id == topic_id), None)
+
+        topics = TopicsSeen(self.topics.get, by_id, lambda: list(self.topics))
+        return Groups(self.config, IdGenerator(self._mint, self._identity), lambda _: 0, topics)
+
+    # --- topics ---
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        self._minted += 1
+        topic_id = self._minted.to_bytes(16, "big")
+        self.topics[name] = TopicFacts(name, topic_id, partitions)
+        self.report_topics(name)
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        self.topics[name] = self.topics[name]._replace(partitions=partitions)
+        self.report_topics(name)
+
+    def delete_topic(self, name: str) -> None:
+        del self.topics[name]
+        self.report_topics(name)
+
+    def report_topics(self, *names: str) -> None:
+        for effects in self.groups.topics_changed(frozenset(names), self.now):
+            self._run(effects)
 
     def _mint(self, prefix: str) -> str:
         self._minted += 1
@@ -185,11 +254,16 @@ class GroupWorld:
                     assert key in self.timers, f"{key} is cancelled but not armed"
                     del self.timers[key]
                 case Persist():
-                    assert self.write is None, "two writes at once"
-                    if self.stored is not None:
-                        assert effect.token > self.record.revision, "an old revision"
+                    if self.write is not None:
+                        # Only of a group that has just been converted: the later one wins.
+                        was, now = type(self.write.record), type(effect.record)
+                        assert was is not now, "two writes at once"
+                        self.stored_write(self.write)
+                    assert effect.token > self.revision, "an old revision"
                     assert effect.record is None or effect.record.revision == effect.token
                     self.write = begun = effect
+                case Assign() | Resolve():
+                    self.jobs.append(effect)
                 case MemberChanged():
                     self.member_changes.append(effect)
                 case StateChanged():
@@ -198,3 +272,16 @@ class GroupWorld:
                     raise AssertionError(f"unknown effect {effect}")
         if begun is not None and not self.hold_writes:
             self.write_done()
+        if not self.hold_jobs:
+            self.jobs_done()
+
+    def jobs_done(self) -> None:
+        """All that was to be computed is there."""
+        while self.jobs:
+            job = self.jobs.pop(0)
+            if isinstance(job, Assign):
+                self.send(Assigned(job.job, completed(job.job.steps())))
+            else:
+                names = self.topics if job.names is None else job.names
+                matches = completed(match_steps(job.patterns, names))
+                self.send(Resolved(matches, job.names is None))

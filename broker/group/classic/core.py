@@ -5,14 +5,18 @@ The transitions are functions over `Core` in modules of their own; none is calle
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.errors import ErrorCode
 from broker.group.classic.members import Member, Roster
+from broker.group.classic.owners import owners_in
 from broker.group.classic.states import PREVIOUS
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
     JoinAnswer,
     MemberChange,
     MemberChanged,
+    Persist,
     StateChanged,
     SyncAnswer,
 )
@@ -20,6 +24,7 @@ from broker.group.machine import Machine
 from broker.group.record import GroupRecord, MemberRecord
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
+from broker.group.views import Owners
 
 
 class Core(Machine):
@@ -27,9 +32,6 @@ class Core(Machine):
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
         super().__init__(group_id, identity, config, ids, now_ms)
-        self.state = GroupState.EMPTY
-        self.state_since_ms = now_ms
-        self.generation_id = 0
         self.generation_floor = 0
         """The next generation is not below it: members may have seen more than was restored."""
         self.protocol_type: str | None = None
@@ -140,6 +142,11 @@ class Core(Machine):
         if self.state is GroupState.COMPLETING_REBALANCE:
             return self.assignments is not None
         return self.state is GroupState.STABLE or self.state is GroupState.EMPTY
+
+    def _persist(self, revision: int) -> Persist:
+        record = self._record(revision)
+        owners = Owners(None, partial(owners_in, record))
+        return Persist(self.group_id, self.identity, revision, record, owners=owners)
 
     def _record(self, revision: int) -> GroupRecord:
         """The group as it is restored after a restart.

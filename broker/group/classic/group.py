@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker.group.classic import join, leave, rebalance, sessions, sync
+from broker.errors import ErrorCode
+from broker.group.classic import commits, join, leave, rebalance, sessions, sync
 from broker.group.classic.core import Core
 from broker.group.classic.members import Member
+from broker.group.classic.owners import owners_in
 from broker.group.classic.purposes import SaveAssignments, SaveReplacement
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import Effect
@@ -23,15 +25,13 @@ from broker.group.events import (
 from broker.group.record import GroupRecord
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
+from broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner
 from broker.group.writes import DeleteGroup, SaveGroup
+from broker.wire.consumer_protocol import CONSUMER
 
 
 class Group(Core):
-    """A classic consumer group; `states.GroupState` documents what it does in each state.
-
-    `now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
-    once, at its start, and adds the monotonic clock. A group never keeps an event or an effect.
-    """
+    """A classic consumer group; `states` documents what it does in each state."""
 
     @classmethod
     def create(
@@ -78,7 +78,9 @@ class Group(Core):
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         self.now_ms = now_ms
-        _HANDLERS[type(event)](self, event)
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:  # else of another protocol: the group was converted meanwhile
+            handler(self, event)
         return self.take_effects()
 
     def store_again(self, now_ms: int) -> list[Effect]:
@@ -89,18 +91,75 @@ class Group(Core):
         return self.take_effects()
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """Unload the group: parked requests get NOT_COORDINATOR, all timers are cancelled.
-
-        What is stored stays. The outcome of a write in flight need not be reported.
-        """
         self.now_ms = now_ms
         leave.unload(self)
         return self.take_effects()
 
+    # --- offsets and views ---
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now_ms: int,
+        *,
+        version: int,
+        places: Iterable[tuple[str | bytes, int]] = (),
+        transactional: bool = False,
+    ) -> ErrorCode:
+        return commits.check_commit(
+            self, member_id, instance_id, generation_id, now_ms, transactional=transactional
+        )
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        return commits.subscribed_topics(self)
+
+    def expires_from_ms(self, commit_ms: int) -> int | None:
+        return commits.expires_from_ms(self, commit_ms)
+
     @property
-    def is_gone(self) -> bool:
-        """Dead, and nothing is left to be done: drop it."""
-        return self.state is GroupState.DEAD and self.is_at_rest
+    def is_forgettable(self) -> bool:
+        return self.state is GroupState.EMPTY and not self.roster.pending
+
+    @property
+    def subscribes(self) -> bool:
+        return self.protocol_type == CONSUMER
+
+    def owners(self) -> list[PartitionOwner]:
+        return owners_in(self._record(self.revision))
+
+    def describe(self) -> GroupView:
+        """Metadata and assignments are shown only when Stable; before that they are not final."""
+        stable = self.state is GroupState.STABLE
+        return GroupView(
+            group_id=self.group_id,
+            state=self.state,
+            identity=self.identity,
+            generation_id=self.generation_id,
+            leader=self.roster.leader or "",
+            protocol_type=self.protocol_type or "",
+            protocol_name=(self.protocol_name or "") if stable else "",
+            members=tuple(
+                MemberView(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.metadata(self.protocol_name) if stable else b"",
+                    member.assignment if stable else b"",
+                )
+                for member in self.roster.by_id.values()
+            ),
+        )
+
+    def listing(self) -> GroupListing:
+        return GroupListing(self.group_id, self.protocol_type or "", self.state)
+
+    # --- events from outside ---
 
     def _timer_fired(self, event: TimerFired) -> None:
         key = event.key

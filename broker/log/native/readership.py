@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from broker.errors import StoreFault
-from broker.group.record import GroupRecord
+from broker.group.views import Owners
 from broker.log.native.members import Members, Reader, decode_readers, encode_readers
 from broker.log.topics import Topics
 from broker.store.native import NativeStreams
 from broker.store.topics import Change, TopicStore
-from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
 
 logger = logging.getLogger("moldau.log")
 
@@ -51,18 +50,18 @@ class Readership:
 
     # --- on the worker that coordinates the group ---
 
-    async def stored(self, group: str, record: GroupRecord | None) -> None:
+    async def stored(self, group: str, owners: Owners | None) -> None:
         """A rebalance is over, or a group is gone: share what it means for native topics."""
         before = self.members.readers(group)
         try:
-            now = tuple(await self._readers(record)) if record is not None else ()
+            now = tuple(await self._readers(owners)) if owners is not None else ()
             if now != before:
                 await self._native.save_members(group, encode_readers(now) if now else None)
                 self.members.update(group, now)
                 self.on_changed(group)
                 await self._store.announce(Change("members", group))
                 await self._remove_departed(group, before, now)
-            if record is None:
+            if owners is None:
                 await self._destroy(group)
         except StoreFault as fault:
             # Reading goes on without it; Redis just does not show the readers.
@@ -70,18 +69,19 @@ class Readership:
                 "group %s: its readers of native topics are not shared: %s", group, fault
             )
 
-    async def _readers(self, record: GroupRecord) -> list[Reader]:
-        if record.protocol_type != CONSUMER:
-            return []
-        assigned = [assigned_partitions(member.assignment) or () for member in record.members]
-        names = {topic for partitions in assigned for topic, _ in partitions}
+    async def _readers(self, owners: Owners) -> list[Reader]:
+        names, members = owners.topics, None
+        if names is None:
+            members = owners.of_members()
+            names = frozenset(topic for one in members for topic, _ in one.partitions)
         native = {name for name in names if await self._is_native(name)}
+        if not native:
+            return []
         readers = []
-        for member, partitions in zip(record.members, assigned, strict=True) if native else ():
-            mine = tuple(partition for partition in partitions if partition[0] in native)
+        for one in owners.of_members() if members is None else members:
+            mine = tuple(partition for partition in one.partitions if partition[0] in native)
             if mine:
-                who = (member.member_id, member.client_id, member.client_host)
-                readers.append(Reader(*who, mine))
+                readers.append(Reader(one.member_id, one.client_id, one.client_host, mine))
         return readers
 
     async def _is_native(self, name: str) -> bool:

@@ -16,6 +16,7 @@ from broker.settings.kafka.config_key import (
     InvalidConfig,
     InvalidConfigRequest,
 )
+from broker.settings.kafka.group_keys import CONSUMER_GROUP_KEYS, GROUP_KEYS, group_value
 from broker.settings.kafka.resolve import (
     BrokerConfig,
     ConfigEntry,
@@ -28,10 +29,17 @@ from broker.settings.kafka.resolve import (
 )
 from broker.settings.kafka.topic_config import TopicConfig, topic_config
 from broker.settings.kafka.topic_keys import TOPIC_KEYS
-from broker.settings.kafka.validate import validate_broker, validate_static, validate_topic
+from broker.settings.kafka.validate import (
+    validate_broker,
+    validate_group,
+    validate_static,
+    validate_topic,
+)
 
 __all__ = [
     "BROKER_KEYS",
+    "CONSUMER_GROUP_KEYS",
+    "GROUP_KEYS",
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigEntry",
@@ -48,9 +56,11 @@ __all__ = [
     "describe_broker",
     "describe_group",
     "describe_topic",
+    "group_value",
     "topic_config",
     "topic_value",
     "validate_broker",
+    "validate_group",
     "validate_static",
     "validate_topic",
 ]

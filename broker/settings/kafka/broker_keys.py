@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
+from broker.settings.kafka.consumer_keys import CONSUMER_KEYS
 from broker.settings.kafka.inert_keys import INERT_KEYS
 from broker.settings.kafka.limit_keys import LIMIT_KEYS
 from broker.settings.kafka.sasl_keys import SASL_KEYS
@@ -353,6 +354,7 @@ BROKER_KEYS: Final = {
             *_TOPICS,
             *_LOG,
             *_GROUPS,
+            *CONSUMER_KEYS,
             *_PRODUCERS,
             *_TOPIC_DEFAULTS,
             *AUTHORIZATION_KEYS,

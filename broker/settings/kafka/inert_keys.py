@@ -12,7 +12,7 @@ _NO_AUTHENTICATION = "clients are not authenticated"
 _NO_QUORUM = "metadata is kept in the store, there is no quorum of controllers"
 _NO_REPLICATION = "brokers do not replicate, Redis does"
 _NO_TIERS = "the archive is written by `moldau pipeline archive`"
-_CLASSIC_ONLY = "only the classic group protocol is served"
+_NO_SUCH_GROUPS = "share groups and streams groups are not served"
 _IN_STORE = "offsets, groups and transactions are kept in the store"
 _TIMERS = "every transaction and transactional id has a timer of its own"
 _ALWAYS_VERIFIED = "no batch is appended to a transaction that its partition is not in"
@@ -164,19 +164,7 @@ _ROWS: Final = (
         ("remote.log.storage.manager.class.path", "STRING", None),
         ("remote.log.storage.manager.impl.prefix", "STRING", "rsm.config."),
     )),
-    (_CLASSIC_ONLY, (
-        ("group.consumer.assignment.interval.ms", "INT", "1000"),
-        ("group.consumer.assignors", "LIST", "uniform,range"),
-        ("group.consumer.heartbeat.interval.ms", "INT", "5000"),
-        ("group.consumer.max.assignment.interval.ms", "INT", "15000"),
-        ("group.consumer.max.heartbeat.interval.ms", "INT", "15000"),
-        ("group.consumer.max.session.timeout.ms", "INT", "60000"),
-        ("group.consumer.max.size", "INT", "2147483647"),
-        ("group.consumer.migration.policy", "STRING", "bidirectional"),
-        ("group.consumer.min.assignment.interval.ms", "INT", "0"),
-        ("group.consumer.min.heartbeat.interval.ms", "INT", "5000"),
-        ("group.consumer.min.session.timeout.ms", "INT", "45000"),
-        ("group.consumer.session.timeout.ms", "INT", "45000"),
+    (_NO_SUCH_GROUPS, (
         ("group.share.assignment.interval.ms", "INT", "1000"),
         ("group.share.assignors", "LIST", "simple"),
         ("group.share.delivery.count.limit", "INT", "5"),
@@ -228,7 +216,6 @@ _ROWS: Final = (
         ("group.coordinator.append.linger.ms", "INT", "-1"),
         ("group.coordinator.background.threads", "INT", "2"),
         ("group.coordinator.cached.buffer.max.bytes", "INT", "1048588"),
-        ("group.coordinator.rebalance.protocols", "LIST", "classic"),
         ("group.coordinator.threads", "INT", "4"),
         ("offsets.commit.timeout.ms", "INT", "5000"),
         ("offsets.load.buffer.size", "INT", "5242880"),

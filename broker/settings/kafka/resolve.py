@@ -11,7 +11,7 @@ import msgspec
 
 from broker.settings.kafka.broker_keys import BROKER_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigSource, ConfigType
-from broker.settings.kafka.group_keys import GROUP_KEYS
+from broker.settings.kafka.group_keys import GROUP_KEYS, group_value
 from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
@@ -143,13 +143,21 @@ def describe_broker(
     return entries
 
 
-def describe_group(broker: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """Every key of a group, or those in `names`. None can be set for a group."""
+def describe_group(
+    overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Every key of a group, or those in `names`."""
     entries = []
     for key in GROUP_KEYS.values():
         if names and key.name not in names:
             continue
-        if key.synonym is not None:
+        if key.name in overrides:
+            source = ConfigSource.DYNAMIC_GROUP_CONFIG
+            value = str(group_value(key.name, overrides, broker))
+            own = ConfigSynonym(key.name, overrides[key.name], source)
+            inherited = broker.resolve(key.synonym).synonyms if key.synonym else ()
+            entries.append(_entry(key, value, source, (own, *inherited)))
+        elif key.synonym is not None:
             entries.append(_entry(key, *broker.resolve(key.synonym)))
         else:
             source = ConfigSource.DEFAULT_CONFIG

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from broker.settings.kafka.broker_keys import BROKER_KEYS
 from broker.settings.kafka.config_key import ConfigKey, InvalidConfig, InvalidConfigRequest
+from broker.settings.kafka.group_keys import CONSUMER_GROUP_KEYS, GROUP_KEYS, check_bounds
 from broker.settings.kafka.resolve import BrokerConfig, topic_value
 from broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 
@@ -84,6 +85,15 @@ def validate_broker(
     )
 
 
+def validate_group(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
+    """Check everything that would be set for a group."""
+    checked = _check_each(overrides, GROUP_KEYS, "group")
+    fixed = sorted(name for name in checked if GROUP_KEYS[name].read_only)
+    if fixed:
+        raise InvalidConfig(f"These configs have no effect and cannot be set: {', '.join(fixed)}")
+    check_bounds(checked, broker)
+
+
 def validate_static(configs: Mapping[str, str]) -> None:
     """Check what an operator sets at start, in the [broker] table or the environment."""
     _check_each(_of_listeners(configs), BROKER_KEYS, "broker")
@@ -149,6 +159,9 @@ def _check_broker_values(broker: BrokerConfig) -> None:
             f"{shortest} ({broker.get(shortest)}) must not be more than "
             f"{longest} ({broker.get(longest)})"
         )
+    check_bounds(
+        {name: str(broker.get_int(f"group.{name}")) for name in CONSUMER_GROUP_KEYS}, broker
+    )
     if broker.get_bool("remote.log.storage.system.enable"):
         for unit in ("ms", "bytes"):
             local, total = f"log.local.retention.{unit}", f"log.retention.{unit}"

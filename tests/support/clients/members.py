@@ -145,19 +145,25 @@ class Member(threading.Thread, ABC):
 
 
 class ConfluentMember(Member):
-    strategies = ("range", "roundrobin", "cooperative-sticky")
+    strategies: ClassVar[tuple[str, ...]] = ("range", "roundrobin", "cooperative-sticky")
+
+    def protocol(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "partition.assignment.strategy": settings.strategy,
+            "session.timeout.ms": settings.session_ms,
+            "heartbeat.interval.ms": settings.heartbeat_ms,
+        }
 
     def open(self) -> None:
         settings = self.settings
         chosen: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "group.id": settings.group,
-            "partition.assignment.strategy": settings.strategy,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": settings.session_ms,
-            "heartbeat.interval.ms": settings.heartbeat_ms,
             "topic.metadata.refresh.interval.ms": settings.metadata_age_ms,
+            **self.protocol(),
         }
         if settings.instance:
             chosen["group.instance.id"] = settings.instance
@@ -200,6 +206,18 @@ class ConfluentMember(Member):
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class ConfluentConsumerMember(ConfluentMember):
+    """Of the consumer protocol (KIP-848): the broker assigns, and sets the intervals."""
+
+    strategies = ("uniform", "range")
+
+    def protocol(self) -> dict[str, Any]:
+        chosen = {"group.protocol": "consumer"}
+        if self.settings.strategy in self.strategies:
+            chosen["group.remote.assignor"] = self.settings.strategy
+        return chosen
 
 
 class KafkaPythonMember(Member):

@@ -6,7 +6,6 @@ from broker.group.commits import (
     check_topic_delete,
     expired_offsets,
     is_forgettable,
-    subscribed_topics,
 )
 from broker.group.offsets import (
     CommittedOffsets,
@@ -29,7 +28,7 @@ def test_2_23_only_topics_without_subscribers_can_be_deleted() -> None:
     a, b = {"protocols": consumer("t", "u")}, {"protocols": consumer("v")}
     g.form("a", "b", options={"a": a, "b": b})
     assert check_offset_delete(g.group) is ErrorCode.NONE
-    subscribed = subscribed_topics(g.group)
+    subscribed = g.group.subscribed_topics()
     assert subscribed == frozenset({"t", "u", "v"})
     assert check_topic_delete(subscribed, "v") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     assert check_topic_delete(subscribed, "w") is ErrorCode.NONE
@@ -40,7 +39,7 @@ def test_2_23_an_empty_group_subscribes_to_nothing() -> None:
     g.form("a", options={"a": {"protocols": consumer("t")}})
     g.leave("a")
     assert check_offset_delete(g.group) is ErrorCode.NONE
-    assert subscribed_topics(g.group) == frozenset()
+    assert g.group.subscribed_topics() == frozenset()
 
 
 def test_2_23_members_that_are_not_consumers() -> None:
@@ -52,7 +51,7 @@ def test_2_23_members_that_are_not_consumers() -> None:
 def test_2_23_an_unreadable_subscription_may_be_to_anything() -> None:
     g = GroupDriver()
     g.form("a", "b", options={"a": {"protocols": consumer("t")}})  # b's is no subscription
-    assert subscribed_topics(g.group) is None
+    assert g.group.subscribed_topics() is None
     assert check_topic_delete(None, "t") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
@@ -61,7 +60,7 @@ def test_2_23_while_rebalancing_to_another_protocol_all_that_is_said_counts() ->
     both = (("range", subscription("t")), ("sticky", subscription("t")))
     g.form("a", "b", options={"a": {"protocols": both}, "b": {"protocols": both}})
     g.join("a", protocols=(("sticky", subscription("t", "u")),))
-    assert subscribed_topics(g.group) == frozenset({"t", "u"})
+    assert g.group.subscribed_topics() == frozenset({"t", "u"})
 
 
 def test_2_23_a_group_that_is_being_deleted_is_not_found() -> None:

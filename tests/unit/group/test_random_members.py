@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from broker.errors import ErrorCode
+from broker.group.classic.group import Group
 from broker.group.classic.purposes import SaveReplacement
 from broker.group.events import LeavingMember, Protocols, TimerFired
 from broker.group.states import GroupState
@@ -154,7 +155,7 @@ class RandomMembers(RuleBasedStateMachine):
             self.g.delete()
             return
         if what == "killed after the write" and self.g.write is not None:
-            self.g.stored_write(self.g.write.record)
+            self.g.stored_write(self.g.write)
         if what == "moved":
             self.g.give_up()
             assert not self.g.parked
@@ -214,6 +215,7 @@ class RandomMembers(RuleBasedStateMachine):
         if group is None:
             assert not self.g.timers
             return
+        assert isinstance(group, Group)
         kinds = {key.kind for key in self.g.timers}
         roster = group.roster
         assert self.g.timers.keys() == group._armed.keys()
@@ -254,6 +256,7 @@ class RandomMembers(RuleBasedStateMachine):
         group = self.g.groups.by_id.get("g")
         if group is None:
             return
+        assert isinstance(group, Group)
         roster = group.roster
         members = roster.by_id.values()
         supported = Counter(name for member in members for name, _ in member.protocols)

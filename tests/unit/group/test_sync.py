@@ -4,6 +4,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.group.events import Persisted
+from broker.group.record import GroupRecord
 from broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
 
@@ -88,7 +89,7 @@ def test_2_15_assignments_are_stored_before_anybody_gets_one() -> None:
     assert b.is_parked
     g.assert_state("CompletingRebalance")
     assert g.write is not None
-    assert g.write.record is not None
+    assert isinstance(g.write.record, GroupRecord)
     assert g.write.record.state == "Stable"
     assert g.write.record.generation_id == 1
     assert [member.assignment for member in g.write.record.members] == [b"1", b"2"]

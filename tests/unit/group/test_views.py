@@ -4,7 +4,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.group.offsets import new_commit
-from broker.group.views import GroupListing, MemberView, describe, list_groups
+from broker.group.views import GroupListing, MemberView, list_groups
 from tests.support.group_driver import GroupDriver
 
 
@@ -12,7 +12,7 @@ def test_2_24_stable_shows_metadata_and_assignments() -> None:
     g = GroupDriver()
     options = {"protocols": (("range", b"meta"),), "instance": "i", "client_host": "/10.0.0.7"}
     g.form("a", options={"a": options})
-    view = describe(g.group)
+    view = g.group.describe()
     assert view.members == (MemberView(g.id_of("a"), "i", "a", "/10.0.0.7", b"meta", b"a"),)
     assert (view.state, view.protocol_type, view.protocol_name) == ("Stable", "consumer", "range")
     assert view.leader == g.id_of("a")
@@ -25,7 +25,7 @@ def test_2_24_otherwise_it_does_not() -> None:
     g.form("a", "b")
     g.join("a")
     for state in ("PreparingRebalance", "CompletingRebalance"):
-        view = describe(g.group)
+        view = g.group.describe()
         assert view.state == state
         assert view.protocol_type == "consumer"
         assert view.protocol_name == ""

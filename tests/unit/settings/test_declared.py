@@ -75,6 +75,19 @@ KAFKA_BROKER_KEYS = {
     "fetch.max.bytes": ("INT", "57671680", False),
     "group.initial.rebalance.delay.ms": ("INT", "3000", False),
     "group.max.session.timeout.ms": ("INT", "1800000", False),
+    "group.consumer.assignment.interval.ms": ("INT", "1000", False),
+    "group.consumer.assignors": ("LIST", "uniform,range", False),
+    "group.consumer.heartbeat.interval.ms": ("INT", "5000", False),
+    "group.consumer.max.assignment.interval.ms": ("INT", "15000", False),
+    "group.consumer.max.heartbeat.interval.ms": ("INT", "15000", False),
+    "group.consumer.max.session.timeout.ms": ("INT", "60000", False),
+    "group.consumer.max.size": ("INT", MAX_INT, False),
+    "group.consumer.migration.policy": ("STRING", "bidirectional", False),
+    "group.consumer.min.assignment.interval.ms": ("INT", "0", False),
+    "group.consumer.min.heartbeat.interval.ms": ("INT", "5000", False),
+    "group.consumer.min.session.timeout.ms": ("INT", "45000", False),
+    "group.consumer.session.timeout.ms": ("INT", "45000", False),
+    "group.coordinator.rebalance.protocols": ("LIST", "classic,consumer", False),
     "group.max.size": ("INT", MAX_INT, False),
     "group.min.session.timeout.ms": ("INT", "6000", False),
     "listener.security.protocol.map": (
@@ -187,6 +200,8 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
     assert declared.pop("moldau.audit.enable") == ("STRING", "auto", False)
+    # Kafka has it too, but does not show it.
+    assert declared.pop("group.consumer.regex.refresh.interval.ms") == ("INT", "600000", False)
     # Of Kafka's StandardAuthorizer, which declares no keys.
     assert declared.pop("super.users") == ("STRING", "", False)
     assert declared.pop("allow.everyone.if.no.acl.found") == ("BOOLEAN", "false", False)

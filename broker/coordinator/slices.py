@@ -1,0 +1,73 @@
+"""Work that takes long, in slices: targets and expressions of groups.
+
+A thread would hold the interpreter against the event loop, and a process would have to be sent as
+much as there is to compute. So such work is a generator that yields often; it runs for two
+milliseconds of a turn of the event loop. What is small ends in its first slice, within the request
+that asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+logger = logging.getLogger("moldau.coordinator")
+
+SLICE_S = 0.002
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """`done` gets the result, or None if the work failed."""
+
+    def __init__(
+        self, what: str, steps: Generator[None, None, T], done: Callable[[T | None], None]
+    ) -> None:
+        self._what = what
+        self._steps = steps
+        self._done = done
+
+    def run(self, until: float) -> bool:
+        """True: it has ended."""
+        result: T | None = None
+        try:
+            while perf_counter() < until:
+                next(self._steps)
+            return False
+        except StopIteration as end:
+            result = end.value
+        except Exception:
+            logger.exception("%s failed", self._what)
+        self._done(result)
+        return True
+
+
+class Slices:
+    """One piece of work after the other, a slice for each turn."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Work[Any]] = deque()
+        self._is_scheduled = False
+
+    def start(self, work: Work[Any]) -> None:
+        if work.run(perf_counter() + SLICE_S):
+            return
+        self._waiting.append(work)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        work = self._waiting.popleft()
+        if not work.run(perf_counter() + SLICE_S):
+            self._waiting.append(work)  # behind the others
+        self._schedule()

@@ -1,0 +1,11 @@
+"""The assignors by the names that clients and `group.consumer.assignors` use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.group.assign.job import Assignor
+from broker.group.assign.ranges import ranges
+from broker.group.assign.uniform import uniform
+
+ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": uniform, "range": ranges}

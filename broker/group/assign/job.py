@@ -1,0 +1,116 @@
+"""A target to be computed: frozen facts in, partitions by member out, in slices.
+
+The computation is a generator that yields often, so that the coordinator can give the event loop
+back in between. Members and partitions are numbers inside: a partition's number is the first one of
+its topic and its own. Nothing here refers to the group, which goes on changing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from broker.group.topics import Place, TopicFacts
+
+SLICE = 256  # units of work between two yields: well below a millisecond
+
+Steps: TypeAlias = Generator[None, None, "list[list[int]]"]
+"""Yields between slices; returns the numbers of each seat's partitions."""
+
+
+class Seat(NamedTuple):
+    """A member, as an assignor sees it."""
+
+    member_id: str
+    instance_id: str | None
+    topics: frozenset[str]
+    target: frozenset[Place]
+    """What it has now; kept as far as the assignor allows."""
+
+
+class Table:
+    """Topics and seats in numbers."""
+
+    def __init__(self, seats: Sequence[Seat], topics: Sequence[TopicFacts]) -> None:
+        self.seats = seats
+        self.topics = topics
+        self.first: list[int] = []
+        self.size = 0
+        for topic in topics:
+            self.first.append(self.size)
+            self.size += topic.partitions
+        self.at = {topic.name: number for number, topic in enumerate(topics)}
+        self._first_by_id = {
+            topic.topic_id: (first, topic.partitions)
+            for topic, first in zip(topics, self.first, strict=True)
+        }
+        self._subscriptions: dict[frozenset[str], tuple[int, ...]] = {}
+
+    def numbers(self, places: frozenset[Place]) -> list[int]:
+        """Of the partitions that still exist, in order."""
+        found = []
+        by_id = self._first_by_id
+        for topic_id, partition in places:
+            known = by_id.get(topic_id)
+            if known is not None and partition < known[1]:
+                found.append(known[0] + partition)
+        found.sort()
+        return found
+
+    def subscription(self, seat: Seat) -> tuple[int, ...]:
+        """The numbers of its topics, those that exist. Equal subscriptions share one tuple."""
+        known = self._subscriptions.get(seat.topics)
+        if known is None:
+            at = self.at
+            known = tuple(sorted(at[name] for name in seat.topics if name in at))
+            self._subscriptions[seat.topics] = known
+        return known
+
+    @property
+    def is_uniform(self) -> bool:
+        """All seats subscribe to all of these topics."""
+        every = tuple(range(len(self.topics)))
+        return all(self.subscription(seat) == every for seat in self.seats)
+
+
+Assignor: TypeAlias = Callable[[Table], Steps]
+
+
+class Job(Struct, frozen=True):
+    """Compute the target of an epoch."""
+
+    group_id: str
+    epoch: int
+    assignor: Assignor
+    seats: tuple[Seat, ...]
+    topics: tuple[TopicFacts, ...]
+    name: str = ""
+    """Of the assignor."""
+
+    def statics(self) -> list[Seat]:
+        return [seat for seat in self.seats if seat.instance_id is not None]
+
+    def steps(self) -> Generator[None, None, Mapping[str, frozenset[Place]]]:
+        table = Table(self.seats, self.topics)
+        yield
+        numbers = yield from self.assignor(table)
+        places: list[Place] = []
+        for topic in self.topics:
+            topic_id = topic.topic_id
+            for start in range(0, topic.partitions, 4 * SLICE):
+                end = min(start + 4 * SLICE, topic.partitions)
+                places += [(topic_id, partition) for partition in range(start, end)]
+                yield
+        result: dict[str, frozenset[Place]] = {}
+        done = 0
+        for seat, mine in zip(self.seats, numbers, strict=True):
+            target = frozenset([places[number] for number in mine])
+            # The same object where nothing changes: who compares can see it at once.
+            result[seat.member_id] = seat.target if seat.target == target else target
+            done += len(mine) + 8
+            if done > SLICE:
+                done = 0
+                yield
+        return result

@@ -1,0 +1,81 @@
+"""Who may commit offsets to a classic group, what it subscribes to, and what expires."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.classic.core import Core
+from broker.group.states import GroupState
+from broker.wire import consumer_protocol
+from broker.wire.consumer_protocol import CONSUMER
+
+
+def check_commit(
+    group: Core,
+    member_id: str,
+    instance_id: str | None,
+    generation_id: int,
+    now_ms: int,
+    *,
+    transactional: bool = False,
+) -> ErrorCode:
+    """Whether this member may commit offsets now. If so, its session is renewed.
+
+    A simple consumer has no member id and a negative generation: only an Empty group accepts its
+    commits. Transactions have their own fencing, so they may commit in CompletingRebalance, and old
+    clients send no member with them.
+    """
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation_id < 0 and not member_id and instance_id is None:
+        return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.NONE if transactional else ErrorCode.REBALANCE_IN_PROGRESS
+    # In Stable and PreparingRebalance a commit counts as a heartbeat.
+    member = group.roster.by_id[member_id]
+    member.session_deadline_ms = now_ms + member.session_timeout_ms
+    return ErrorCode.NONE
+
+
+def subscribed_topics(group: Core) -> frozenset[str] | None:
+    """The topics all members subscribe to. None: unknown, any topic may be among them.
+
+    Groups of another protocol type than `consumer` subscribe to nothing.
+    """
+    if group.protocol_type != CONSUMER:
+        return frozenset()
+    topics: set[str] = set()
+    for metadata in _subscriptions(group):
+        parsed = consumer_protocol.subscribed_topics(metadata)
+        if parsed is None:
+            return None
+        topics |= parsed
+    return frozenset(topics)
+
+
+def _subscriptions(group: Core) -> set[bytes]:
+    """Distinct metadata: in most groups it is the same for all members.
+
+    A member that joined again may not support the protocol of the last generation: then the
+    metadata of its other protocols counts.
+    """
+    subscriptions: set[bytes] = set()
+    for member in group.roster.by_id.values():
+        in_use = [metadata for name, metadata in member.protocols if name == group.protocol_name]
+        subscriptions.update(in_use or [metadata for _, metadata in member.protocols])
+    return subscriptions
+
+
+def expires_from_ms(group: Core, commit_ms: int) -> int | None:
+    """From when a group became Empty; for simple consumers from the commit; for a Stable group of
+    consumers from the commit too. Nothing expires during a rebalance."""
+    if group.state is GroupState.EMPTY:
+        return commit_ms if group.protocol_type is None else group.state_since_ms
+    is_stable = group.state is GroupState.STABLE
+    return commit_ms if is_stable and group.protocol_type == CONSUMER else None

@@ -1,0 +1,81 @@
+"""The last part of a heartbeat: one step towards the target, and the answer that tells of it."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.effects import HeartbeatAnswer
+from broker.group.events import ConsumerHeartbeat
+from broker.group.modern.core import ConsumerCore
+from broker.group.modern.members import Member
+from broker.group.modern.reconcile import Step, reconcile
+from broker.group.modern.writes import Told
+from broker.group.topics import Place
+
+
+def refused(error: ErrorCode, message: str | None = None) -> HeartbeatAnswer:
+    return HeartbeatAnswer(error, message)
+
+
+UNSTORED = refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+GONE = refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def advance(
+    group: ConsumerCore,
+    member: Member,
+    shown_epoch: int,
+    owned: frozenset[Place] | None,
+    *,
+    unsubscribed: bool = False,
+) -> None:
+    """One step of a member that came in this epoch with these partitions."""
+    step = reconcile(
+        member,
+        group.target_epoch,
+        owned,
+        group.holders.get,
+        lambda topic_id: group.subscriptions.has(member, topic_id),
+        unsubscribed=unsubscribed,
+    )
+    if step is not None and _differs(member, step):
+        group.take_step(member, step, shown_epoch)
+    member.shown_epoch = max(member.shown_epoch, shown_epoch)
+    group.renew_session(member)
+
+
+def conclude(
+    group: ConsumerCore, member: Member, event: ConsumerHeartbeat, *, unsubscribed: bool = False
+) -> None:
+    """The rest of a heartbeat, once there is a target: a step, and the answer."""
+    # An owned list proves something only in the member's present epoch: an earlier one may be of a
+    # request that was sent before the member got the partitions it lacks.
+    is_behind = event.epoch != member.epoch
+    owned = None if is_behind else event.owned
+    advance(group, member, event.epoch, owned, unsubscribed=unsubscribed)
+    # One that is behind missed an answer, and what that assigned.
+    is_new = event.is_full or is_behind or member.told is not member.assigned
+    answer = HeartbeatAnswer(
+        ErrorCode.NONE,
+        member_id=member.member_id,
+        epoch=member.epoch,
+        interval_ms=group.limits.heartbeat_interval_ms,
+        assigned=member.assigned.keys() if is_new else None,
+        rests=member.rests_at == group.target_epoch,
+    )
+    group.tell(
+        Told(
+            member.member_id,
+            event.call,
+            answer,
+            UNSTORED,
+            member.epoch,
+            member.assigned if is_new else None,
+        )
+    )
+
+
+def _differs(member: Member, step: Step) -> bool:
+    return any(
+        getattr(member, name) != getattr(step, name)
+        for name in ("state", "epoch", "assigned", "revoking")
+    )

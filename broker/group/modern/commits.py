@@ -1,0 +1,115 @@
+"""Who may commit offsets to a group of the consumer protocol, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.errors import ErrorCode
+from broker.group.modern.core import ConsumerCore
+from broker.group.modern.members import Member
+from broker.group.states import GroupState
+from broker.group.topics import Place, TopicsSeen
+from broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
+
+FIRST_VERSION_WITH_MEMBER_EPOCH = 9
+
+
+def check_commit(
+    group: ConsumerCore,
+    member_id: str,
+    epoch: int,
+    version: int,
+    places: Iterable[tuple[str | bytes, int]],
+    *,
+    transactional: bool,
+) -> ErrorCode:
+    """A commit does not renew the session. An older epoch is accepted for partitions that the
+    member has had since then or longer (KIP-1251): nobody else can have committed them."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    if transactional and epoch < 0 and not member_id:
+        return ErrorCode.NONE
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    is_guest = member.guest is not None
+    if not is_guest and not transactional and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
+        return ErrorCode.UNSUPPORTED_VERSION
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    if is_guest or transactional:
+        stale = ErrorCode.ILLEGAL_GENERATION
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    if epoch > member.epoch or is_guest or epoch < 0:
+        return stale
+    for topic, partition in places:
+        place = _place(group.topics, topic, partition)
+        since = None if place is None else member.has(place)
+        if since is None or since > epoch:
+            return stale
+    return ErrorCode.NONE
+
+
+def _place(topics: TopicsSeen, topic: str | bytes, partition: int) -> Place | None:
+    if isinstance(topic, bytes):
+        return topic, partition
+    facts = topics.by_name(topic)
+    return None if facts is None else (facts.topic_id, partition)
+
+
+def check_fetch(group: ConsumerCore, member_id: str | None, epoch: int) -> ErrorCode:
+    if group.state is GroupState.DEAD:
+        return ErrorCode.NONE
+    if member_id is None and epoch < 0:
+        return ErrorCode.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    is_guest = member.guest is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_guest else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner]:
+    found = []
+    for member in members:
+        mine = []
+        for topic_id, partition in (*member.assigned, *member.revoking):
+            facts = topics.by_id(topic_id)
+            if facts is not None:
+                mine.append((facts.name, partition))
+        found.append(
+            PartitionOwner(
+                member.member_id, member.client_id, member.client_host, tuple(sorted(mine))
+            )
+        )
+    return found
+
+
+def view(group: ConsumerCore) -> ConsumerGroupView:
+    return ConsumerGroupView(
+        group.group_id,
+        group.state,
+        group.group_epoch,
+        group.target_epoch,
+        group.assignor or group.config.consumer.assignors[0],
+        tuple(
+            ConsumerMemberView(
+                member.member_id,
+                member.instance_id,
+                member.rack_id,
+                member.epoch,
+                member.client_id,
+                member.client_host,
+                tuple(sorted(member.names)),
+                member.pattern,
+                tuple(sorted((*member.assigned, *member.revoking))),
+                tuple(sorted(member.target)),
+                member.guest is not None,
+            )
+            for member in group.members.values()
+        ),
+    )

@@ -1,0 +1,173 @@
+"""A group changes its protocol: classic -> consumer when the first such member joins, and back when
+the last of them is gone. Identity, revision and offsets stay; what is stored is replaced."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.classic.group import Group
+from broker.group.classic.members import Member as ClassicMember
+from broker.group.classic.rebalance import rebalance
+from broker.group.effects import Effect
+from broker.group.modern import ending
+from broker.group.modern.group import ConsumerGroup
+from broker.group.modern.members import Guest, Member
+from broker.group.modern.writes import Told
+from broker.group.states import GroupState
+from broker.group.topics import Place, TopicsSeen
+from broker.group.writes import SaveGroup
+from broker.wire.consumer_protocol import (
+    CONSUMER,
+    encode_assignment,
+    parse_assignment,
+    parse_subscription,
+)
+
+# librdkafka's sticky assignor leaves notes for itself in assignments; no client needs them.
+_STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+
+# --- classic -> consumer ---
+
+
+def may_upgrade(group: Group) -> bool:
+    """Whether a member of the consumer protocol may turn this group into one of its kind."""
+    if group.state is GroupState.DEAD:
+        return False
+    if not len(group.roster):
+        return True  # Empty groups have nothing to lose, whatever the policy
+    config = group.config.consumer
+    if not config.upgrades or group.protocol_type != CONSUMER:
+        return False
+    if len(group.roster) > config.max_size:
+        return False
+    for member in group.roster.by_id.values():
+        assignment = parse_assignment(member.assignment)
+        if assignment is None:
+            return False
+        if assignment.user_data and group.protocol_name not in _STANDARD_ASSIGNORS:
+            return False  # an assignor of the application's own may rely on it
+        if parse_subscription(member.protocols[0][1]) is None:
+            return False
+    return True
+
+
+def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGroup, list[Effect]]:
+    """The generation becomes both epochs, each assignment target and current."""
+    group.now_ms = now_ms
+    for one in group.roster.by_id.values():
+        group.answer_parked_join(one, ErrorCode.REBALANCE_IN_PROGRESS, one.member_id)
+        group.answer_parked_sync(one, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.abandon_writes()
+    group.cancel_all_timers()
+    new = ConsumerGroup(group.group_id, group.identity, group.config, group.ids, now_ms, topics)
+    new.continue_revisions(group.revision)
+    new.unsaved.whole = new.head_changed = True
+    new.epoch_floor = group.generation_floor
+    new.state_since_ms = group.state_since_ms
+    if len(group.roster):
+        new.group_epoch = new.target_epoch = group.generation_id
+        for one in group.roster.by_id.values():
+            _add_guest(new, one, group.generation_id)
+        new.state = new.state_now()
+    return new, group.take_effects()
+
+
+def _add_guest(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> None:
+    subscription = parse_subscription(one.protocols[0][1])
+    assignment = parse_assignment(one.assignment)
+    assert subscription is not None
+    assert assignment is not None
+    member = Member(one.member_id, one.instance_id)
+    member.client_id, member.client_host = one.client_id, one.client_host
+    member.rebalance_timeout_ms = one.rebalance_timeout_ms
+    member.rack_id = subscription.rack_id
+    member.guest = Guest(one.session_timeout_ms, one.protocols)
+    member.names = group.subscriptions.shared(subscription.topics)
+    member.epoch = member.previous_epoch = member.shown_epoch = generation_id
+    assigned: dict[Place, int] = {}
+    for topic, partition in assignment.partitions:
+        facts = group.topics.by_name(topic)
+        if facts is not None and (facts.topic_id, partition) not in group.holders:
+            assigned[facts.topic_id, partition] = generation_id
+    member.assigned, member.target = assigned, frozenset(assigned)
+    group.enter(member)
+    group.hold(member)
+    group.renew_session(member)
+    group.changed(member)
+
+
+# --- consumer -> classic ---
+
+
+def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
+    """The group epoch becomes the generation; the members are asked to join again."""
+    group.now_ms = now_ms
+    new = _empty_classic(group, now_ms)
+    new.protocol_type = CONSUMER
+    new.generation_id = group.group_epoch
+    for one in group.members.values():
+        guest = one.guest
+        assert guest is not None
+        subscription = parse_subscription(guest.protocols[0][1])
+        places = []
+        for topic_id, partition in one.target:
+            facts = group.topics.by_id(topic_id)
+            if facts is not None:
+                places.append((facts.name, partition))
+        version = 0 if subscription is None else subscription.version
+        new.roster.add(
+            ClassicMember(
+                one.member_id,
+                one.instance_id,
+                one.client_id,
+                one.client_host,
+                guest.session_timeout_ms,
+                one.rebalance_timeout_ms,
+                guest.protocols,
+                encode_assignment(version, places),
+            )
+        )
+    _answer_waiting(group)
+    effects = _forget(group)
+    new.protocol_name = new.roster.vote()
+    for member in new.roster.by_id.values():
+        new.renew_session(member)
+    # Stored as it is now: a restart in mid-rebalance finds the classic group, not the other one.
+    new.state = GroupState.STABLE
+    new.store(SaveGroup())
+    rebalance(new, "the last member of the consumer protocol is gone")
+    return new, effects + new.take_effects()
+
+
+def _answer_waiting(group: ConsumerGroup) -> None:
+    """Who has left is gone; all others have to come again, to the classic group."""
+    for purpose in (waiting := group.abandon_writes()):
+        if isinstance(purpose, Told) and purpose.member_id not in group.members:
+            group.reply(purpose.call, purpose.answer)
+    ending.refuse(
+        group,
+        [one for one in waiting if isinstance(one, Told) and one.member_id in group.members],
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    )
+
+
+def to_classic(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
+    """An Empty group that a classic member joins."""
+    group.now_ms = now_ms
+    new = _empty_classic(group, now_ms)
+    effects = _forget(group)
+    new.store(SaveGroup())
+    return new, effects + new.take_effects()
+
+
+def _empty_classic(group: ConsumerGroup, now_ms: int) -> Group:
+    new = Group(group.group_id, group.identity, group.config, group.ids, now_ms)
+    new.generation_floor = group.epoch_floor
+    new.state_since_ms = group.state_since_ms
+    new.continue_revisions(group.revision)
+    return new
+
+
+def _forget(group: ConsumerGroup) -> list[Effect]:
+    group.abandon_writes()
+    group.cancel_all_timers()
+    return group.take_effects()

@@ -1,0 +1,327 @@
+"""What every transition of a group of the consumer protocol uses: its data, sessions, answers.
+
+The transitions are functions over `ConsumerCore` in modules of their own; none is called from here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+
+from broker.errors import ErrorCode
+from broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
+from broker.group.effects import (
+    Answer,
+    Assign,
+    Effect,
+    MemberChange,
+    MemberChanged,
+    Persist,
+    StateChanged,
+)
+from broker.group.events import ConsumerHeartbeat
+from broker.group.machine import Machine
+from broker.group.modern.members import NOWHERE, Member, MemberState
+from broker.group.modern.reconcile import Step
+from broker.group.modern.subscriptions import Subscriptions
+from broker.group.modern.writes import Told, Unsaved
+from broker.group.record import ConsumerRecord, StoredPattern
+from broker.group.states import GroupState
+from broker.group.timers import TimerKey, TimerKind
+from broker.group.topics import Place, TopicsSeen
+from broker.group.views import CONSUMER, Owners
+from broker.group.writes import SaveGroup
+
+
+class ConsumerCore(Machine, ABC):
+    def __init__(
+        self,
+        group_id: str,
+        identity: str,
+        config: GroupConfig,
+        ids: IdGenerator,
+        now_ms: int,
+        topics: TopicsSeen,
+    ) -> None:
+        super().__init__(group_id, identity, config, ids, now_ms)
+        self.topics = topics
+        self.target_epoch = 0
+        self.epoch_floor = 0
+        """The next group epoch is not below it: members may have seen more than was restored."""
+        self.assignor = ""
+        """Of the target."""
+        self.members: dict[str, Member] = {}
+        self.by_instance: dict[str, Member] = {}
+        self.guests: dict[str, Member] = {}
+        """Classic members."""
+        self.holders: dict[Place, Member] = {}
+        self.subscriptions = Subscriptions(topics)
+        self.resting = 0
+        """How many members have reached the target."""
+        self.assigning: int | None = None
+        """The epoch for which a target is being computed."""
+        self.last_target_ms: int | None = None
+        self.asking: list[tuple[str, ConsumerHeartbeat]] = []
+        """Heartbeats, by member id, that wait for the target that is being computed."""
+        self.resolving = False
+        self.unmatched: set[str] = set()
+        """New topics that no expression has been matched with."""
+        self.last_match_ms = 0
+        self.refresh_ms = 0
+        """When expressions are matched with all topics again."""
+        self.unsaved = Unsaved()
+        self.head_changed = False
+        self.reason = ""
+        """Of the last change, for the log."""
+
+    @property
+    def limits(self) -> ConsumerLimits:
+        return self.config.limits_of(self.group_id)
+
+    # --- epochs and state ---
+
+    @property
+    def group_epoch(self) -> int:
+        return self.generation_id
+
+    @group_epoch.setter
+    def group_epoch(self, epoch: int) -> None:
+        self.generation_id = epoch
+
+    def raise_epoch(self, reason: str = "") -> None:
+        self.group_epoch = max(self.group_epoch + 1, self.epoch_floor)
+        self.head_changed = True
+        if reason:
+            self.reason = reason
+
+    @property
+    def becomes_classic(self) -> bool:
+        """Only classic members are left, and they may go on by themselves."""
+        config = self.config
+        return (
+            self.state is not GroupState.DEAD
+            and bool(self.guests)
+            and len(self.guests) == len(self.members)
+            and config.consumer.downgrades
+            and len(self.members) <= config.max_size
+        )
+
+    def state_now(self) -> GroupState:
+        if self.state is GroupState.DEAD:
+            return GroupState.DEAD
+        if not self.members:
+            return GroupState.EMPTY
+        if self.group_epoch > self.target_epoch:
+            return GroupState.ASSIGNING
+        if self.resting < len(self.members):
+            return GroupState.RECONCILING
+        return GroupState.STABLE
+
+    def finish(self, reason: str) -> list[Effect]:
+        """At the end of every event: report the state, begin a write if one is wanted."""
+        state = self.state_now()
+        if state is not self.state:
+            self._move(state, self.reason or reason)
+        self.reason = ""
+        # A target that has just been asked for mostly comes at once, and is stored along.
+        if not any(type(effect) is Assign for effect in self.effects):
+            if (self.unsaved.changed or self.head_changed) and not self._writes.waiting:
+                is_retrying = TimerKey(self.group_id, TimerKind.PERSIST_RETRY) in self._armed
+                if self.state is not GroupState.DEAD and not is_retrying:
+                    self._writes.waiting.append(SaveGroup())
+            self.begin_write()
+        return self.take_effects()
+
+    def _move(self, state: GroupState, reason: str) -> None:
+        if GroupState.EMPTY in (state, self.state):
+            self.state_since_ms = self.now_ms
+        changed = StateChanged(
+            self.group_id, self.state, state, self.group_epoch, len(self.members), reason
+        )
+        self.state = state
+        self.effects.append(changed)
+
+    def die(self, reason: str) -> None:
+        self._move(GroupState.DEAD, reason)
+
+    # --- members ---
+
+    def enter(self, member: Member) -> None:
+        """Add a member, new or restored."""
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.by_instance[member.instance_id] = member
+        if member.guest is not None:
+            self.guests[member.member_id] = member
+        self.subscriptions.add(member)
+        self.rest(member)
+
+    def remove(self, member: Member, change: MemberChange | None) -> None:
+        """Its partitions are free at once. What waits for it gets UNKNOWN_MEMBER_ID."""
+        self._refuse(member.member_id)
+        self.unrest(member)
+        del self.members[member.member_id]
+        if member.instance_id is not None and self.by_instance[member.instance_id] is member:
+            del self.by_instance[member.instance_id]
+        self.guests.pop(member.member_id, None)
+        self.release(member)
+        self.subscriptions.remove(member)
+        for kind in (TimerKind.REVOKE, TimerKind.GUEST_JOIN, TimerKind.GUEST_SYNC):
+            self.cancel(kind, member.member_id)
+        if member.session_timer_ms is not None:
+            member.session_timer_ms = None
+            self.cancel(TimerKind.SESSION, member.member_id)
+        self.changed(member)
+        if change is not None:
+            self.report(change, member)
+
+    def report(self, change: MemberChange, member: Member) -> None:
+        self.effects.append(
+            MemberChanged(
+                self.group_id,
+                change,
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                len(self.members),
+            )
+        )
+
+    def changed(self, member: Member) -> None:
+        """It has to be stored."""
+        self.unsaved.changed[member.member_id] = None
+
+    def rest(self, member: Member) -> None:
+        """Note whether it has anything to ask for."""
+        is_there = member.state is MemberState.STABLE and member.epoch == self.target_epoch
+        if is_there and member.rests_at != self.target_epoch:
+            member.rests_at = self.target_epoch
+            self.resting += 1
+        elif not is_there:
+            self.unrest(member)
+
+    def unrest(self, member: Member) -> None:
+        if member.rests_at == self.target_epoch:
+            self.resting -= 1
+        member.rests_at = NOWHERE
+
+    def hold(self, member: Member) -> None:
+        for place in (*member.assigned, *member.revoking):
+            self.holders[place] = member
+
+    def release(self, member: Member) -> None:
+        for place in (*member.assigned, *member.revoking):
+            if self.holders.get(place) is member:
+                del self.holders[place]
+
+    def take_step(self, member: Member, step: Step, shown_epoch: int) -> None:
+        self.release(member)
+        revokes = step.revoking != member.revoking
+        if step.epoch != member.epoch:
+            member.previous_epoch = shown_epoch
+            member.epoch = step.epoch
+        member.state = step.state
+        if step.assigned != member.assigned:  # else an answer need not repeat it
+            member.assigned = step.assigned
+        member.revoking = step.revoking
+        self.hold(member)
+        self.rest(member)
+        self.changed(member)
+        if member.state is not MemberState.UNREVOKED:
+            self.cancel(TimerKind.REVOKE, member.member_id)
+        elif revokes:
+            self.arm_revoke(member)
+
+    def arm_revoke(self, member: Member) -> None:
+        self.arm(TimerKind.REVOKE, self.now_ms + member.rebalance_timeout_ms, member.member_id)
+
+    # --- sessions ---
+
+    def session_ms(self, member: Member) -> int:
+        guest = member.guest
+        return self.limits.session_timeout_ms if guest is None else guest.session_timeout_ms
+
+    def renew_session(self, member: Member) -> None:
+        deadline_ms = self.now_ms + self.session_ms(member)
+        member.session_deadline_ms = deadline_ms
+        if member.session_timer_ms is None or member.session_timer_ms > deadline_ms:
+            self.arm_session(member)
+
+    def arm_session(self, member: Member) -> None:
+        member.session_timer_ms = member.session_deadline_ms
+        self.arm(TimerKind.SESSION, member.session_deadline_ms, member.member_id)
+
+    # --- answers ---
+
+    def tell(self, told: Told) -> None:
+        """Answer now, or when what the answer says is stored."""
+        if told.member_id in self.unsaved:
+            self._writes.waiting.append(told)
+        else:
+            self.told(told, ErrorCode.NONE)
+
+    def told(self, told: Told, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            self.reply(told.call, told.refusal)
+            return
+        self.reply(told.call, told.answer)
+        member = self.members.get(told.member_id)
+        if member is not None:
+            member.told_epoch = told.epoch
+            if told.assigned is not None:
+                member.told = told.assigned
+
+    def _refuse(self, member_id: str) -> None:
+        """The member is gone: so is what it waits for."""
+        if member_id in self.unsaved:
+            writes = self._writes
+            for purposes in (writes.waiting, writes.in_flight):
+                for told in [one for one in purposes if isinstance(one, Told)]:
+                    if told.member_id == member_id:
+                        purposes[purposes.index(told)] = SaveGroup()
+                        self.reply(told.call, unknown_member(told.answer))
+
+    # --- what is stored ---
+
+    def _is_durable_point(self) -> bool:
+        return self.state is not GroupState.DEAD
+
+    def _persist(self, revision: int) -> Persist:
+        changed, whole = self.unsaved.begin(self.members)
+        self.head_changed = False
+        self.cancel(TimerKind.PERSIST_RETRY)
+        return Persist(
+            self.group_id,
+            self.identity,
+            revision,
+            self.head(revision),
+            {
+                member_id: None if member is None else member.snapshot()
+                for member_id, member in changed.items()
+            },
+            whole,
+            Owners(self.subscriptions.all(), self.owners),
+        )
+
+    def head(self, revision: int) -> ConsumerRecord:
+        return ConsumerRecord(
+            group_id=self.group_id,
+            identity=self.identity,
+            revision=revision,
+            state=GroupState.STABLE if self.members else GroupState.EMPTY,
+            state_since_ms=self.state_since_ms,
+            generation_id=self.group_epoch,
+            protocol_type=CONSUMER,
+            protocol_name=self.assignor,
+            target_epoch=self.target_epoch,
+            topic_hash=self.subscriptions.topic_hash,
+            patterns=tuple(
+                StoredPattern(name, None if one.topics is None else tuple(sorted(one.topics)))
+                for name, one in self.subscriptions.patterns.items()
+            ),
+        )
+
+
+def unknown_member(answer: Answer) -> Answer:
+    """The same kind of answer: the member is not there any more."""
+    return type(answer)(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,0 +1,205 @@
+"""`ConsumerGroup`: one group of the consumer protocol. Events in, effects out; created, restored.
+
+    member.epoch <= target_epoch <= group_epoch
+
+`group_epoch` counts whatever the target depends on: members, subscriptions, topics. `target_epoch`
+is the group epoch for which the target was computed. `member.epoch` is the target a member has
+reached, one step per heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.group.config import GroupConfig, IdGenerator
+from broker.group.effects import Effect
+from broker.group.events import (
+    Assigned,
+    ConsumerHeartbeat,
+    Delete,
+    Event,
+    Join,
+    Leave,
+    Persisted,
+    Resolved,
+    Sync,
+    TimerFired,
+    TopicsChanged,
+)
+from broker.group.modern import commits, ending, guests, heartbeat, resolving, target
+from broker.group.modern.core import ConsumerCore
+from broker.group.modern.members import MemberState, restored
+from broker.group.modern.patterns import Pattern
+from broker.group.modern.writes import Told
+from broker.group.record import ConsumerMember, ConsumerRecord
+from broker.group.states import GroupState
+from broker.group.timers import TimerKind
+from broker.group.topics import TopicsSeen
+from broker.group.views import (
+    CONSUMER,
+    ConsumerGroupView,
+    GroupListing,
+    GroupView,
+    PartitionOwner,
+)
+from broker.group.writes import DeleteGroup, SaveGroup
+
+
+class ConsumerGroup(ConsumerCore):
+    @classmethod
+    def restore(
+        cls,
+        record: ConsumerRecord,
+        members: Iterable[ConsumerMember],
+        config: GroupConfig,
+        ids: IdGenerator,
+        topics: TopicsSeen,
+        now_ms: int,
+        epoch_floor: int = 0,
+    ) -> tuple[ConsumerGroup, list[Effect]]:
+        """The group as it was stored. Sessions begin again, and the time to revoke; no epoch rises,
+        unless a subscribed topic has changed since."""
+        group = cls(record.group_id, record.identity, config, ids, now_ms, topics)
+        group.group_epoch = record.generation_id
+        group.target_epoch = record.target_epoch
+        group.epoch_floor = epoch_floor
+        group.assignor = record.protocol_name or ""
+        group.state_since_ms = record.state_since_ms
+        group.continue_revisions(record.revision)
+        for one in record.patterns:
+            known = None if one.topics is None else frozenset(one.topics)
+            group.subscriptions.patterns[one.pattern] = Pattern(known)
+        for stored in members:
+            member = restored(stored)
+            member.names = group.subscriptions.shared(member.names)
+            group.enter(member)
+            group.hold(member)
+            group.renew_session(member)
+            if member.state is MemberState.UNREVOKED:
+                group.arm_revoke(member)
+        group.state = group.state_now()
+        for name in [n for n, one in group.subscriptions.patterns.items() if not one.members]:
+            del group.subscriptions.patterns[name]
+        if group.members and group.subscriptions.topic_hash != record.topic_hash:
+            group.raise_epoch()
+        target.await_joins(group)
+        resolving.restored(group)
+        target.check(group)
+        return group, group.finish("restored")
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        _HANDLERS[type(event)](self, event)
+        return self.finish(type(event).__name__)
+
+    def store_again(self, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        if self.state is not GroupState.DEAD:
+            self.unsaved.whole = self.head_changed = True
+            self.store(SaveGroup())
+        return self.take_effects()
+
+    def unload(self, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        ending.unload(self)
+        return self.take_effects()
+
+    # --- offsets and views ---
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now_ms: int,
+        *,
+        version: int,
+        places: Iterable[tuple[str | bytes, int]] = (),
+        transactional: bool = False,
+    ) -> ErrorCode:
+        return commits.check_commit(
+            self, member_id, generation_id, version, places, transactional=transactional
+        )
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        return commits.check_fetch(self, member_id, epoch)
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        return self.subscriptions.all()
+
+    def expires_from_ms(self, commit_ms: int) -> int | None:
+        return commit_ms
+
+    @property
+    def is_forgettable(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def subscribes(self) -> bool:
+        return True
+
+    def owners(self) -> list[PartitionOwner]:
+        return commits.owners(self.members.values(), self.topics)
+
+    def describe(self) -> GroupView:
+        """For DescribeGroups it is as if it were not there: another API shows it."""
+        return GroupView(self.group_id, GroupState.DEAD)
+
+    def describe_consumers(self) -> ConsumerGroupView:
+        return commits.view(self)
+
+    def listing(self) -> GroupListing:
+        return GroupListing(self.group_id, CONSUMER, self.state, CONSUMER)
+
+    # --- events from outside ---
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        key = event.key
+        if not self.is_due(key):
+            return
+        match key.kind:
+            case TimerKind.SESSION:
+                heartbeat.session_timer_fired(self, key.member_id)
+            case TimerKind.REVOKE:
+                heartbeat.revoke_timer_fired(self, key.member_id)
+            case TimerKind.TARGET:
+                target.check(self)
+            case TimerKind.PATTERNS:
+                resolving.timer_fired(self)
+            case TimerKind.GUEST_JOIN:
+                guests.join_timer_fired(self, key.member_id)
+            case TimerKind.GUEST_SYNC:
+                guests.sync_timer_fired(self, key.member_id)
+            case TimerKind.PERSIST_RETRY:
+                self.store(DeleteGroup(None) if self.state is GroupState.DEAD else SaveGroup())
+
+    def _persisted(self, event: Persisted) -> None:
+        if event.token != self.revision:
+            return
+        stored = event.error is ErrorCode.NONE
+        self.unsaved.end(stored=stored)
+        if not stored:
+            self.head_changed = True
+            if self.state is not GroupState.DEAD:
+                self.store_later()
+        for purpose in self.end_write(event.token):
+            if isinstance(purpose, Told):
+                self.told(purpose, event.error)
+            elif isinstance(purpose, DeleteGroup):
+                ending.deleted(self, purpose, event.error)
+
+
+_HANDLERS: dict[type[Event], Callable[[ConsumerGroup, Any], None]] = {
+    ConsumerHeartbeat: heartbeat.heartbeat,
+    Join: guests.join,
+    Sync: guests.sync,
+    Leave: guests.leave,
+    Delete: ending.delete,
+    TopicsChanged: resolving.topics_changed,
+    Assigned: target.assigned,
+    Resolved: resolving.resolved,
+    TimerFired: ConsumerGroup._timer_fired,
+    Persisted: ConsumerGroup._persisted,
+}

@@ -1,0 +1,88 @@
+"""Which topics expressions stand for, and what it means for a group that topics change."""
+
+from __future__ import annotations
+
+from broker.group.effects import Resolve
+from broker.group.events import Resolved, TopicsChanged
+from broker.group.modern import target
+from broker.group.modern.core import ConsumerCore
+from broker.group.timers import TimerKind
+
+
+def check(group: ConsumerCore) -> None:
+    """Resolve expressions that nobody used before."""
+    known = group.subscriptions.patterns
+    if group.resolving or not known:
+        return
+    fresh = tuple(name for name, one in known.items() if one.topics is None)
+    if fresh:
+        _resolve(group, fresh, None)
+
+
+def restored(group: ConsumerCore) -> None:
+    """All topics once: some may have been made while the group was not loaded."""
+    if group.subscriptions.patterns:
+        _resolve(group, tuple(group.subscriptions.patterns), None)
+
+
+def _resolve(group: ConsumerCore, patterns: tuple[str, ...], names: frozenset[str] | None) -> None:
+    group.resolving = True
+    group.effects.append(Resolve(group.group_id, patterns, names))
+
+
+def resolved(group: ConsumerCore, event: Resolved) -> None:
+    group.resolving = False
+    group.last_match_ms = group.now_ms
+    if event.of_all:
+        group.refresh_ms = group.now_ms + group.config.consumer.pattern_refresh_ms
+    changed = [
+        group.subscriptions.match(pattern, topics, of_all=event.of_all)
+        for pattern, topics in event.matches.items()
+    ]
+    if event.matches:
+        group.head_changed = True
+    if any(changed):
+        group.raise_epoch("expressions stand for other topics")
+    check(group)
+    _arm(group)
+    target.check(group)
+
+
+def _arm(group: ConsumerCore) -> None:
+    if not group.subscriptions.patterns:
+        group.unmatched.clear()
+        group.cancel(TimerKind.PATTERNS)
+        return
+    at_ms = group.refresh_ms
+    if group.unmatched:
+        at_ms = min(at_ms, group.last_match_ms + group.config.consumer.pattern_pause_ms)
+    group.arm(TimerKind.PATTERNS, max(at_ms, group.now_ms))
+
+
+def timer_fired(group: ConsumerCore) -> None:
+    patterns = tuple(group.subscriptions.patterns)
+    if not patterns or group.resolving:
+        return
+    if group.now_ms >= group.refresh_ms:
+        group.unmatched.clear()
+        _resolve(group, patterns, None)
+    elif group.unmatched:
+        names = frozenset(group.unmatched)
+        group.unmatched.clear()
+        _resolve(group, patterns, names)
+    else:
+        _arm(group)
+
+
+def topics_changed(group: ConsumerCore, event: TopicsChanged) -> None:
+    if not group.members:
+        return
+    if group.subscriptions.rehash(event.names):
+        group.raise_epoch("subscribed topics have changed")
+    if group.subscriptions.patterns:
+        group.unmatched.update(
+            name for name in event.names if group.topics.by_name(name) is not None
+        )
+        if group.unmatched and not group.resolving:
+            _arm(group)
+    target.check(group)

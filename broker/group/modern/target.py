@@ -1,0 +1,103 @@
+"""The target: when one is due, what it is computed from, and what becomes of the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.group.assign.assignors import ASSIGNORS
+from broker.group.assign.job import Job, Seat
+from broker.group.effects import Assign
+from broker.group.events import Assigned
+from broker.group.modern.answers import GONE, UNSTORED, conclude
+from broker.group.modern.core import ConsumerCore
+from broker.group.timers import TimerKind
+
+RETRY_MS = 1_000
+
+
+def check(group: ConsumerCore) -> None:
+    """Have a target computed if one is due, or see to it that it is when it is."""
+    if group.assigning is not None or not group.members:
+        return
+    if group.group_epoch <= group.target_epoch:
+        return
+    if group.target_epoch == 0 and group.resolving:
+        return  # the first target waits for the topics that expressions stand for
+    last_ms = group.last_target_ms
+    due_ms = group.now_ms if last_ms is None else last_ms + group.limits.assignment_interval_ms
+    if due_ms > group.now_ms:
+        group.arm(TimerKind.TARGET, due_ms)
+        return
+    group.cancel(TimerKind.TARGET)
+    group.last_target_ms = group.now_ms
+    group.assigning = group.group_epoch
+    group.effects.append(Assign(_job(group)))
+
+
+def _job(group: ConsumerCore) -> Job:
+    topics_of: dict[tuple[frozenset[str], str], frozenset[str]] = {}
+    seats = []
+    for member in group.members.values():
+        key = (member.names, member.pattern)
+        topics = topics_of.get(key)
+        if topics is None:
+            topics = topics_of[key] = group.subscriptions.topics_of(member)
+        seats.append(Seat(member.member_id, member.instance_id, topics, member.target))
+    name = preferred_assignor(group)
+    return Job(
+        group.group_id,
+        group.group_epoch,
+        ASSIGNORS[name],
+        tuple(seats),
+        tuple(group.subscriptions.facts()),
+        name,
+    )
+
+
+def preferred_assignor(group: ConsumerCore) -> str:
+    """The one most members ask for, else the first configured."""
+    known = group.config.consumer.assignors
+    votes = Counter(member.assignor for member in group.members.values() if member.assignor)
+    wanted = [name for name, _ in votes.most_common() if name in known]
+    return wanted[0] if wanted else known[0]
+
+
+def assigned(group: ConsumerCore, event: Assigned) -> None:
+    """A target has been computed, for the epoch in which it was asked for."""
+    job = event.job
+    if job.epoch != group.assigning:
+        return
+    group.assigning = None
+    if event.targets is None:
+        group.arm(TimerKind.TARGET, group.now_ms + RETRY_MS)
+    else:
+        group.target_epoch, group.resting = job.epoch, 0
+        group.assignor, group.head_changed = job.name, True
+        # A static member may have another process, under another id, since it was asked for.
+        of_instance = {seat.instance_id: event.targets[seat.member_id] for seat in job.statics()}
+        for member in group.members.values():
+            found = event.targets.get(member.member_id)
+            if found is None and member.instance_id is not None:
+                found = of_instance.get(member.instance_id)
+            if found is not None and found is not member.target and found != member.target:
+                member.target = found
+                group.changed(member)
+        await_joins(group)
+    waiting, group.asking = group.asking, []
+    for member_id, request in waiting:
+        asking = group.members.get(member_id)
+        if asking is None:
+            group.reply(request.call, GONE)
+        elif group.target_epoch == 0:
+            group.reply(request.call, UNSTORED)
+        else:
+            conclude(group, asking, request, unsubscribed=True)
+    check(group)
+
+
+def await_joins(group: ConsumerCore) -> None:
+    """Classic members have to join again to get there; those that do not are removed."""
+    for member in group.guests.values():
+        if member.epoch < group.target_epoch:
+            at_ms = group.now_ms + member.rebalance_timeout_ms
+            group.arm(TimerKind.GUEST_JOIN, at_ms, member.member_id)

@@ -1,0 +1,65 @@
+"""What requests are answered that fail as a whole, or concern a group that does not exist."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.group.classic import join
+from broker.group.config import GroupConfig
+from broker.group.effects import (
+    Answer,
+    DeleteAnswer,
+    HeartbeatAnswer,
+    JoinAnswer,
+    LeaveAnswer,
+    LeftMember,
+    SyncAnswer,
+)
+from broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
+
+
+def answer_unknown(config: GroupConfig, group_id: str, event: Request) -> Answer:
+    """To a request that creates no group."""
+    match event:
+        case Join():
+            error = join.check_request(config, event)
+            if error is not ErrorCode.INVALID_SESSION_TIMEOUT:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            return refuse(event, error)
+        case Leave():
+            return LeaveAnswer(
+                ErrorCode.NONE,
+                tuple(
+                    LeftMember(one.member_id, one.instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                    for one in event.members
+                ),
+            )
+        case Sync():
+            return refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
+        case Delete():
+            return refuse(event, ErrorCode.GROUP_ID_NOT_FOUND)
+        case ConsumerHeartbeat():
+            return not_found(group_id)
+
+
+def not_found(group_id: str) -> HeartbeatAnswer:
+    return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+
+
+def not_of_this_kind(group_id: str) -> HeartbeatAnswer:
+    text = f"Group {group_id} is not a consumer group."
+    return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+
+
+def refuse(event: Request, error: ErrorCode) -> Answer:
+    """The answer to a request that fails as a whole."""
+    match event:
+        case Join():
+            return JoinAnswer(error, event.member_id)
+        case Sync():
+            return SyncAnswer(error)
+        case Leave():
+            return LeaveAnswer(error)
+        case Delete():
+            return DeleteAnswer(error)
+        case ConsumerHeartbeat():
+            return HeartbeatAnswer(error)
