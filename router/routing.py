@@ -110,6 +110,7 @@ class SplitFields(NamedTuple):
 SPLIT_FIELDS: dict[ApiKey, SplitFields] = {
     ApiKey.OFFSET_FETCH: SplitFields("groups", "group_id", "groups", "group_id", since_version=8),
     ApiKey.DESCRIBE_GROUPS: SplitFields("groups", "", "groups", "group_id"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: SplitFields("group_ids", "", "groups", "group_id"),
     ApiKey.DELETE_GROUPS: SplitFields("groups_names", "", "results", "group_id"),
     ApiKey.ADD_PARTITIONS_TO_TXN: SplitFields(
         "transactions",

@@ -20,6 +20,9 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from broker.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from broker.wire.messages.describe_transactions import (
@@ -185,6 +188,15 @@ _BUILDERS: dict[ApiKey, Callable[[Any, int], Message]] = {
     ApiKey.LEAVE_GROUP: lambda _, __: LeaveGroupResponse(error_code=NOT_AVAILABLE),
     ApiKey.SYNC_GROUP: lambda _, __: SyncGroupResponse(error_code=NOT_AVAILABLE),
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda _, __: ConsumerGroupHeartbeatResponse(
+        error_code=NOT_AVAILABLE
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda request, _: ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedConsumerGroup(error_code=NOT_AVAILABLE, group_id=each)
+            for each in request.group_ids
+        ]
+    ),
     ApiKey.LIST_GROUPS: lambda _, __: ListGroupsResponse(error_code=NOT_AVAILABLE),
     ApiKey.INIT_PRODUCER_ID: lambda _, __: InitProducerIdResponse(
         error_code=NOT_AVAILABLE, producer_epoch=_NO_EPOCH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.group.effects import MemberChange, MemberChanged, StateChanged
-from broker.group.states import GroupState
+from broker.group.states import REBALANCING, GroupState
 from broker.metrics.document import Family, Kind, Sample
 from broker.metrics.histogram import DurationHistogram, duration_family
 
@@ -30,7 +30,7 @@ class GroupCounters:
             self._expired += change.change is MemberChange.EXPIRED
             return
         group = change.group_id
-        if change.state is GroupState.PREPARING_REBALANCE:
+        if change.state in REBALANCING:
             if group in self._started:
                 return  # it begins again: the same pause for its members
             self._started[group] = now_ms

@@ -27,7 +27,7 @@ from typing import Any
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.group.effects import MemberChanged, StateChanged
-from broker.group.states import GroupState
+from broker.group.states import REBALANCING, GroupState
 from broker.log.event_topic import EventTopic
 from broker.log.logs import Logs
 from broker.log.topics import GROUP_EVENTS, Topics
@@ -46,9 +46,6 @@ _CREATED_WITH = {
     "retention.ms": str(7 * 86_400_000),
     "retention.bytes": str(64 << 20),
 }
-_REBALANCING = frozenset(
-    {GroupState.PREPARING_REBALANCE, GroupState.ASSIGNING, GroupState.RECONCILING}
-)
 
 
 class GroupEvents:
@@ -89,7 +86,7 @@ class GroupEvents:
         group, reason = change.group_id, _short(change.reason)
         facts = {"generation": change.generation_id, "members": change.members}
         now_ms = self._coordinator.now_ms()
-        if change.state in _REBALANCING:
+        if change.state in REBALANCING:
             # One that restarts before it completed is still the same pause for its members.
             is_known = group in self._started
             self._started.setdefault(group, (now_ms, reason or ""))

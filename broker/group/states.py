@@ -19,3 +19,9 @@ class GroupState(StrEnum):
     RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+REBALANCING = frozenset(
+    {GroupState.PREPARING_REBALANCE, GroupState.ASSIGNING, GroupState.RECONCILING}
+)
+"""In which members wait for something, or have not got all of it yet; of either protocol."""

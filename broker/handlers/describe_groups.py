@@ -49,7 +49,8 @@ def _describe(broker: Broker, call: Call, group_id: str) -> DescribedGroup:
     if view.state is GroupState.DEAD and version >= FIRST_VERSION_WITH_NOT_FOUND:
         return DescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} not found.",
+            error_message=f"Group {group_id} "
+            + ("is not a classic group." if group_id in groups.by_id else "not found."),
             group_id=group_id,
             group_state=view.state,
         )

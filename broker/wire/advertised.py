@@ -25,10 +25,15 @@ class Feature(NamedTuple):
     level: int
 
 
-# metadata.version 25 is 4.0-IV3: user interfaces read the broker's version from it.
+# metadata.version 30 is 4.3-IV0: user interfaces read the broker's version from it.
 # transaction.version 2 (KIP-890): Java 4 and franz-go let Produce and TxnOffsetCommit add to a
 # transaction, and take the next epoch from EndTxn. Without it they use the APIs of version 1.
-FEATURES = {"metadata.version": Feature(7, 25), "transaction.version": Feature(0, 2)}
+# group.version 1 (KIP-848): the consumer protocol. Clients look for key 68, tools for the feature.
+FEATURES = {
+    "group.version": Feature(0, 1),
+    "metadata.version": Feature(7, 30),
+    "transaction.version": Feature(0, 2),
+}
 
 # The cheapest request: every process answers ApiVersions v0 without the store.
 PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest())

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker.wire.batch import CONTROL, read_header, split_batches
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
@@ -42,7 +44,7 @@ DROPPED = frozenset(
     }
 )  # fmt: skip
 
-ORDERED_BY = ("name", "transactional_id", "partition_index")
+ORDERED_BY = ("name", "topic_name", "transactional_id", "partition_index")
 # Times and producer ids: that there is one is compared.
 TIMES = frozenset({"transaction_start_time_ms", "last_timestamp", "timestamp"})
 RECENT_MS = 1_750_000_000_000  # later than what cases produce with: the time of a marker
@@ -72,7 +74,13 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
     """The answers of a case's steps, plain and masked; None for set-up steps."""
     with ExitStack() as stack:
         client = stack.enter_context(connect())
-        seen: Values = {"ids": {}, "leaders": {}, "producers": {}, "node": _a_node(client)}
+        seen: Values = {
+            "ids": {},
+            "leaders": {},
+            "producers": {},
+            "epochs": {},
+            "node": _a_node(client),
+        }
         answers: list[Any] = []
         for step in case.steps:
             request = step.request if isinstance(step.request, Message) else step.request(seen)
@@ -90,6 +98,7 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
             _note_producer(request, answer, seen["producers"])
             if step.is_setup and isinstance(request, CreateTopicsRequest | DeleteTopicsRequest):
                 seen["leaders"].update(_settle(client, request))
+            _rebase_epochs(request, answer, seen["epochs"])
             answers.append(None if step.is_setup else plain(answer))
         return answers
 
@@ -167,6 +176,25 @@ def _note_producer(request: Message, answer: Any, producers: dict[str, tuple[int
         producers[request.transactional_id] = (answer.producer_id, answer.producer_epoch)
 
 
+def _rebase_epochs(request: Message, answer: Any, bases: dict[str, int]) -> None:
+    """Kafka 4.3 gives the first member of a group epoch 2, Moldau 1 as KIP-848 has it: epochs are
+    compared from there on. Cases add what is noted here to the epochs they send."""
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        if answer.member_epoch > 0:
+            base = bases.setdefault(request.group_id, answer.member_epoch - 1)
+            answer.member_epoch -= base
+    elif isinstance(answer, ConsumerGroupDescribeResponse):
+        for group in answer.groups:
+            base = bases.get(group.group_id, 0)
+            for one, name in (
+                (group, "group_epoch"),
+                (group, "assignment_epoch"),
+                *((member, "member_epoch") for member in group.members),
+            ):
+                if getattr(one, name) > 0:
+                    setattr(one, name, getattr(one, name) - base)
+
+
 def plain(value: Any, name: str = "") -> Any:
     """A message as JSON would have it, without what differs between any two clusters."""
     if isinstance(value, Message):
@@ -184,6 +212,8 @@ def plain(value: Any, name: str = "") -> Any:
         for key in ORDERED_BY:
             if hasattr(value[0], key):
                 return [plain(each) for each in sorted(value, key=partial(_rank, key))]
+    if name == "subscribed_topic_names":
+        return sorted(value)
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if name.endswith("_id") and isinstance(value, bytes):

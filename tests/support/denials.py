@@ -42,6 +42,8 @@ from broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -379,6 +381,13 @@ CASES: list[Case] = [
     Case(K.SYNC_GROUP, 5, "", lambda n: SyncGroupRequest(n.group, 1, "m"), "error_code",
          GROUP_DENIED, (group(READ),)),
     Case(K.DESCRIBE_GROUPS, 5, "", lambda n: DescribeGroupsRequest([n.group]),
+         "groups.error_code", GROUP_DENIED, (group(DESCRIBE),)),
+    Case(K.CONSUMER_GROUP_HEARTBEAT, 1, "",
+         lambda n: ConsumerGroupHeartbeatRequest(
+             n.group, "m", 0, rebalance_timeout_ms=1, subscribed_topic_names=[],
+             topic_partitions=[]),
+         "error_code", GROUP_DENIED, (group(READ),)),
+    Case(K.CONSUMER_GROUP_DESCRIBE, 1, "", lambda n: ConsumerGroupDescribeRequest([n.group]),
          "groups.error_code", GROUP_DENIED, (group(DESCRIBE),)),
     Case(K.LIST_GROUPS, 5, "", lambda n: ListGroupsRequest(), "groups.group_id", None,
          (group(DESCRIBE),)),

@@ -14,7 +14,10 @@ from broker.wire.messages.add_partitions_to_txn import (
 from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic
 from broker.wire.schema import Field, Message, fields_of
 
-NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {}
+_NO_CONSUMER_PROTOCOL = "kafka-python does not speak KIP-848"
+NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {
+    (key, version): _NO_CONSUMER_PROTOCOL for key in (68, 69) for version in (0, 1)
+}
 _DROPPED = "Kafka 4 dropped it; we understand it only to refuse it"
 NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0, 2): _DROPPED}
 

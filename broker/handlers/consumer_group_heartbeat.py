@@ -1,0 +1,246 @@
+"""ConsumerGroupHeartbeat (key 68, KIP-848): join, stay, leave; the broker assigns partitions.
+
+v1: expressions (SubscribedTopicRegex), and member ids that clients make. KIP-1251: assignment
+epochs of partitions. A member at rest sends the same bytes every time: its connection keeps a
+`BeatRoute`, which answers without decoding anything and without the store.
+
+To clients every error but COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH is the end: faults of ours are among these, or close the
+connection.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable
+
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.errors import ErrorCode
+from broker.group.effects import Answer, HeartbeatAnswer
+from broker.group.events import ConsumerHeartbeat
+from broker.group.modern.heartbeat import check_request
+from broker.group.modern.members import Member
+from broker.group.topics import Place
+from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
+from broker.handlers.context import Broker
+from broker.security.resources import Operation
+from broker.server.call import Call
+from broker.server.request_route import RequestRoute
+from broker.wire.apis import APIS, ApiKey
+from broker.wire.frame import RequestHeader, response_frame
+from broker.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from broker.wire.primitives import INT32, uvarint
+from broker.wire.response_template import ResponseTemplate
+
+HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
+
+
+class HeartbeatToken:
+    """What the group calls with the answer."""
+
+    __slots__ = ("_call", "rests")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.rests = False
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, HeartbeatAnswer)
+        self.rests = answer.rests
+        self._call.reply(response(answer))
+
+
+def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -> BeatRoute | None:
+    refused = _refusal(broker, request, call)
+    if refused is not None:
+        call.reply(response(refused))
+        return None
+    coordinator = broker.group_coordinator
+    version = call.header.api_version
+    if version == 0 and not request.member_id and request.member_epoch == 0:
+        request.member_id = str(uuid.uuid4())
+    event = _event(request, HeartbeatToken(call), request.member_epoch, call)
+    wrong = check_request(coordinator.groups.config.consumer, event, version)
+    if not request.group_id:
+        wrong = HeartbeatAnswer(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    if wrong is not None:
+        call.reply(response(wrong))
+        return None
+    if request.member_epoch <= 0:
+        coordinator.submit(request.group_id, event)
+        return None
+    route = BeatRoute(coordinator, call.header, request)
+    route.submit(event)
+    return route
+
+
+def _refusal(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call
+) -> HeartbeatAnswer | None:
+    if not broker.group_coordinator.groups.config.consumer.enabled:
+        return HeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION)
+    if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
+        return HeartbeatAnswer(GROUP_DENIED)
+    for name in request.subscribed_topic_names or ():
+        if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
+            return HeartbeatAnswer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return None
+
+
+def _event(
+    request: ConsumerGroupHeartbeatRequest, token: HeartbeatToken, epoch: int, call: Call
+) -> ConsumerHeartbeat:
+    owned, names = request.topic_partitions, request.subscribed_topic_names
+    return ConsumerHeartbeat(
+        token,
+        request.member_id,
+        epoch,
+        call.header.client_id or "",
+        call.peer,
+        request.instance_id,
+        request.rack_id,
+        request.rebalance_timeout_ms,
+        None if names is None else tuple(names),
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        None
+        if owned is None
+        else frozenset((one.topic_id, number) for one in owned for number in one.partitions),
+    )
+
+
+def response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+    assigned = answer.assigned
+    return ConsumerGroupHeartbeatResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.interval_ms,
+        assignment=None if assigned is None else Assignment(by_topic(assigned)),
+    )
+
+
+def by_topic(places: Iterable[Place]) -> list[TopicPartitions]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, partition in sorted(places):
+        topics.setdefault(topic_id, []).append(partition)
+    return [TopicPartitions(topic_id, numbers) for topic_id, numbers in topics.items()]
+
+
+class BeatRoute(RequestRoute):
+    """The heartbeats of one member that differ in their epoch only."""
+
+    __slots__ = (
+        "_assigned",
+        "_coordinator",
+        "_epoch_at",
+        "_group_id",
+        "_groups",
+        "_is_full",
+        "_member_id",
+        "_said",
+        "_says_nothing",
+        "_settled",
+        "_size",
+        "_template",
+        "_told",
+    )
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        header: RequestHeader,
+        request: ConsumerGroupHeartbeatRequest,
+    ) -> None:
+        super().__init__(header, request)
+        self._coordinator = coordinator
+        self._groups = coordinator.groups
+        self._group_id, self._member_id = request.group_id, request.member_id
+        self._said = request
+        said = (
+            request.subscribed_topic_names,
+            request.subscribed_topic_regex,
+            request.topic_partitions,
+            request.rack_id,
+            request.server_assignor,
+        )
+        self._says_nothing = request.rebalance_timeout_ms == -1 and not any(
+            one is not None for one in said
+        )
+        self._is_full = False
+        # What the member had when the group last looked at this request, and it was at rest.
+        self._settled: Collection[Place] | None = None
+        self._template: ResponseTemplate | None = None
+        self._told: tuple[int, int] = (0, 0)
+        self._assigned: Collection[Place] | None = None
+
+    def varying(self, canonical: bytes) -> tuple[int, int]:
+        at = self.header.body_at
+        for text in (self._group_id.encode(), self._member_id.encode()):
+            at += len(uvarint(len(text) + 1)) + len(text)
+        self._epoch_at = at
+        self._size = len(canonical)
+        return at, at + INT32.size
+
+    def submit(self, event: ConsumerHeartbeat) -> None:
+        self._is_full = event.is_full
+        self._settled = None
+        self._coordinator.submit(self._group_id, event)
+        token = event.call
+        assert isinstance(token, HeartbeatToken)
+        if token.rests and (found := self._rests(event.epoch)) is not None:
+            self._settled = found[0].assigned
+
+    def _rests(self, epoch: int) -> tuple[Member, int] | None:
+        now_ms = self._coordinator.now_ms()
+        return self._groups.rests(self._group_id, self._member_id, epoch, now_ms)
+
+    def answer(self, frame: bytearray) -> bytes | None:
+        if len(frame) != self._size:
+            return None
+        (epoch,) = INT32.unpack_from(frame, self._epoch_at)
+        found = self._rests(epoch)
+        if found is None:
+            return None
+        member, interval_ms = found
+        if not self._says_nothing and self._settled is not member.assigned:
+            return None
+        if (
+            self._template is None
+            or self._told != (epoch, interval_ms)
+            or self._assigned is not member.assigned
+        ):
+            self._template = self._encode(member, epoch, interval_ms)
+        return self._template.answer(frame)
+
+    def _encode(self, member: Member, epoch: int, interval_ms: int) -> ResponseTemplate:
+        self._told, self._assigned = (epoch, interval_ms), member.assigned
+        told = HeartbeatAnswer(
+            ErrorCode.NONE,
+            None,
+            member.member_id,
+            epoch,
+            interval_ms,
+            member.assigned if self._is_full else None,
+        )
+        parts = response_frame(HEARTBEAT, self.header.api_version, 0, response(told))
+        return ResponseTemplate(b"".join(parts))
+
+    def serve(self, call: Call, frame: bytearray) -> bool:
+        answer = self.answer(frame)
+        if answer is not None:
+            call.reply_with([answer])
+            return True
+        if len(frame) != self._size:
+            return False
+        (epoch,) = INT32.unpack_from(frame, self._epoch_at)
+        if epoch <= 0:
+            return False  # it joins, or leaves
+        self.submit(_event(self._said, HeartbeatToken(call), epoch, call))
+        return True
