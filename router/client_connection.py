@@ -99,10 +99,14 @@ class ClientConnection(asyncio.Protocol):
     # --- logging in ---
 
     def _require_login(self) -> None:
-        sasl = None if self.listener is None else self.listener.sasl
-        if sasl is not None:
-            self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
-            self.requests = ClientLogin(self, sasl, self._state)
+        listener = self.listener
+        if listener is None or not listener.uses_sasl:
+            return
+        if listener.sasl is None:
+            self.abort()  # never open by a mistake in the settings
+            return
+        self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
+        self.requests = ClientLogin(self, listener.sasl, self._state)
 
     def _log_in_again(self) -> None:
         assert self.listener is not None
