@@ -1,4 +1,5 @@
-"""A login storm: 500 connections a second log in for ten seconds, and others hardly notice."""
+"""A login storm: up to 500 logins a second for ten seconds, as many as one client process can make;
+others hardly notice."""
 
 from __future__ import annotations
 
@@ -93,4 +94,4 @@ def test_others_are_served_during_a_login_storm(
         f"p99 of another client {calm * 1000:.1f} ms before, {stormy * 1000:.1f} ms meanwhile"
     )
     # The client of the storm and its threads share the two cores with the broker.
-    assert stormy < max(20 * calm, 0.1)
+    assert stormy < 10 * calm
