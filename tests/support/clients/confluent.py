@@ -82,7 +82,11 @@ class ConfluentProducer:
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **given})
         self._outcomes: list[Placed | Refused | None] = []
         if settings.transactional_id is not None:
-            _asked(lambda: self._producer.init_transactions(PATIENCE_S))
+            try:
+                _asked(lambda: self._producer.init_transactions(PATIENCE_S))
+            except Refused:
+                self._end()
+                raise
 
     def send(self, topic: str, record: Record) -> None:
         at = len(self._outcomes)
@@ -143,8 +147,24 @@ class ConfluentProducer:
         )
 
     def close(self) -> None:
+        if not hasattr(self, "_producer"):
+            return  # closed before
         with contextlib.suppress(Refused):  # one that was fenced says so to every call
             _asked(lambda: self._producer.flush(PATIENCE_S))
+        self._end()
+
+    def _end(self) -> None:
+        """It ends with its last reference. Callbacks of records that were never delivered hold one,
+        and so does the traceback of an error: it would go on trying to reach a broker that is gone.
+        """
+        with contextlib.suppress(Refused):
+            _asked(self._producer.purge)
+        for _ in range(100):  # a fatal error ends each of these after one callback
+            if not len(self._producer):
+                break
+            with contextlib.suppress(Refused):
+                _asked(lambda: self._producer.poll(0.01))
+        del self._producer
 
 
 class ConfluentConsumer:
