@@ -20,6 +20,7 @@ examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
   moldau status                    the processes of a running broker
+  moldau top                       what it does now: rates, topics, groups by lag
   moldau topics create orders      topics: create, list, describe, alter, delete
   moldau produce orders            lines of standard input as records; `consume` prints them
   moldau groups describe billing   consumer groups: members, offsets, lag
@@ -42,6 +43,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("ops.serve.command", "start the broker"),
     "status": Command("ops.admin.status", "show the processes of a running broker"),
+    "top": Command("ops.admin.top", "show what a running broker does now, again and again"),
     "topics": Command("ops.admin.topics", "list, describe, create, delete and alter topics"),
     "produce": Command("ops.admin.produce", "send lines of standard input to a topic"),
     "consume": Command("ops.admin.consume", "print the records of a topic"),

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from broker.settings.loading import load_settings
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        port = _port(arguments.port, os.environ)
+        port = local_port(arguments.port, os.environ)
     except ValueError as error:
         print(f"moldau: {error}", file=sys.stderr)
         return 2
@@ -43,11 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         status = ask_status(control_socket(directory, port))
     except NotRunningError:
-        print(
-            f"moldau: no broker of user {os.getuid()} is running on port {port} "
-            f"(looked in {directory}); start one with: moldau serve --port {port}",
-            file=sys.stderr,
-        )
+        print(not_running(directory, port), file=sys.stderr)
         return 1
     if arguments.json:
         print_json(status)
@@ -56,14 +53,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _port(flag: str | None, env: Mapping[str, str]) -> int:
-    """Raises ValueError."""
+def local_port(flag: str | None, env: Mapping[str, str]) -> int:
+    """The bootstrap port of the broker that is meant. Raises ValueError."""
     if flag is None and (bootstrap := env.get(BOOTSTRAP_ENV)):
         try:
             return parse_addresses(bootstrap)[0][1]
         except ValueError as error:
             raise ValueError(f"{BOOTSTRAP_ENV} {error}") from None
     return load_settings({"port": flag}, env).port
+
+
+def not_running(directory: Path, port: int) -> str:
+    return (
+        f"moldau: no broker of user {os.getuid()} is running on port {port} "
+        f"(looked in {directory}); start one with: moldau serve --port {port}"
+    )
 
 
 def _print_tables(status: dict[str, Any]) -> None:

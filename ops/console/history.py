@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from ops.http.lag import Lags
 from ops.http.reports import Reports
 
 MAX_GROUPS = 1_000  # of a worker, in each point
@@ -25,21 +26,12 @@ class Point(msgspec.Struct, frozen=True):
 
 def lags_of(reports: Reports) -> dict[str, int]:
     """By group, how many records it is behind in all its partitions."""
-    documents = [document for document in reports.workers if document is not None]
-    bounds = {
-        (row.topic, row.partition): (row.start, row.end)
-        for document in documents
-        for row in document.partitions
+    lags = Lags(reports)
+    return {
+        group.group: lags.records(group)
+        for document in reports.workers
+        for group in (document.groups[:MAX_GROUPS] if document is not None else ())
     }
-    found: dict[str, int] = {}
-    for document in documents:
-        for group in document.groups[:MAX_GROUPS]:
-            lag = 0
-            for committed in group.committed:
-                start, end = bounds.get((committed.topic, committed.partition), (0, 0))
-                lag += max(end - max(committed.offset, start), 0)
-            found[group.group] = lag
-    return found
 
 
 class History:

@@ -6,7 +6,6 @@ A plain ASGI application, so that both work without the packages of the console.
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import version
@@ -17,7 +16,7 @@ import msgspec
 from ops.http import health
 from ops.http.families import families
 from ops.http.prometheus import CONTENT_TYPE, text_of
-from ops.http.reports import Reporters, Reports, Usage, usage_of
+from ops.http.reports import Reporters, Reports, usages
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -71,7 +70,7 @@ class HttpApp:
 
     async def metrics(self) -> Answer:
         reports = await self.reports()
-        found = families(reports, _usages(reports), self._build)
+        found = families(reports, usages(reports.status), self._build)
         return Answer(200, text_of(found).encode(), CONTENT_TYPE)
 
     async def livez(self) -> Answer:
@@ -89,16 +88,6 @@ class HttpApp:
         facts = health.facts(await self.reports())
         body = msgspec.json.encode(facts) + b"\n"
         return Answer(503 if facts["problems"] else 200, body, "application/json")
-
-
-def _usages(reports: Reports) -> dict[tuple[str, int], Usage]:
-    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
-    found = {}
-    for each in reports.status.processes if reports.status is not None else []:
-        usage = usage_of(each.pid, ticks, page) if each.pid is not None else None
-        if usage is not None:
-            found[each.role, each.index] = usage
-    return found
 
 
 async def _send(send: Send, answer: Answer) -> None:

@@ -13,12 +13,12 @@ import msgspec
 
 from broker.metrics.document import (
     Family,
-    GroupRow,
     HistogramSample,
     Kind,
     PartitionRow,
     Sample,
 )
+from ops.http.lag import Lags
 from ops.http.reports import Reports, Status, Usage
 
 # Series of single partitions are left out beyond this many; the sums stay.
@@ -42,13 +42,8 @@ def families(
         for index, document in enumerate(documents):
             if document is not None:
                 found += [_labelled(family, role, index) for family in document.families]
-    partitions = [row for each in reports.workers if each for row in each.partitions]
-    groups = [row for each in reports.workers if each for row in each.groups]
-    return (
-        found
-        + _topic_families(partitions, len(reports.workers))
-        + _group_families(groups, partitions)
-    )
+    lags = Lags(reports)
+    return found + _topic_families(lags.partitions, len(reports.workers)) + _group_families(lags)
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
@@ -131,22 +126,19 @@ def _topic_families(partitions: list[PartitionRow], brokers: int) -> list[Family
 # --- groups ---
 
 
-def _group_families(groups: list[GroupRow], partitions: list[PartitionRow]) -> list[Family]:
-    ends = {(row.topic, row.partition): row.end for row in partitions}
-    starts = {(row.topic, row.partition): row.start for row in partitions}
+def _group_families(lags_of: Lags) -> list[Family]:
     current: list[Sample] = []
     lags: list[Sample] = []
     sums: dict[tuple[str, str], int] = {}
+    groups = lags_of.groups
     for group in groups:
-        for row in group.committed:
-            place = (row.topic, row.partition)
-            labels = (group.group, row.topic, str(row.partition))
-            current.append(Sample(labels, row.offset))
-            if place in ends:
-                lag = max(ends[place] - max(row.offset, starts[place]), 0)
-                lags.append(Sample(labels, lag))
-                whole = (group.group, row.topic)
-                sums[whole] = sums.get(whole, 0) + lag
+        for each in lags_of.of(group):
+            labels = (group.group, each.topic, str(each.partition))
+            current.append(Sample(labels, each.offset))
+            if each.records is not None:
+                lags.append(Sample(labels, each.records))
+                whole = (group.group, each.topic)
+                sums[whole] = sums.get(whole, 0) + each.records
     if len(current) > MAX_PARTITION_SERIES:
         current, lags = [], []
     by_group = ("consumergroup",)

@@ -6,6 +6,7 @@ A process that does not answer in time has no report; nothing waits for it.
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,6 +109,17 @@ class Usage(msgspec.Struct, frozen=True):
     cpu_seconds: float
     resident_bytes: int
     open_fds: int
+
+
+def usages(status: Status | None) -> dict[tuple[str, int], Usage]:
+    """By role and index, of the processes that run on this machine."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
+    found = {}
+    for each in status.processes if status is not None else ():
+        usage = usage_of(each.pid, ticks, page) if each.pid is not None else None
+        if usage is not None:
+            found[each.role, each.index] = usage
+    return found
 
 
 def usage_of(pid: int, ticks: int, page: int) -> Usage | None:

@@ -28,6 +28,7 @@ from ops.admin.reset_offsets import (
 from ops.client import ClientError, Cluster, refusal
 from ops.console.film import draw
 from ops.console.rendering import Console
+from ops.http.lag import Lags
 from ops.http.reports import Reports
 
 PER_PAGE = 100
@@ -130,26 +131,17 @@ def _url(group: str) -> str:
 
 
 def summaries(reports: Reports) -> list[dict[str, Any]]:
-    documents = [document for document in reports.workers if document is not None]
-    ends = {
-        (row.topic, row.partition): (row.start, row.end)
-        for document in documents
-        for row in document.partitions
-    }
+    lags = Lags(reports)
     found = []
     for worker, document in enumerate(reports.workers):
         for group in document.groups if document is not None else ():
-            lag = 0
-            for committed in group.committed:
-                start, end = ends.get((committed.topic, committed.partition), (0, 0))
-                lag += max(end - max(committed.offset, start), 0)
             topics = sorted({committed.topic for committed in group.committed})
             found.append(
                 {
                     "name": group.group,
                     "state": group.state,
                     "members": group.members,
-                    "lag": lag,
+                    "lag": lags.records(group),
                     "topics": topics,
                     "owner": worker,
                 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.admin.status import _port
+from ops.admin.status import local_port
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from ops.admin.status import _port
 def test_the_port_is_that_of_the_other_commands(
     flag: str | None, env: dict[str, str], port: int
 ) -> None:
-    assert _port(flag, env) == port
+    assert local_port(flag, env) == port
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_the_port_is_that_of_the_other_commands(
 )
 def test_a_port_that_is_none(flag: str | None, env: dict[str, str], cause: str) -> None:
     with pytest.raises(ValueError, match=cause):
-        _port(flag, env)
+        local_port(flag, env)
