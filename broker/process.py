@@ -197,6 +197,14 @@ class Listening:
         for certificates in self._certificates:
             certificates.reload()
 
+    @property
+    def failed_handshakes(self) -> int:
+        return sum(each.failures for each in self._servers if isinstance(each, TlsServer))
+
+    @property
+    def certificate_expiries(self) -> list[tuple[str, int]]:
+        return [each.expiry for each in self._certificates]
+
     def close(self) -> None:
         for server in self._servers:
             server.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import TypeVar
 
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -51,6 +51,7 @@ class WorkerReport:
         budget: Budget,
         requests: RequestCounters,
         loop_lag: LoopLag,
+        access: Callable[[], list[Family]],
     ) -> None:
         self._worker = worker
         self._store = store
@@ -61,6 +62,7 @@ class WorkerReport:
         self._budget = budget
         self._requests = requests
         self._loop_lag = loop_lag
+        self._access = access
 
     async def document(self) -> Document:
         store = await self._store_families() if self._worker == 0 else []
@@ -75,14 +77,20 @@ class WorkerReport:
     def _families(self) -> list[Family]:
         pipes = self._store.connections()
         by_listener: dict[str, int] = {}
+        paused: dict[str, int] = {}
         for connection in self._connections:
             listener = connection.identity.listener
             by_listener[listener] = by_listener.get(listener, 0) + 1
+            if reason := connection.paused_for:
+                paused[reason] = paused.get(reason, 0) + 1
         return [
             self._loop_lag.family(),
             Family("moldau_connections", Kind.GAUGE, "Open connections of clients.", ("listener",),
                    [Sample((name,), count) for name, count in by_listener.items() if name],
                    by_role=True),
+            Family("moldau_connections_paused", Kind.GAUGE, "Connections not served for a while.",
+                   ("reason",), [Sample((reason,), count) for reason, count in paused.items()]),
+            *self._access(),
             Family("moldau_store_up", Kind.GAUGE, "Whether the worker is connected to the store.",
                    ("connection",),
                    [Sample((name,), float(pipe.is_up)) for name, pipe in pipes.items()]),

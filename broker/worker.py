@@ -28,7 +28,8 @@ from broker.log.logs import Logs
 from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
 from broker.loop_lag import LoopLag
-from broker.metrics.document import METRICS, encode
+from broker.metrics.access_counters import FAILURE, SUCCESS
+from broker.metrics.document import METRICS, Family, encode
 from broker.metrics.request_counters import RequestCounters
 from broker.process import (
     BootFailure,
@@ -39,7 +40,7 @@ from broker.process import (
     watch_parent,
 )
 from broker.report import WorkerReport
-from broker.security.identity import ENDED_SESSIONS
+from broker.security.identity import ENDED_SESSIONS, Identity
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.server.metering import ClientMetering
@@ -157,6 +158,7 @@ class Worker:
             self._budget,
             self._requests,
             self._loop_lag,
+            self._access_families,
         )
 
         async def metrics() -> bytes:
@@ -201,9 +203,16 @@ class Worker:
         users, audit = self.broker.users, self.broker.audit
         self._logins = LoginServices(listeners, users)
         self._logins.on_events(audit.login, audit.login_failed)
+        self._logins.on_events(self._count_login, self._count_failed_login)
         self._sessions = Sessions(self._connections)
         users.on_changed.append(self._sessions.users_changed)
         self._kept.add("user", users)
+
+    def _count_login(self, identity: Identity, mechanism: str) -> None:
+        self.broker.access.login(mechanism, SUCCESS)
+
+    def _count_failed_login(self, host: str, mechanism: str, user: str, reason: str) -> None:
+        self.broker.access.login(mechanism, FAILURE)
 
     def _forget_routes(self) -> None:
         """What clients may do has changed: see `RequestRoute`."""
@@ -259,6 +268,15 @@ class Worker:
         made.metering = self._metering
         made.limiter = self.broker.limiter
         return made
+
+    def _access_families(self) -> list[Family]:
+        broker, listening = self.broker, self._listening
+        return [
+            *broker.limiter.counters.families(
+                listening.failed_handshakes, listening.certificate_expiries
+            ),
+            *broker.access.families(broker.quotas.usages.throttled_ms),
+        ]
 
     async def _listen(self) -> None:
         refuses = self.broker.limiter.refuses

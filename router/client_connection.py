@@ -184,6 +184,7 @@ class ClientConnection(asyncio.Protocol):
     def _reject(self, fault: Exception) -> None:
         if isinstance(fault, InvalidFrameSize):  # anybody who can connect can send that
             limited.warning(fault.kind, "closing %s: %s", self.peer, fault)
+            self._state.limiter.unreadable(fault.reason)
         else:
             logger.warning("closing %s: %s", self.peer, fault)
         self.close()

@@ -87,7 +87,11 @@ class Router:
             samples=[Sample((), len(self._clients))],
             by_role=True,
         )
-        return Document(families=[self._loop_lag.family(), clients])
+        listening = self._listening
+        counted = self._state.limiter.counters.families(
+            listening.failed_handshakes, listening.certificate_expiries
+        )
+        return Document(families=[self._loop_lag.family(), clients, *counted])
 
     def _accept(self, listener: Listener | None) -> ClientConnection:
         return ClientConnection(self._state, self._clients, listener)

@@ -11,7 +11,14 @@ import logging
 from typing import NamedTuple
 
 from broker.limited_log import LimitedLog
-from broker.security.connection_limits import ConnectionCounts
+from broker.metrics.access_counters import ConnectionCounters
+from broker.security.connection_limits import (
+    CREATION_RATE,
+    PER_IP,
+    PER_IP_OVERRIDES,
+    QUOTA_RATE,
+    ConnectionCounts,
+)
 from broker.security.quota_rates import Windows
 from broker.settings.processes import ConnectionLimits, Listener
 
@@ -22,6 +29,15 @@ DELAY_S = 0.1  # Kafka's connection.failed.authentication.delay.ms
 MAX_DELAYED = 1000
 
 
+# The limits of connection_limits.py as labels; all others are of max.connections.
+_REASONS = {
+    PER_IP: "ip",
+    PER_IP_OVERRIDES: "ip",
+    CREATION_RATE: "rate",
+    QUOTA_RATE: "rate",
+}
+
+
 class _Inside(NamedTuple):
     ip: str
     is_authenticated: bool
@@ -30,6 +46,7 @@ class _Inside(NamedTuple):
 class ConnectionLimiter:
     def __init__(self, limits: ConnectionLimits, windows: Windows) -> None:
         self.counts = ConnectionCounts(limits, windows)
+        self.counters = ConnectionCounters()
         self._inside: dict[object, _Inside] = {}
         self._delayed = 0
         self._loop = asyncio.get_running_loop()
@@ -43,8 +60,9 @@ class ConnectionLimiter:
         refused_for = self.counts.enter(ip, now, is_authenticated=inside.is_authenticated)
         if refused_for is None:
             self._inside[connection] = inside
+            self.counters.accept(listener.name)
             return True
-        limited.warning(refused_for, "a connection from %s is refused: %s", ip, refused_for)
+        self._refused(ip, refused_for)
         self._close_later(transport)
         return False
 
@@ -53,8 +71,16 @@ class ConnectionLimiter:
         refused_for = self.counts.would_refuse(ip, self._loop.time() * 1000)
         if refused_for is None:
             return False
-        limited.warning(refused_for, "a connection from %s is refused: %s", ip, refused_for)
+        self._refused(ip, refused_for)
         return True
+
+    def _refused(self, ip: str, limit: str) -> None:
+        self.counters.refuse(_REASONS.get(limit, "max"))
+        limited.warning(limit, "a connection from %s is refused: %s", ip, limit)
+
+    def unreadable(self, reason: str) -> None:
+        """What a connection sent cannot be read: it is closed."""
+        self.counters.refuse(reason)
 
     def authenticated(self, connection: object) -> None:
         """It no longer counts as one that may never authenticate."""

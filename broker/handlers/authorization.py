@@ -122,6 +122,7 @@ def log_denial(
 ) -> None:
     api = call.header.api
     request = api.name if api is not None else ""
+    broker.access.denied(resource.name, operation.name)
     broker.audit.denied(call.identity, operation, resource, name, request)
 
 

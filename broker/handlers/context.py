@@ -18,6 +18,7 @@ from broker.errors import ErrorCode, KafkaError
 from broker.handlers.deadlines import Deadlines
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
+from broker.metrics.access_counters import AccessCounters
 from broker.placement import leader_of
 from broker.security.authorizer import AllowEverything, Authorizer
 from broker.security.quota_rates import Windows
@@ -69,6 +70,7 @@ class Broker:
         self.users = Users(store.users, store.topics)
         self.acls: Acls | None = None  # None: there is no authorizer
         self.audit = Audit()
+        self.access = AccessCounters()
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
         group_coordinator.on_stored = logs.readership.stored

@@ -15,6 +15,10 @@ MAX_RATES = 10_000  # addresses whose rate is measured at a time; further ones s
 REST = ""
 # Of max.connections: a client that never authenticates must not keep out those that do.
 UNAUTHENTICATED_SHARE = 4
+# What a connection is refused for.
+PER_IP, PER_IP_OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+CREATION_RATE = "max.connection.creation.rate"
+QUOTA_RATE = "the quota connection_creation_rate"
 
 
 def no_rate(ip: str) -> float | None:
@@ -71,7 +75,7 @@ class ConnectionCounts:
             return "max.connections, a quarter of it for clients that have not authenticated"
         own = limits.overrides.get(ip)
         if self._by_ip.get(ip, 0) >= (limits.per_ip if own is None else own):
-            return "max.connections.per.ip" if own is None else "max.connections.per.ip.overrides"
+            return PER_IP if own is None else PER_IP_OVERRIDES
         return None
 
     def _too_fast(self, ip: str, now: float, *, is_trial: bool = False) -> str | None:
@@ -79,8 +83,8 @@ class ConnectionCounts:
         taken: list[Rate] = []
         refused_for = None
         for rate, limit, name in (
-            (self._rate, float(self.limits.creation_rate), "max.connection.creation.rate"),
-            (None, self.rate_of(ip), "the quota connection_creation_rate"),
+            (self._rate, float(self.limits.creation_rate), CREATION_RATE),
+            (None, self.rate_of(ip), QUOTA_RATE),
         ):
             if limit is None or limit >= UNLIMITED:
                 continue

@@ -129,6 +129,11 @@ class Usages:
         self._clients: dict[tuple[str, str], ClientUsage | None] = {}
         self.rates: dict[tuple[str, Shared], Rate] = {}
         self.buckets: dict[Shared, TokenBucket] = {}
+        self.throttled_ms: dict[str, int] = {}  # by key, for as long as the process lives
+
+    def throttled(self, key: str, wait: int) -> None:
+        """A client is to wait because of this quota."""
+        self.throttled_ms[key] = self.throttled_ms.get(key, 0) + wait
 
     def use(self, table: QuotaTable) -> None:
         """Quotas have changed. What was used still counts."""

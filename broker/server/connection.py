@@ -125,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
             frames = self._frames.received(nbytes)
         except InvalidFrameSize as fault:
             limited.warning(fault.kind, "closing %s: %s", self.peer, fault)
+            if self.limiter is not None:
+                self.limiter.unreadable(fault.reason)
             self.abort()
             return
         if not frames:
@@ -417,6 +419,15 @@ class Connection(asyncio.BufferedProtocol):
     def _count_unsent(self, size: int) -> None:
         self._budget.hold(size - self._unsent)
         self._unsent = size
+
+    @property
+    def paused_for(self) -> str:
+        """Why it is not served now, as metrics name it; empty: it is."""
+        if self._held & MUTED:
+            return "muted"
+        if self._write_paused:
+            return "slow_client"
+        return "inflight" if self._read_paused and not self._held else ""
 
     @property
     def budget(self) -> Budget:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Generator
 from typing import Any, ClassVar, TypeVar
 
 from broker.errors import ErrorCode, KafkaError
+from broker.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST
 from broker.security.quota_usage import ClientUsage, Usages
 from broker.server.call import Call
 from broker.server.connection import Connection
@@ -79,11 +80,12 @@ class MeteredCall(Call, eq=False, kw_only=True):
         usage = self._usage(now)
         if usage is None:
             return 0
-        wait = max(usage.busy(spent, now), self.mutations_wait)
+        wait, quota = max((usage.busy(spent, now), REQUEST), (self.mutations_wait, MUTATION))
         if self.header.api_key == ApiKey.PRODUCE:
             self._count_bytes(usage, now)
-            wait = max(wait, usage.produce_wait(now))
+            wait, quota = max((wait, quota), (usage.produce_wait(now), PRODUCE))
         if wait:
+            self.usages.throttled(quota, wait)
             self.connection.mute(wait)
         return wait
 
@@ -138,6 +140,7 @@ class MeteredCall(Call, eq=False, kw_only=True):
             if wait:
                 if not refused_for:
                     usage.not_fetched(size, now)
+                self.usages.throttled(FETCH if refused_for == wait else REQUEST, wait)
                 self.connection.mute(wait)
                 parts = self._encoded(type(message)(throttle_time_ms=wait))
                 assert parts is not None

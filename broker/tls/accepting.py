@@ -66,6 +66,7 @@ class TlsServer:
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order they began
         self._log = LimitedLog(logger)
+        self.failures = 0
         self._retry: asyncio.TimerHandle | None = None
         listening.setblocking(False)
         self._loop.add_reader(listening.fileno(), self._accept)
@@ -153,4 +154,5 @@ class TlsServer:
             raise
 
     def _failed(self, kind: str, peer: str, why: str) -> None:
+        self.failures += 1
         self._log.warning(kind, "closing %s: no TLS connection: %s", peer, why)

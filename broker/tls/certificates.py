@@ -58,6 +58,11 @@ class Certificates:
             self._warnings.renewed()
             self.warn_of_expiry()
 
+    @property
+    def expiry(self) -> tuple[str, int]:
+        """The listener, and the end of its certificate in seconds since 1970."""
+        return self._name, self._certificate.expires_at
+
     def warn_of_expiry(self) -> None:
         warnings, certificate = self._warnings, self._certificate
         if warnings is not None and warnings.is_due(certificate.expires_at, time.time()):

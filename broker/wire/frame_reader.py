@@ -35,12 +35,13 @@ class InvalidFrameSize(ValueError):
 
     def __init__(self, size: int, most: int) -> None:
         head = (size & 0xFFFFFFFF).to_bytes(4)
+        self.reason = "not_kafka"  # as metrics name it
         if head.startswith(TLS_HANDSHAKE):
             self.kind = "a TLS client on a plaintext port"
         elif head in HTTP_METHODS:
             self.kind = "an HTTP client"
         else:
-            self.kind = "is it a Kafka client?"
+            self.kind, self.reason = "is it a Kafka client?", "frame_size"
         super().__init__(f"a frame of {size} bytes (at most {most}; {self.kind})")
 
 
