@@ -49,7 +49,7 @@ def total(broker: Broker, name: str, **labels: str) -> float:
 
 def test_logins_and_denials_are_counted(broker: Broker) -> None:
     settings = librdkafka_settings(broker, sasl_username="alice", sasl_password="secret")
-    admin = AdminClient(settings)
+    admin = AdminClient({**settings})
     admin.list_topics(timeout=30)
     (refused,) = admin.create_topics([NewTopic("hers", 1)]).values()
     with pytest.raises(KafkaException):
@@ -58,7 +58,7 @@ def test_logins_and_denials_are_counted(broker: Broker) -> None:
     assert total(broker, "moldau_authorization_denials_total", operation="CREATE") >= 1
     assert total(broker, "moldau_connections_total") >= 1
     with pytest.raises(KafkaException):
-        AdminClient(settings | {"sasl.password": "wrong", "log_level": "0"}).list_topics(timeout=5)
+        AdminClient({**settings, "sasl.password": "wrong", "log_level": "0"}).list_topics(timeout=5)
     assert total(broker, "moldau_authentications_total", result="failure") >= 1
 
 
