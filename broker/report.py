@@ -176,8 +176,7 @@ class WorkerReport:
                 CommittedRow(topic, partition, found.offset)
                 for (topic, partition), found in offsets or ()
             ]
-            view = groups.describe(group.group_id)
-            rows.append(GroupRow(group.group_id, str(view.state), len(view.members), committed))
+            rows.append(GroupRow(group.group_id, str(group.state), group.size, committed))
         return rows
 
 

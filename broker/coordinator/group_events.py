@@ -31,7 +31,6 @@ from broker.group.states import REBALANCING, GroupState
 from broker.log.event_topic import EventTopic
 from broker.log.logs import Logs
 from broker.log.topics import GROUP_EVENTS, Topics
-from broker.wire.consumer_protocol import assigned_partitions
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0
@@ -106,9 +105,10 @@ class GroupEvents:
 
     def _note_owners(self, group: str, generation: int) -> None:
         owners = []
-        for member in self._coordinator.groups.describe(group).members[:MAX_OWNERS]:
+        known = self._coordinator.groups.by_id.get(group)
+        for member in known.owners()[:MAX_OWNERS] if known is not None else ():
             partitions: dict[str, list[int]] = {}
-            for topic, partition in assigned_partitions(member.assignment) or ():
+            for topic, partition in member.partitions:
                 partitions.setdefault(topic, []).append(partition)
             owners.append(
                 {

@@ -88,6 +88,11 @@ class Machine(ABC):
     def subscribes(self) -> bool:
         """Its members subscribe to topics, so offsets of other topics may be deleted any time."""
 
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many members it has."""
+
     @abstractmethod
     def owners(self) -> list[PartitionOwner]:
         """The partitions of each member."""

@@ -8,9 +8,8 @@ import msgspec
 
 from broker.errors import ErrorCode, StoreFault
 from broker.group.record import ConsumerRecord, GroupRecord, UnknownRecordFormat, decode
-from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
-from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ops.admin.found_group import CLASSIC_TYPE, CONSUMER_TYPE, find_group
 from ops.admin.log_gaps import epochs_of
 from ops.client import LATEST, Cluster, TopicPartition, refusal
 
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
 class Committed(NamedTuple):
     offset: int
     metadata: str
-
-
-def find_group(cluster: Cluster, group_id: str) -> DescribedGroup | None:
-    """None: there is no such group."""
-    answer = cluster.call_coordinator(
-        group_id, DescribeGroupsRequest([group_id]), lambda answer: int(answer.groups[0].error_code)
-    )
-    group: DescribedGroup = answer.groups[0]
-    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
-    if group.error_code:
-        raise refusal(f"group {group_id}", group.error_code, group.error_message)
-    return group
 
 
 def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
@@ -67,15 +53,15 @@ def describe(
     members = []
     owners: dict[TopicPartition, dict[str, Any]] = {}
     for one in sorted(group.members, key=lambda one: (one.client_id, one.member_id)):
-        assigned = None
-        if group.protocol_type == CONSUMER:
-            assigned = assigned_places(one.member_assignment)
+        assigned = one.assigned
         member = {
             "member_id": one.member_id,
-            "instance_id": one.group_instance_id,
+            "instance_id": one.instance_id,
             "client_id": one.client_id,
-            "host": one.client_host.removeprefix("/"),
+            "host": one.host,
             "assignment": None if assigned is None else _by_topic(assigned),
+            "epoch": one.epoch,
+            "protocol": CLASSIC_TYPE if one.is_classic else CONSUMER_TYPE,
         }
         members.append(member)
         owners |= dict.fromkeys(assigned or (), member)
@@ -94,9 +80,10 @@ def describe(
         "group": group_id,
         "identity": None if record is None else record.identity,
         "state": group.group_state,
-        "generation": None if record is None else record.generation_id,
+        "type": group.type,
+        "generation": group.epoch if record is None else record.generation_id,
         "protocol_type": group.protocol_type,
-        "protocol": group.protocol_data,
+        "protocol": group.protocol,
         "coordinator": {"id": coordinator.node_id, "address": coordinator.address},
         "total_lag": sum(lags) if lags and None not in lags else None,
         "members": members,
@@ -162,9 +149,3 @@ def _by_topic(places: list[TopicPartition]) -> dict[str, list[int]]:
     for place in sorted(places):
         topics.setdefault(place.topic, []).append(place.partition)
     return topics
-
-
-def assigned_places(assignment: bytes) -> list[TopicPartition] | None:
-    """The partitions of a ConsumerProtocolAssignment; None: it is something else."""
-    found = assigned_partitions(assignment)
-    return None if found is None else [TopicPartition(*one) for one in found]

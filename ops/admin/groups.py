@@ -35,7 +35,10 @@ examples:
   moldau groups ACTION --help       all options of an action
 """
 
-STATES = ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead")
+STATES = (
+    "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling",
+    "Dead",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,10 +99,16 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
         print_json({"groups": listed})
     else:
         rows = [
-            (one["group"], one["state"], one["protocol_type"], one["coordinator"]["address"])
+            (
+                one["group"],
+                one["state"],
+                one["type"],
+                one["protocol_type"],
+                one["coordinator"]["address"],
+            )
             for one in listed
         ]
-        print_table(("group", "state", "protocol type", "coordinator"), rows)
+        print_table(("group", "state", "type", "protocol type", "coordinator"), rows)
     return 0
 
 

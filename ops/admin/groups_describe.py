@@ -55,6 +55,7 @@ def _print_group(group: dict[str, Any]) -> None:
             "group": group["group"],
             "identity": group["identity"],
             "state": group["state"],
+            "type": group["type"],
             "generation": group["generation"],
             "protocol type": group["protocol_type"],
             "protocol": group["protocol"],

@@ -17,8 +17,9 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ops.admin.found_group import find_group
 from ops.admin.group_history import offsets_at, offsets_before_reset, read_events
-from ops.admin.group_state import committed_offsets, find_group
+from ops.admin.group_state import committed_offsets
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 
 INACTIVE = ("Empty", "Dead")

@@ -129,6 +129,10 @@ class Group(Core):
     def subscribes(self) -> bool:
         return self.protocol_type == CONSUMER
 
+    @property
+    def size(self) -> int:
+        return len(self.roster)
+
     def owners(self) -> list[PartitionOwner]:
         return owners_in(self._record(self.revision))
 

@@ -140,6 +140,10 @@ class ConsumerGroup(ConsumerCore):
     def subscribes(self) -> bool:
         return True
 
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
     def owners(self) -> list[PartitionOwner]:
         return commits.owners(self.members.values(), self.topics)
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from broker.placement import owner_of
-from ops.admin.group_state import find_group
+from ops.admin.found_group import find_group
 from ops.client import GROUP, ClientError, Cluster
 from tests.support.moldau_cli import Cli
 from tests.support.raw_group import RawMember, coordinator_port

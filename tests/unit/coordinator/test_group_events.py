@@ -11,10 +11,9 @@ from broker.errors import ErrorCode, KafkaError
 from broker.group.effects import MemberChange, MemberChanged, StateChanged
 from broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
 from broker.group.states import GroupState
-from broker.group.views import GroupView, MemberView
+from broker.group.views import PartitionOwner
 from broker.log import event_topic
 from broker.wire.records import Record
-from ops.client.consumer_protocol import assignment
 
 
 class Written(GroupEvents):
@@ -22,10 +21,11 @@ class Written(GroupEvents):
 
     def __init__(self) -> None:
         self.now = 1000
-        member = MemberView("m", None, "client", "/host", b"", assignment("orders", [0, 1, 2, 7]))
-        view = GroupView("g", GroupState.STABLE, members=(member,))
+        places = tuple(("orders", number) for number in (0, 1, 2, 7))
+        owner = PartitionOwner("m", "client", "/host", places)
+        group = SimpleNamespace(owners=lambda: [owner])
         offsets = CommittedOffsets({TopicPartition("orders", 0): new_commit(5, 1000)})
-        self.groups: Any = SimpleNamespace(describe=lambda _: view, offsets={"g": offsets})
+        self.groups: Any = SimpleNamespace(by_id={"g": group}, offsets={"g": offsets})
         self.coordinator: Any = SimpleNamespace(
             now_ms=lambda: self.now, commit_counts=None, groups=self.groups
         )

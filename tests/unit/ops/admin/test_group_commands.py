@@ -7,7 +7,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.admin.group_state import assigned_places
+from ops.admin.found_group import assigned_places
 from ops.admin.reset_offsets import parse_datetime, parse_topic
 from ops.cli import main
 from ops.client import TopicPartition
