@@ -134,6 +134,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=_positive, default=100.0, help="latency: records per second")
     parser.add_argument("--members", type=_count, action="append", help="groups: of one group")
     parser.add_argument("--groups", type=_count, default=1, help="groups: how many, with --members")
+    parser.add_argument(
+        "--protocol", choices=["classic", "consumer"], default="classic", help="groups: KIP-848"
+    )
     parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
     parser.add_argument("--quick", action="store_true", help="growth: few points, short runs")
     parser.add_argument(

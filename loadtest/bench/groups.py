@@ -110,7 +110,7 @@ class GroupsRun:
             found = {name: (self._target.host, ports[owner_of(name, len(ports))]) for name in names}
         else:
             found = coordinators(self._target, names)
-        opened = await _connect([found[name] for name in wanted])
+        opened = await connect_all([found[name] for name in wanted])
         members = [BenchMember(*item) for item in zip(wanted, opened, strict=True)]
         size = self._members
         return [members[at : at + size] for at in range(0, len(members), size)]
@@ -129,7 +129,7 @@ class GroupsRun:
         _check(groups)
         await together(member.sync() for member in members)
         seconds = time.perf_counter() - began
-        return {"form s": seconds, "form us/member": _each(meter.stop()["worker"], len(members))}
+        return {"form s": seconds, "form us/member": each(meter.stop()["worker"], len(members))}
 
     async def _rebalance(
         self, groups: list[list[BenchMember]], members: list[BenchMember]
@@ -151,10 +151,10 @@ class GroupsRun:
         seconds = statistics.median(rounds)
         return {
             "rebalance ms": seconds * 1000,
-            "rebalance us/member": _each(seconds, len(members)),
-            "of it broker us": _each(cpu["broker"], served),
-            "of it worker us": _each(cpu["worker"], served),
-            "of it client us": _each(cpu["client"], served),
+            "rebalance us/member": each(seconds, len(members)),
+            "of it broker us": each(cpu["broker"], served),
+            "of it worker us": each(cpu["worker"], served),
+            "of it client us": each(cpu["client"], served),
             "joins/s": served / joining,
         }
 
@@ -169,26 +169,26 @@ class GroupsRun:
         cpu = meter.stop()
         return {
             "heartbeats/s": count / seconds,
-            "broker us/heartbeat": _each(cpu["broker"], count),
-            "worker us/heartbeat": _each(cpu["worker"], count),
+            "broker us/heartbeat": each(cpu["broker"], count),
+            "worker us/heartbeat": each(cpu["worker"], count),
             "heartbeats/s of worker core": count / cpu["worker"] if cpu["worker"] else 0.0,
             "bare us/request": await self._bare(members[0].heartbeat_frame(), len(members)),
         }
 
-    async def _bare(self, frame: bytes, count: int) -> float:
+    async def _bare(self, frame: bytes, count: int, size: int = len(HEARTBEAT_RESPONSE)) -> float:
         """CPU of a server that only responds."""
         connections: list[MemberConnection] = []
-        with echo_server(len(HEARTBEAT_RESPONSE)) as (address, pid):
+        with echo_server(size) as (address, pid):
             try:
-                connections = await _connect([address] * count)
+                connections = await connect_all([address] * count)
                 before = cpu_seconds(pid)
                 for connection in connections:
-                    connection.start_repeating(frame, bytes(len(HEARTBEAT_RESPONSE)))
+                    connection.start_repeating(frame, bytes(size))
                 await asyncio.sleep(self._seconds)
                 requests = sum(
                     await together(connection.stop_repeating() for connection in connections)
                 )
-                return _each(cpu_seconds(pid) - before, requests)
+                return each(cpu_seconds(pid) - before, requests)
             finally:
                 for connection in connections:
                     connection.close()
@@ -199,7 +199,7 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         return await asyncio.gather(*work)
 
 
-async def _connect(addresses: Sequence[tuple[str, int]]) -> list[MemberConnection]:
+async def connect_all(addresses: Sequence[tuple[str, int]]) -> list[MemberConnection]:
     at_once = asyncio.Semaphore(MAX_CONNECTING)
 
     async def connect(address: tuple[str, int]) -> MemberConnection:
@@ -230,18 +230,29 @@ def _check(groups: list[list[BenchMember]]) -> None:
             raise RequestFailed("members of one group are in several generations")
 
 
-def _each(seconds: float, count: int) -> float:
+def each(seconds: float, count: int) -> float:
     return seconds / max(count, 1) * 1e6
+
+
+def _protocol(name: str) -> tuple[type[GroupsRun], RequestTypes]:
+    if name == "classic":
+        return GroupsRun, NEEDED
+    # Imported when it is asked for: it stands on this module.
+    from loadtest.bench.consumer_groups import NEEDED as CONSUMER_NEEDED
+    from loadtest.bench.consumer_groups import ConsumerGroupsRun
+
+    return ConsumerGroupsRun, [*NEEDED, *CONSUMER_NEEDED]
 
 
 def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
     sizes = [(members, arguments.groups) for members in arguments.members or []] or GROUPS
     rows: Rows = []
-    with broker_under_test(arguments, NEEDED) as target:
+    kind, needed = _protocol(arguments.protocol)
+    with broker_under_test(arguments, needed) as target:
         with Client(target.address) as admin:
             ports = [port for _, port in admin.brokers()]
         for members, groups in sizes:
-            run = GroupsRun(target, members, groups, arguments.seconds)
+            run = kind(target, members, groups, arguments.seconds)
             turns = []
             for _ in range(arguments.repeat):
                 turns.append(uvloop.run(run.measure(ports)))

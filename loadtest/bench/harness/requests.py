@@ -10,12 +10,14 @@ from typing import Any
 
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
@@ -46,6 +48,8 @@ VERSIONS: dict[type[Message], int] = {
     InitProducerIdRequest: 4,
     AddPartitionsToTxnRequest: 3,
     EndTxnRequest: 3,
+    IncrementalAlterConfigsRequest: 1,
+    ConsumerGroupHeartbeatRequest: 1,
 }
 RequestTypes = Collection[type[Message]]
 # To create a topic, find its leaders and its end, and delete it.
