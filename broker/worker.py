@@ -30,6 +30,7 @@ from broker.log.topics import Topic, Topics
 from broker.loop_lag import LoopLag
 from broker.metrics.access_counters import FAILURE, SUCCESS
 from broker.metrics.document import METRICS, Family, encode
+from broker.metrics.record_times import RECORD_TIMES
 from broker.metrics.request_counters import RequestCounters
 from broker.process import (
     BootFailure,
@@ -39,6 +40,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
+from broker.record_times import RecordTimes
 from broker.report import WorkerReport
 from broker.security.identity import ENDED_SESSIONS, Identity
 from broker.server.budget import Budget
@@ -161,11 +163,15 @@ class Worker:
             self._access_families,
         )
 
-        async def metrics() -> bytes:
+        async def metrics(_: bytes) -> bytes:
             return encode(await report.document())
 
         subscriptions = {ENDED_SESSIONS: self._sessions.subscribe}
-        self._dispatcher = Dispatcher(self.broker, {METRICS: metrics}, subscriptions)
+        private = {
+            METRICS: metrics,
+            RECORD_TIMES: RecordTimes(self.topics, self.logs).answer,
+        }
+        self._dispatcher = Dispatcher(self.broker, private, subscriptions)
         await self._listen()
         compaction = Compaction(self.store.streams, self.store.cleaned, self.logs.retention)
         maintenance = Maintenance(self.topics, self.logs, compaction)

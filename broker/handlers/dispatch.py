@@ -27,7 +27,7 @@ logger = logging.getLogger("moldau.server")
 # repeat this one.
 AwaitedHandler = Callable[[Broker, Any, Call], Awaitable[Message]]
 ReplyingHandler = Callable[[Broker, Any, Call], RequestRoute | None]
-PrivateHandler = Callable[[], Awaitable[bytes]]
+PrivateHandler = Callable[[bytes], Awaitable[bytes]]  # from the body of a request
 
 
 def handler_of(api: Api) -> AwaitedHandler | ReplyingHandler:
@@ -68,7 +68,7 @@ class Dispatcher:
         header = call.header
         api = header.api
         if api is None:
-            self._serve_private(call)
+            self._serve_private(call, frame)
             return
         key = (header.api_key, header.api_version)
         decode = self._decoders.get(key)
@@ -95,11 +95,12 @@ class Dispatcher:
             return
         self._spawn(call, self._serve(call, api, request))
 
-    def _serve_private(self, call: Call) -> None:
+    def _serve_private(self, call: Call, frame: bytearray) -> None:
         key, is_operator = call.header.api_key, call.identity.role is Role.OPERATOR
         private, subscribe = self._private.get(key), self._subscriptions.get(key)
         if private is not None and is_operator:
-            self._spawn(call, _serve_private(private, call))
+            body = bytes(frame[call.header.body_at :])
+            self._spawn(call, _serve_private(private, call, body))
         elif subscribe is not None and is_operator:
             subscribe(call)
         else:
@@ -123,9 +124,9 @@ class Dispatcher:
             call.connection.resume()
 
 
-async def _serve_private(serve: PrivateHandler, call: Call) -> None:
+async def _serve_private(serve: PrivateHandler, call: Call, question: bytes) -> None:
     try:
-        body = await serve()
+        body = await serve(question)
     except Exception:
         logger.exception("serving the private API %d failed", call.header.api_key)
         call.connection.abort()

@@ -16,6 +16,7 @@ import msgspec
 from ops.http import health
 from ops.http.families import families
 from ops.http.prometheus import CONTENT_TYPE, text_of
+from ops.http.reporting import Reporting
 from ops.http.reports import Reporters, Reports, usages
 
 Scope = MutableMapping[str, Any]
@@ -38,6 +39,7 @@ class Answer(NamedTuple):
 class HttpApp:
     def __init__(self, reporters: Reporters) -> None:
         self._reporters = reporters
+        self._reporting = Reporting(reporters)
         self.console: AsgiApp | None = None
         self._asking: asyncio.Task[Reports] | None = None
         self._build = (version("moldau"), platform.python_version())
@@ -65,7 +67,7 @@ class HttpApp:
     async def reports(self) -> Reports:
         """The processes are asked once for all that ask at the same time."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._reporters.ask_all())
+            self._asking = asyncio.ensure_future(self._reporting.ask())
         return await asyncio.shield(self._asking)
 
     async def metrics(self) -> Answer:

@@ -130,6 +130,7 @@ def _group_families(lags_of: Lags) -> list[Family]:
     current: list[Sample] = []
     lags: list[Sample] = []
     sums: dict[tuple[str, str], int] = {}
+    ages: dict[tuple[str, str], float] = {}
     groups = lags_of.groups
     for group in groups:
         for each in lags_of.of(group):
@@ -139,6 +140,8 @@ def _group_families(lags_of: Lags) -> list[Family]:
                 lags.append(Sample(labels, each.records))
                 whole = (group.group, each.topic)
                 sums[whole] = sums.get(whole, 0) + each.records
+                if each.seconds is not None:
+                    ages[whole] = max(ages.get(whole, 0.0), each.seconds)
     if len(current) > MAX_PARTITION_SERIES:
         current, lags = [], []
     by_group = ("consumergroup",)
@@ -155,4 +158,8 @@ def _group_families(lags_of: Lags) -> list[Family]:
         gauge("kafka_consumergroup_lag_sum", "The same, over the partitions of a topic.",
               ("consumergroup", "topic"),
               [Sample(labels, lag) for labels, lag in sums.items()]),
+        gauge("moldau_consumergroup_lag_seconds",
+              "Age of the first record that is not committed, of the worst partition.",
+              ("consumergroup", "topic"),
+              [Sample(labels, age) for labels, age in ages.items()]),
     ]  # fmt: skip

@@ -1,14 +1,18 @@
 """How far groups are behind: what their coordinators and the leaders of partitions report, joined.
 
-Pure.
+In records: the offsets from the committed one to the end of the partition. In seconds: the age of
+the first record that is not committed, by its timestamp; 0 when there is none. It is that of the
+batch which holds the record, so it may be older by the time a batch was collected (linger.ms), and
+it is as true as the clocks of producers, unless the topic has LogAppendTime. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from broker.metrics.document import GroupRow, PartitionRow
+from broker.metrics.record_times import Place
 from ops.http.reports import Reports
 
 
@@ -19,6 +23,7 @@ class Lag(NamedTuple):
     partition: int
     offset: int  # the committed one
     records: int | None  # None: the leader of the partition has not reported it
+    seconds: float | None  # None: its leader has not said when the record was made
 
 
 class Lags:
@@ -29,6 +34,8 @@ class Lags:
         self._rows: dict[tuple[str, int], PartitionRow] = {
             (row.topic, row.partition): row for row in self.partitions
         }
+        self._times = reports.times
+        self._clock_ms = reports.clock_ms
 
     def of(self, group: GroupRow) -> Iterator[Lag]:
         rows = self._rows
@@ -37,8 +44,29 @@ class Lags:
             row = rows.get((topic, partition))
             # Records that retention removed are not behind: they are not there.
             records = None if row is None else max(row.end - max(offset, row.start), 0)
-            yield Lag(topic, partition, offset, records)
+            seconds = 0.0 if records == 0 else None
+            if records and row is not None:
+                made_ms = self._times.get((topic, partition, max(offset, row.start)), -1)
+                seconds = max(self._clock_ms - made_ms, 0) / 1000 if made_ms >= 0 else None
+            yield Lag(topic, partition, offset, records, seconds)
 
     def records(self, group: GroupRow) -> int:
         """In all its partitions."""
         return sum(each.records or 0 for each in self.of(group))
+
+    def seconds(self, group: GroupRow) -> float | None:
+        """Of the worst partition; None: of none of them it is known."""
+        return worst(each.seconds for each in self.of(group))
+
+    def waiting(self) -> Iterator[tuple[int, Place]]:
+        """The first record of each partition that a group has not committed, with its leader."""
+        rows = self._rows
+        for group in self.groups:
+            for each in group.committed:
+                row = rows.get((each.topic, each.partition))
+                if row is not None and each.offset < row.end and row.start < row.end:
+                    yield row.leader, (each.topic, each.partition, max(each.offset, row.start))
+
+
+def worst(ages: Iterable[float | None]) -> float | None:
+    return max((age for age in ages if age is not None), default=None)

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from broker.metrics.document import METRICS, Document, decode
+from broker.metrics.record_times import Place
 from broker.wire.frame import LENGTH, private_frame
 
 PATIENCE_S = 1.0
 MAX_REPORT_BYTES = 64 << 20
-_ASK = private_frame(METRICS, b"")
 _REPLY_HEAD = struct.Struct(">ii")  # length, correlation id
 
 
@@ -46,6 +46,9 @@ class Reports(msgspec.Struct, frozen=True):
     status: Status | None
     workers: list[Document | None]
     routers: list[Document | None]
+    # When records were made that groups have not committed yet, and what the clock says.
+    times: dict[Place, int] = {}
+    clock_ms: int = 0
 
 
 class Reporters:
@@ -55,18 +58,18 @@ class Reporters:
         self, control_socket: str, worker_sockets: Sequence[str], router_sockets: Sequence[str]
     ) -> None:
         self._control_socket = control_socket
-        self._workers = list(worker_sockets)
+        self.workers = list(worker_sockets)
         self._routers = list(router_sockets)
 
     async def ask_all(self, patience_s: float = PATIENCE_S) -> Reports:
         async with asyncio.TaskGroup() as group:
             status = group.create_task(self.status(patience_s))
             asked = [
-                group.create_task(_ask_process(path, patience_s))
-                for path in (*self._workers, *self._routers)
+                group.create_task(_ask_report(path, patience_s))
+                for path in (*self.workers, *self._routers)
             ]
         documents = [each.result() for each in asked]
-        count = len(self._workers)
+        count = len(self.workers)
         return Reports(status.result(), documents[:count], documents[count:])
 
     async def status(self, patience_s: float = PATIENCE_S) -> Status | None:
@@ -83,20 +86,29 @@ class Reporters:
             return None
 
 
-async def _ask_process(path: str, patience_s: float) -> Document | None:
+async def ask_process(path: str, key: int, body: bytes, patience_s: float) -> bytes | None:
+    """The answer of a process to a private request; None: it did not come in time."""
     try:
         async with asyncio.timeout(patience_s):
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
             try:
-                writer.write(_ASK)
+                writer.write(private_frame(key, body))
                 head = await reader.readexactly(_REPLY_HEAD.size)
                 (size,) = LENGTH.unpack_from(head)
                 if not 4 <= size <= MAX_REPORT_BYTES:
                     return None
-                return decode(await reader.readexactly(size - 4))
+                return await reader.readexactly(size - 4)
             finally:
                 writer.close()
-    except (OSError, TimeoutError, EOFError, ValueError):
+    except (OSError, TimeoutError, EOFError):
+        return None
+
+
+async def _ask_report(path: str, patience_s: float) -> Document | None:
+    found = await ask_process(path, METRICS, b"", patience_s)
+    try:
+        return None if found is None else decode(found)
+    except ValueError:
         return None
 
 

@@ -7,12 +7,13 @@ import json
 import re
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import ops
 from tests.support.running import Broker, free_ports, running_broker, wait_until
@@ -68,8 +69,9 @@ def test_health(broker: Broker) -> None:
 
 def test_metrics_of_topics_and_groups_have_the_names_of_kafka_exporter(broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
+    hour_ago = int(time.time() * 1000) - 3_600_000
     for number in range(10):
-        producer.produce("orders", str(number), partition=0)
+        producer.produce("orders", str(number), partition=0, timestamp=hour_ago)
     assert producer.flush(30) == 0
     consumer = Consumer(
         {
@@ -91,12 +93,39 @@ def test_metrics_of_topics_and_groups_have_the_names_of_kafka_exporter(broker: B
         committed = (("consumergroup", "billing"), *of_partition)
         assert metrics(broker, "kafka_consumergroup_current_offset")[committed] == 4
         assert metrics(broker, "kafka_consumergroup_lag")[committed] == 6
+        age = metrics(broker, "moldau_consumergroup_lag_seconds")
+        assert 3600 <= age[(("consumergroup", "billing"), ("topic", "orders"))] < 7200
         assert metrics(broker, "kafka_consumergroup_members") == {
             (("consumergroup", "billing"),): 1
         }
         assert metrics(broker, "moldau_process_resident_memory_bytes")
     finally:
         consumer.close()
+
+
+def test_lag_in_seconds_of_records_that_are_not_in_memory(broker: Broker) -> None:
+    """After a restart of the workers: from the store, and 0 once everything is committed."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    now = int(time.time() * 1000)
+    for hours in (3, 2, 1):
+        producer.produce("old", b"x", partition=0, timestamp=now - hours * 3_600_000)
+        assert producer.flush(30) == 0  # a batch each
+    admin = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "archive"})
+    labels = (("consumergroup", "archive"), ("topic", "old"))
+
+    def hours_behind() -> float | None:
+        found = metrics(broker, "moldau_consumergroup_lag_seconds").get(labels)
+        return None if found is None else round(found / 3600, 1)
+
+    try:
+        for index in range(2):
+            broker.wait_restarted("worker", index, broker.kill("worker", index))
+        admin.commit(offsets=[TopicPartition("old", 0, 1)], asynchronous=False)
+        wait_until(lambda: hours_behind() == 2, 60, "known")
+        admin.commit(offsets=[TopicPartition("old", 0, 3)], asynchronous=False)
+        wait_until(lambda: hours_behind() == 0, 60, "nothing is waited for")
+    finally:
+        admin.close()
 
 
 def test_the_broker_is_untouched_when_the_http_process_dies(broker: Broker) -> None:

@@ -28,7 +28,7 @@ from ops.admin.reset_offsets import (
 from ops.client import ClientError, Cluster, refusal
 from ops.console.film import draw
 from ops.console.rendering import Console
-from ops.http.lag import Lags
+from ops.http.lag import Lags, worst
 from ops.http.reports import Reports
 
 PER_PAGE = 100
@@ -69,7 +69,10 @@ def routes(console: Console) -> list[BaseRoute]:
         name = request.path_params["group"]
         group = await backend.ask(lambda cluster: described(cluster, name))
         template = "group_live.html" if request.query_params.get("live") else "group.html"
-        return console.page(request, template, title=name, group=group)
+        ages = ages_of(await backend.reports(), name)
+        return console.page(
+            request, template, title=name, group=group, ages=ages, oldest=worst(ages.values())
+        )
 
     async def film(request: Request) -> Response:
         """The picture of who read what: a fragment, asked for every second while it is live."""
@@ -142,11 +145,23 @@ def summaries(reports: Reports) -> list[dict[str, Any]]:
                     "state": group.state,
                     "members": group.members,
                     "lag": lags.records(group),
+                    "seconds": lags.seconds(group),
                     "topics": topics,
                     "owner": worker,
                 }
             )
     return sorted(found, key=lambda each: str(each["name"]))
+
+
+def ages_of(reports: Reports, name: str) -> dict[tuple[str, int], float | None]:
+    """By topic and partition, the age of the first record that the group has not committed."""
+    lags = Lags(reports)
+    return {
+        (each.topic, each.partition): each.seconds
+        for group in lags.groups
+        if group.group == name
+        for each in lags.of(group)
+    }
 
 
 def described(cluster: Cluster, name: str) -> dict[str, Any]:

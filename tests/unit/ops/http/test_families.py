@@ -63,6 +63,31 @@ def test_lag_joins_what_owners_of_groups_and_leaders_of_partitions_know() -> Non
     assert found(reports, "kafka_topic_partitions") == {("orders",): 2}
 
 
+def test_lag_in_seconds_is_that_of_the_worst_partition() -> None:
+    committed = [
+        CommittedRow("orders", 0, 40),
+        CommittedRow("orders", 1, 5),
+        CommittedRow("orders", 2, 9),  # nobody knows when that record was made
+        CommittedRow("done", 0, 7),
+        CommittedRow("unknown", 0, 1),
+    ]
+    rows = [
+        PartitionRow("orders", 0, 0, 100, 1, 0),
+        PartitionRow("orders", 1, 30, 50, 1, 0),
+        PartitionRow("orders", 2, 0, 50, 1, 0),
+        PartitionRow("done", 0, 0, 7, 1, 0),
+        PartitionRow("unknown", 0, 0, 7, 1, 0),
+    ]
+    document = worker(partitions=rows, groups=[GroupRow("billing", "Stable", 1, committed)])
+    # What was removed before the log start is not waited for.
+    times = {("orders", 0, 40): 8_000, ("orders", 1, 30): 4_000, ("orders", 2, 9): -1}
+    reports = Reports(STATUS, [document], [Document()], times, clock_ms=10_000)
+    assert found(reports, "moldau_consumergroup_lag_seconds") == {
+        ("billing", "orders"): 6.0,
+        ("billing", "done"): 0.0,
+    }
+
+
 def test_a_process_that_does_not_answer_is_not_up() -> None:
     reports = Reports(STATUS, [None, worker()], [None])
     assert found(reports, "moldau_up") == {

@@ -1,0 +1,39 @@
+"""Asks all processes for their reports, then the leaders for the ages of what groups wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import msgspec
+
+from broker.metrics.record_times import RECORD_TIMES, Place, decode_times, encode_places
+from ops.http.known_times import KnownTimes
+from ops.http.lag import Lags
+from ops.http.reports import Reporters, Reports, ask_process
+
+TIMES_PATIENCE_S = 0.5
+
+
+class Reporting:
+    def __init__(self, reporters: Reporters) -> None:
+        self._reporters = reporters
+        self._known = KnownTimes()
+
+    async def ask(self) -> Reports:
+        reports = await self._reporters.ask_all()
+        async with asyncio.TaskGroup() as group:
+            for leader, places in self._known.wanted(Lags(reports)).items():
+                group.create_task(self._ask_times(leader, places))
+        clock_ms = int(time.time() * 1000)
+        return msgspec.structs.replace(reports, times=self._known.times, clock_ms=clock_ms)
+
+    async def _ask_times(self, leader: int, places: list[Place]) -> None:
+        path = self._reporters.workers[leader]
+        body = encode_places(places)
+        found = await ask_process(path, RECORD_TIMES, body, TIMES_PATIENCE_S)
+        if found is None:
+            return
+        with contextlib.suppress(ValueError):
+            self._known.answered(places, decode_times(found))
