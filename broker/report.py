@@ -26,6 +26,7 @@ from broker.metrics.document import (
     Sample,
 )
 from broker.metrics.histogram import duration_family
+from broker.metrics.log_counters import MAX_TOPICS
 from broker.metrics.request_counters import RequestCounters
 from broker.server.budget import Budget
 from broker.server.connection import Connection
@@ -69,7 +70,7 @@ class WorkerReport:
         led = [log async for log in in_slices(self._led())]
         return Document(
             is_ready=self._store.is_up,
-            families=self._families() + store,
+            families=[*self._families(), *store, *_appended_families(led)],
             partitions=await self._partition_rows(led),
             groups=await self._group_rows(),
         )
@@ -178,6 +179,23 @@ class WorkerReport:
             ]
             rows.append(GroupRow(group.group_id, str(group.state), group.size, committed))
         return rows
+
+
+def _appended_families(logs: Collection[Log]) -> list[Family]:
+    """What was ever appended to the partitions that this worker leads, also by other workers: the
+    logs know it, so that nothing is counted when they grow."""
+    sizes: dict[str, int] = {}
+    records: dict[str, int] = {}
+    for log in logs:
+        if log.is_loaded and (log.topic in sizes or len(sizes) < MAX_TOPICS):
+            sizes[log.topic] = sizes.get(log.topic, 0) + log.bytes_known
+            records[log.topic] = records.get(log.topic, 0) + log.records_known
+    return [
+        Family("moldau_topic_bytes_in_total", Kind.COUNTER, "Bytes appended.", ("topic",),
+               [Sample((name,), size) for name, size in sizes.items()]),
+        Family("moldau_topic_records_in_total", Kind.COUNTER, "Records appended.", ("topic",),
+               [Sample((name,), count) for name, count in records.items() if count]),
+    ]  # fmt: skip
 
 
 async def in_slices(items: Iterator[T]) -> AsyncIterator[T]:

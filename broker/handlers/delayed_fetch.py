@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import monotonic_ns
 from typing import Self
 
 from broker.errors import ErrorCode, StoreFault, code_for
@@ -22,6 +21,7 @@ from broker.handlers.context import Broker
 from broker.handlers.lookup import epoch_error
 from broker.log.epochs import NO_EPOCH, UNDEFINED
 from broker.log.log import Bounds, Log
+from broker.metrics.turn_clock import turn
 from broker.server.call import Call
 from broker.store.aborted import AbortedTransaction
 from broker.wire.batch import Buffer, headers
@@ -270,7 +270,7 @@ class DelayedFetch:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._waited_long_enough)
         self._call.on_lost = self._abandon
-        self._parked_ns = monotonic_ns()
+        self._parked_ns = turn.now_ns
         self._broker.parked.add(self)
         self._wait()
 
@@ -335,7 +335,7 @@ class DelayedFetch:
             self._unpark()
             if self._parked_ns:
                 # How long it waited for records is not how long it took.
-                waited = monotonic_ns() - self._parked_ns
+                waited = turn.read() - self._parked_ns
                 self._call.received_ns += waited
                 self._call.connection.counters.fetch_wait.observe(waited)
             self._reply(self._broker, self._call, self._request, self._reads)

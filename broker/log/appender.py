@@ -29,7 +29,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from time import monotonic_ns
 from typing import Any, Protocol
 
 from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
@@ -44,6 +43,7 @@ from broker.log.reservation import Reservation
 from broker.log.tail import CachedEntry
 from broker.log.waiters import Waiters
 from broker.metrics.log_counters import LogCounters
+from broker.metrics.turn_clock import turn
 from broker.store.resp import append_prefix
 
 logger = logging.getLogger("moldau.log")
@@ -73,7 +73,6 @@ class LogAppender:
         self.reservation = Reservation(host.history, reader.key)
         self.replica = LogReplica(host, reader, waiters, self)
         self._host = host
-        self._counters = host.counters.topic(reader.topic)
         self._replication = host.replication
         self._reader = reader
         self._waiters = waiters
@@ -81,7 +80,9 @@ class LogAppender:
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
         self._prefix = append_prefix(reader.key)
-        self._queue = AppendQueue(self._acknowledge, self._hand_back, self._counters.refused)
+        self._queue = AppendQueue(
+            self._acknowledge, self._hand_back, host.counters.topic(reader.topic).refused
+        )
         self._waiting = self._queue.waiting
         self._joining: Joining | None = None
         self._gathered_bytes = 0
@@ -148,7 +149,7 @@ class LogAppender:
 
     def _send(self, flight: Flight) -> None:
         streams = self._host.streams
-        flight.sent_ns = monotonic_ns()
+        flight.sent_ns = turn.now_ns
         if flight.even_if_full:
             blob = b"".join(flight.parts)
             streams.append_even_if_full(self._reader.key, flight.base, blob, self._replied)
@@ -204,9 +205,9 @@ class LogAppender:
     def _succeeded(self, flight: Flight) -> None:
         self._flight = None
         streams, state = self._host.streams, self._reader.state
-        self._host.counters.appended(monotonic_ns() - flight.sent_ns, len(flight.appends))
-        self._counters.bytes_in += flight.size
-        self._counters.records_in += flight.end - flight.base
+        counters = self._host.counters
+        counters.append[(turn.now_ns - flight.sent_ns).bit_length()] += 1
+        counters.batches[len(flight.appends).bit_length()] += 1
         replicas = self._replication.replicas
         if replicas:
             self._reader.hold_readers()

@@ -141,6 +141,11 @@ class Log(ABC):
         """Grows with every entry this worker learns of: what a waiting Fetch counts."""
 
     @property
+    def records_known(self) -> int:
+        """All that were ever appended, where offsets tell."""
+        return 0
+
+    @property
     def bytes_stable(self) -> int:
         """The same below the last stable offset, for read_committed."""
         return self.bytes_known

@@ -99,6 +99,10 @@ class PartitionLog(Log):
         return self.reader.bytes_shown
 
     @property
+    def records_known(self) -> int:
+        return self.reader.end
+
+    @property
     def bytes_stable(self) -> int:
         return self.reader.bytes_stable
 

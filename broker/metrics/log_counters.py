@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from broker.metrics.document import Family, HistogramSample, Kind, Sample
-from broker.metrics.histogram import DurationHistogram, duration_family
+from broker.metrics.histogram import DurationHistogram, duration_family, new_counts
 
-BATCH_BOUNDS = [float(1 << bits) for bits in range(10)]
+BATCH_BOUNDS = [float((1 << bits) - 1) for bits in range(1, 12)]
 MAX_TOPICS = 5_000  # with counters of their own
 
 
 class TopicCounters:
     """Of one topic, in this worker."""
 
-    __slots__ = ("bytes_in", "bytes_out", "records_in", "refused")
+    __slots__ = ("bytes_out", "refused")
 
     def __init__(self) -> None:
-        self.bytes_in = self.bytes_out = self.records_in = 0
+        self.bytes_out = 0
         self.refused: dict[str, int] = {}  # batches, by the name of the error
 
 
@@ -23,8 +23,8 @@ class LogCounters:
     __slots__ = ("append", "batches", "conflicts", "hits", "misses", "refused_full", "topics")
 
     def __init__(self) -> None:
-        self.append = DurationHistogram()
-        self.batches = [0] * (len(BATCH_BOUNDS) + 1)  # entries, by how many batches they hold
+        self.append = new_counts()  # of entries, by the bits of nanoseconds they took
+        self.batches = new_counts()  # of entries, by the bits of the number of their batches
         self.conflicts = 0
         self.hits = self.misses = 0
         self.refused_full = 0
@@ -38,21 +38,18 @@ class LogCounters:
                 self.topics[name] = found
         return found
 
-    def appended(self, took_ns: int, batches: int) -> None:
-        self.append.observe(took_ns)
-        self.batches[min((batches - 1).bit_length(), len(BATCH_BOUNDS))] += 1
-
     def families(self, cache_bytes: int) -> list[Family]:
         topics = self.topics.items()
-        entries = sum(self.batches)
-        batches = sum(count * (1 << at) for at, count in enumerate(self.batches))
+        batches = sum(count * 0.75 * (1 << bits) for bits, count in enumerate(self.batches))
+        most = len(BATCH_BOUNDS)
+        shown = [*self.batches[1 : most + 1], sum(self.batches[most + 1 :])]
         return [
             duration_family("moldau_append_duration_seconds",
                             "From the sending of an entry to the store's reply.", (),
-                            [self.append.sample()]),
+                            [DurationHistogram(self.append).sample()]),
             Family("moldau_append_batches", Kind.HISTOGRAM,
                    "Batches that went into one entry (group commit).", (),
-                   histograms=[HistogramSample((), self.batches, batches if entries else 0)],
+                   histograms=[HistogramSample((), shown, batches)],
                    bounds=BATCH_BOUNDS),
             Family("moldau_append_conflicts_total", Kind.COUNTER,
                    "Appends refused because another worker came first.", (),
@@ -66,12 +63,8 @@ class LogCounters:
                    [Sample((), self.hits)]),
             Family("moldau_tail_cache_misses_total", Kind.COUNTER, "Reads from the store.", (),
                    [Sample((), self.misses)]),
-            Family("moldau_topic_bytes_in_total", Kind.COUNTER, "Bytes appended.", ("topic",),
-                   [Sample((name,), each.bytes_in) for name, each in topics]),
             Family("moldau_topic_bytes_out_total", Kind.COUNTER, "Bytes fetched.", ("topic",),
                    [Sample((name,), each.bytes_out) for name, each in topics]),
-            Family("moldau_topic_records_in_total", Kind.COUNTER, "Records appended.", ("topic",),
-                   [Sample((name,), each.records_in) for name, each in topics]),
             Family("moldau_topic_batches_refused_total", Kind.COUNTER, "Batches refused.",
                    ("topic", "error"),
                    [Sample((name, error), count) for name, each in topics

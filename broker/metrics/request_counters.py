@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from broker.errors import ErrorCode
 from broker.metrics.document import Family, Kind, Sample
-from broker.metrics.histogram import DurationHistogram, duration_family
+from broker.metrics.histogram import DurationHistogram, duration_family, new_counts
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.schema import Message
 
@@ -28,13 +28,13 @@ Errors = Callable[[Any, list[int]], None]
 
 
 class RequestCounters:
-    __slots__ = ("bytes_in", "bytes_out", "counts", "durations", "errors", "fetch_wait")
+    __slots__ = ("at_once", "bytes_in", "bytes_out", "durations", "errors", "fetch_wait")
 
     def __init__(self) -> None:
-        self.counts = [0] * (max(APIS) + 1)  # by API key
-        others = DurationHistogram()
-        # From the receipt of a request to its reply; of a Fetch without the time it was parked.
-        self.durations = {key: DurationHistogram() if key in TIMED else others for key in APIS}
+        self.at_once = [0] * (max(APIS) + 1)  # by API key: answered where they were received
+        # Those that had to wait for something, by the bits of nanoseconds from their receipt to
+        # their reply; of a Fetch without the time it was parked.
+        self.durations = {key: new_counts() for key in APIS}
         self.fetch_wait = DurationHistogram()
         self.errors: dict[tuple[int, int], int] = {}  # by API key and error code
         self.bytes_in = 0
@@ -49,13 +49,20 @@ class RequestCounters:
         for code in found:
             self.errors[key, code] = self.errors.get((key, code), 0) + 1
 
+    def _histogram(self, key: int) -> DurationHistogram:
+        """With those that were answered at once, in less time than the first bucket has."""
+        counts = list(self.durations[key])
+        counts[0] += self.at_once[key]
+        return DurationHistogram(counts)
+
     def families(self) -> list[Family]:
-        timed = {key: self.durations[key].sample((APIS[key].name,)) for key in TIMED}
-        rest = next(self.durations[key] for key in APIS if key not in TIMED)
+        counts = {key: self.at_once[key] + sum(self.durations[key]) for key in APIS}
+        timed = [self._histogram(key).sample((APIS[key].name,)) for key in TIMED]
+        rest = [self.durations[key] for key in APIS if key not in TIMED]
+        others = DurationHistogram([sum(each) for each in zip(*rest, strict=True)])
         return [
-            Family("moldau_kafka_requests_total", Kind.COUNTER, "Requests received.", ("api",),
-                   [Sample((APIS[key].name,), self.counts[key]) for key in APIS
-                    if self.counts[key]]),
+            Family("moldau_kafka_requests_total", Kind.COUNTER, "Requests answered.", ("api",),
+                   [Sample((APIS[key].name,), count) for key, count in counts.items() if count]),
             Family("moldau_kafka_request_errors_total", Kind.COUNTER,
                    "Error codes in responses: of requests, or of topics and groups in them.",
                    ("api", "error"),
@@ -64,7 +71,7 @@ class RequestCounters:
             duration_family(
                 "moldau_kafka_request_duration_seconds",
                 "From the receipt of a request to its reply; of a Fetch without its wait.",
-                ("api",), [*timed.values(), rest.sample((OTHERS,))]),
+                ("api",), [*timed, others.sample((OTHERS,))]),
             duration_family("moldau_kafka_fetch_wait_seconds", "How long fetches were parked.",
                             (), [self.fetch_wait.sample()]),
             Family("moldau_kafka_request_bytes_total", Kind.COUNTER, "Bytes received.", (),

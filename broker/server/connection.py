@@ -15,13 +15,13 @@ import logging
 import select
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import monotonic_ns
 from typing import cast
 
 import msgspec
 
 from broker.limited_log import LimitedLog
 from broker.metrics.request_counters import RequestCounters
+from broker.metrics.turn_clock import turn
 from broker.peer import identify
 from broker.security.identity import Identity, Role, read_preamble
 from broker.server.budget import Budget
@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active = self._loop.time()  # slow is not idle
             return
         self._receiving = True
-        self._received_ns = monotonic_ns()
+        self._received_ns = turn.read()
         self.counters.bytes_in += nbytes
         for frame in frames:
             if not (self._backlog or self._read_paused or self._held or self.closing):
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._calls and metering is None:
                 answer = route.answer(frame)
                 if answer is not None:
-                    self.counters.counts[route.header.api_key] += 1
+                    self.counters.at_once[route.header.api_key] += 1
                     self._out.append(answer)
                     if not self._receiving:
                         self._flush_soon()
@@ -176,8 +176,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._introduced(header, frame)
                 return
         call = Call(self, header, size) if metering is None else metering.call(self, header, size)
-        if header.api is not None:
-            self.counters.counts[header.api_key] += 1
         call.received_ns = self._received_ns
         self._calls.append(call)
         self._unanswered_bytes += size
@@ -240,8 +238,6 @@ class Connection(asyncio.BufferedProtocol):
     def take(self, header: RequestHeader, size: int) -> Call:
         """A request that is served in such a way, and has to be answered."""
         call = Call(self, header, size, self._received_ns)
-        if header.api is not None:
-            self.counters.counts[header.api_key] += 1
         self._calls.append(call)
         self._unanswered_bytes += size
         self._budget.take(size)
@@ -270,14 +266,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         out = self._out
         freed = 0
-        now, durations = monotonic_ns(), self.counters.durations
+        now, durations = turn.now_ns, self.counters.durations
         while parts is not None:
             answered = calls.popleft()
             freed += answered.size
             out += parts
-            histogram = durations.get(answered.header.api_key)
-            if histogram is not None:
-                histogram.observe(now - answered.received_ns)
+            counts = durations.get(answered.header.api_key)
+            if counts is not None:
+                counts[(now - answered.received_ns).bit_length()] += 1
             parts = calls[0].parts if calls else None
         self._unanswered_bytes -= freed
         self._budget.give_back(freed)

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic_ns
 from typing import Any, cast
 
 import hiredis
@@ -28,6 +27,7 @@ from broker.errors import (
     StoreUnavailable,
 )
 from broker.metrics.histogram import DurationHistogram
+from broker.metrics.turn_clock import turn
 from broker.store.history import StoreHistory
 from broker.store.resp import command
 from broker.store.server_facts import SECTIONS
@@ -243,7 +243,7 @@ class Pipe(asyncio.Protocol):
         self._out.extend(parts)
         if not self._waiting:
             self._last_progress = self._loop.time()
-            self._asked_ns = monotonic_ns()
+            self._asked_ns = turn.now_ns
             self._watch()
         self._waiting.append(done)
         if not self._flush_scheduled:
@@ -285,8 +285,9 @@ class Pipe(asyncio.Protocol):
         reader.feed(data)
         waiting = self._waiting
         self._last_progress = self._loop.time()
+        now = turn.read()
         if self._asked_ns:
-            self.round_trips.observe(monotonic_ns() - self._asked_ns)
+            self.round_trips.observe(now - self._asked_ns)
             self._asked_ns = 0
         while True:
             try:

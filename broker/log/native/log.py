@@ -269,8 +269,6 @@ class NativeLog(Log):
                 replica.end = max(replica.end, base + header.last_offset_delta + 1)
                 replica.bytes_known += len(append.batch)
                 self.waiters.wake()
-            self.counters.bytes_in += len(append.batch)
-            self.counters.records_in += header.last_offset_delta + 1
             acknowledge(
                 self._host.replication, append, base, header.max_timestamp, self._retries.failed
             )
