@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import NamedTuple
 
 from broker.security.acl import Acl
 from broker.security.resources import Operation
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ops.admin.acl_explanation import Question, differences, explain
-from ops.admin.acl_options import acl_text, add_what, add_whom, principals, resources
+from ops.admin.acl_explanation import Explanation, Question, differences, explain
+from ops.admin.acl_options import Resource, acl_text, add_what, add_whom, principals, resources
 from ops.admin.acl_state import document, find_acls, origins
 from ops.client import ClientError, Cluster, refusal
 from ops.command_line import AddAction, print_json, printable
@@ -37,13 +38,16 @@ def add_explain(add: AddAction) -> None:
     add_what(parser, many=False)
 
 
-def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    parser: argparse.ArgumentParser = arguments.action_parser
-    whom, what = principals(arguments), resources(arguments)
-    if len(whom) != 1:
-        parser.error("whom? add --user NAME or --principal TYPE:NAME")
-    if len(what) != 1:
-        parser.error("what? add one of --topic, --group, --transactional-id, --cluster")
+class Explained(NamedTuple):
+    operation: Operation
+    answer: Explanation
+    lacks: list[str]  # what keeps the nearest ACL from applying
+
+
+def explained(
+    cluster: Cluster, principal: str, what: Resource, operation: Operation | None, host: str | None
+) -> list[Explained]:
+    """Of one operation, or of the common ones. Raises ClientError."""
     configs = _configs(cluster)
     if not configs["authorizer.class.name"]:
         raise ClientError(
@@ -53,13 +57,27 @@ def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
     acls = find_acls(cluster)
     supers = [one.strip() for one in configs["super.users"].split(";")]
     is_open = configs["allow.everyone.if.no.acl.found"] == "true"
-    operations = [arguments.operation] if arguments.operation else COMMON
-    made = origins(cluster)
-    documents = []
-    for operation in operations:
-        question = Question(whom[0], operation, *what[0], arguments.host)
+    found = []
+    for each in [operation] if operation else COMMON:
+        question = Question(principal, each, *what, host)
         answer = explain(question, acls, supers, allow_if_no_acl=is_open)
         lacks = differences(question, answer.nearest) if answer.nearest else []
+        found.append(Explained(each, answer, lacks))
+    return found
+
+
+def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    parser: argparse.ArgumentParser = arguments.action_parser
+    whom, what = principals(arguments), resources(arguments)
+    if len(whom) != 1:
+        parser.error("whom? add --user NAME or --principal TYPE:NAME")
+    if len(what) != 1:
+        parser.error("what? add one of --topic, --group, --transactional-id, --cluster")
+    made = origins(cluster)
+    documents = []
+    for operation, answer, lacks in explained(
+        cluster, whom[0], what[0], arguments.operation, arguments.host
+    ):
         documents.append(
             {
                 "operation": operation.name,

@@ -67,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     setting = add("set", "set quotas of an entity", EXAMPLES, _set)
     _add_entity(setting)
     for key, text in KEYS.items():
-        setting.add_argument(_option(key), type=parsed_by(_rate), dest=key, metavar="N", help=text)
+        setting.add_argument(
+            _option(key), type=parsed_by(parse_rate), dest=key, metavar="N", help=text
+        )
     listing = add("list", "show quotas", EXAMPLES, _list)
     _add_entity(listing)
     removing = add("remove", "remove quotas of an entity", EXAMPLES, _remove)
@@ -121,7 +123,8 @@ def _given(arguments: argparse.Namespace) -> Entity:
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
 
 
-def _rate(text: str) -> float:
+def parse_rate(text: str) -> float:
+    """Raises ValueError."""
     match = _RATE.fullmatch(text.strip())
     if match is None or not float(match[1]):
         raise ValueError(f"want a number above 0 such as 1048576 or 10mb, got {text!r}")
@@ -156,7 +159,9 @@ def alter_quotas(cluster: Cluster, entity: Entity, changes: dict[str, float | No
     entry = EntryRequest([EntityData(*part) for part in entity], ops)
     for result in cluster.call(AlterClientQuotasRequest([entry])).entries:
         if result.error_code:
-            raise refusal(f"quotas of {_text(entity)}", result.error_code, result.error_message)
+            raise refusal(
+                f"quotas of {entity_text(entity)}", result.error_code, result.error_message
+            )
 
 
 # --- actions ---
@@ -177,12 +182,14 @@ def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
     now = dict(find_quotas(cluster, entity)).get(entity, {})
     removed = [key for key in now if key in keys or not keys]
     if not removed:
-        raise ClientError(f"{_text(entity)} has no such quota; `moldau quotas list` shows them")
+        raise ClientError(
+            f"{entity_text(entity)} has no such quota; `moldau quotas list` shows them"
+        )
     alter_quotas(cluster, entity, dict.fromkeys(removed))
     if arguments.json:
         print_json({"entity": dict(entity), "removed": removed})
     else:
-        print(printable(f"{_text(entity)}: removed {', '.join(removed)}"))
+        print(printable(f"{entity_text(entity)}: removed {', '.join(removed)}"))
     return 0
 
 
@@ -198,7 +205,8 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
         return 0
     columns = [key for key in KEYS if any(key in values for _, values in found)]
     rows = [
-        (_text(entity), *(_number(values.get(key)) for key in columns)) for entity, values in found
+        (entity_text(entity), *(_number(values.get(key)) for key in columns))
+        for entity, values in found
     ]
     print_table(("of", *(key.replace("_", " ") for key in columns)), rows)
     return 0
@@ -209,11 +217,11 @@ def _show_one(arguments: argparse.Namespace, entity: Entity, values: dict[str, f
         print_json({"entity": dict(entity), "values": values})
         return 0
     facts = ", ".join(f"{key} {_number(value)}" for key, value in values.items())
-    print(printable(f"{_text(entity)}: {facts}"))
+    print(printable(f"{entity_text(entity)}: {facts}"))
     return 0
 
 
-def _text(entity: Entity) -> str:
+def entity_text(entity: Entity) -> str:
     return ", ".join(
         f"every {kind} without its own" if name is None else f"{kind} {name}"
         for kind, name in entity

@@ -136,6 +136,19 @@ def set_password(cluster: Cluster, user: str, password: str) -> None:
     _alter(cluster, user, AlterUserScramCredentialsRequest(upsertions=upsertions))
 
 
+def remove_user(cluster: Cluster, user: str) -> None:
+    """Raises ClientError."""
+    found = find_users(cluster, [user])
+    if user not in found:
+        raise ClientError(f"there is no user {user}")
+    _delete(cluster, user, found[user])
+
+
+def _delete(cluster: Cluster, user: str, credentials: list[tuple[int, int]]) -> None:
+    deletions = [ScramCredentialDeletion(user, kind) for kind, _ in credentials]
+    _alter(cluster, user, AlterUserScramCredentialsRequest(deletions))
+
+
 def generate_password() -> str:
     return secrets.token_urlsafe(GENERATED_BYTES)
 
@@ -207,8 +220,7 @@ def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
         try:
             if user not in found:
                 raise ClientError(f"there is no user {user}; `moldau users list` shows them")
-            deletions = [ScramCredentialDeletion(user, kind) for kind, _ in found[user]]
-            _alter(cluster, user, AlterUserScramCredentialsRequest(deletions))
+            _delete(cluster, user, found[user])
         except ClientError as error:
             complain(error)
         else:

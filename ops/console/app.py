@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from ops.client import ClientError
 from ops.console import formats
 from ops.console.backend import Backend
-from ops.console.pages import groups, overview, records, topics, transactions
+from ops.console.pages import access, groups, overview, records, topics, transactions
 from ops.console.rendering import Console
 from ops.console.security import Protection
 
@@ -51,6 +51,7 @@ def create_app(
         *records.routes(console),
         *groups.routes(console),
         *transactions.routes(console),
+        *access.routes(console),
         Mount("/static", StaticFiles(directory=HERE / "static"), name="static"),
     ]
 

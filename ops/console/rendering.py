@@ -17,6 +17,7 @@ NAVIGATION = (
     ("/topics", "Topics"),
     ("/groups", "Groups"),
     ("/transactions", "Transactions"),
+    ("/access", "Access"),
 )
 
 

@@ -185,6 +185,7 @@ def test_pages_are_usable_by_all(chromium: Browser, broker: Broker, scheme: str)
             "/groups",
             "/groups/users",
             "/transactions",
+            "/access",
         ):
             page.goto(path)
             if path == "/groups/users":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import http.client
 import re
 from collections.abc import Iterator
 from urllib.parse import quote, urlencode
@@ -13,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.pages import Pages
 from tests.support.running import Broker, free_ports, running_broker, wait_until
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -25,61 +25,12 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-class Browser:
-    """Keeps the cookie, and reads the token of a form."""
-
-    def __init__(self, broker: Broker) -> None:
-        match = re.search(r" http=http://([\d.]+):(\d+)$", broker.ready_line)
-        assert match is not None
-        self._address = match[1], int(match[2])
-        self._cookie = ""
-        self.token = ""
-
-    def request(
-        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
-    ) -> tuple[int, str, http.client.HTTPMessage]:
-        connection = http.client.HTTPConnection(*self._address, timeout=60)
-        body = None if form is None else urlencode(form)
-        try:
-            connection.request(
-                method,
-                path,
-                body,
-                {"Cookie": self._cookie, "Content-Type": "application/x-www-form-urlencoded"}
-                | headers,
-            )
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        if (cookie := answer.headers.get("Set-Cookie")) is not None:
-            assert "HttpOnly" in cookie
-            assert "SameSite=strict" in cookie
-            self._cookie = cookie.partition(";")[0]
-        if (found := re.search(r'name="csrf" value="(\w+)"', text)) is not None:
-            self.token = found[1]
-        return answer.status, text, answer.headers
-
-    def get(self, path: str) -> str:
-        status, text, _ = self.request("GET", path)
-        assert status == 200, text
-        return text
-
-    def post(self, path: str, **form: str) -> str:
-        """Send a form; returns the page that follows it."""
-        status, text, headers = self.request("POST", path, {"csrf": self.token, **form})
-        if status == 303:
-            return self.get(headers["Location"])
-        assert status == 200, text
-        return text
-
-
 @pytest.fixture
-def browser(broker: Broker) -> Browser:
-    return Browser(broker)
+def browser(broker: Broker) -> Pages:
+    return Pages(broker)
 
 
-def test_a_topic_is_created_changed_and_deleted(browser: Browser, broker: Broker) -> None:
+def test_a_topic_is_created_changed_and_deleted(browser: Pages, broker: Broker) -> None:
     browser.get("/topics")
     page = browser.post("/topics", name="made", partitions="2", configs="retention.ms=1000")
     assert "made was created" in page
@@ -97,7 +48,7 @@ def test_a_topic_is_created_changed_and_deleted(browser: Browser, broker: Broker
 
 
 def test_a_record_sent_here_is_read_by_a_client_and_the_reverse(
-    browser: Browser, broker: Broker
+    browser: Pages, broker: Broker
 ) -> None:
     browser.get("/topics")
     page = browser.post("/topics/talk/send", key="k", value='{"id": 7}', headers="source: console")
@@ -129,7 +80,7 @@ def test_a_record_sent_here_is_read_by_a_client_and_the_reverse(
     assert "{&#34;id&#34;: 7}" in browser.get("/topics/talk/send?partition=0&again=0")
 
 
-def test_offsets_are_reset_after_a_preview(browser: Browser, broker: Broker) -> None:
+def test_offsets_are_reset_after_a_preview(browser: Pages, broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(5):
         producer.produce("counted", str(number))
@@ -162,7 +113,7 @@ def test_offsets_are_reset_after_a_preview(browser: Browser, broker: Broker) -> 
     )
 
 
-def test_what_clients_write_is_never_markup(browser: Browser, broker: Broker) -> None:
+def test_what_clients_write_is_never_markup(browser: Pages, broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("evil", 1)])["evil"].result(30)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -197,7 +148,7 @@ def test_what_clients_write_is_never_markup(browser: Browser, broker: Broker) ->
         consumer.close()
 
 
-def test_forms_of_other_sites_and_other_host_names_are_refused(browser: Browser) -> None:
+def test_forms_of_other_sites_and_other_host_names_are_refused(browser: Pages) -> None:
     browser.get("/topics")
     form = {"name": "forged", "partitions": "1"}
     assert browser.request("POST", "/topics", form)[0] == 403
@@ -206,7 +157,7 @@ def test_forms_of_other_sites_and_other_host_names_are_refused(browser: Browser)
     assert "forged" not in browser.get("/topics")
 
 
-def test_pages_load_nothing_from_elsewhere_and_say_so(browser: Browser) -> None:
+def test_pages_load_nothing_from_elsewhere_and_say_so(browser: Pages) -> None:
     _, text, headers = browser.request("GET", "/")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert not re.search(r'(src|href)="(https?:)?//', text)
@@ -215,7 +166,14 @@ def test_pages_load_nothing_from_elsewhere_and_say_so(browser: Browser) -> None:
         assert browser.get(path)
 
 
-def test_what_is_not_there(browser: Browser) -> None:
+def test_what_is_not_there(browser: Pages) -> None:
     assert browser.request("GET", "/topics/nothing")[0] == 502
     assert browser.request("GET", "/nowhere")[0] == 404
     assert browser.request("GET", "/topics/x/records?partition=-1")[0] == 400
+
+
+def test_access_without_security_says_what_is_off(browser: Pages) -> None:
+    page = browser.get("/access?principal=alice&resource=CLUSTER")
+    assert "No users." in page
+    assert "everything is allowed to everyone" in html.unescape(page)
+    assert "authorizer.class.name=standard" in page
