@@ -17,6 +17,7 @@ from broker.access.kept import KeptByKind
 from broker.access.logins import LoginServices
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.sights import Sights
 from broker.coordinator.topics_seen import topics_seen
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import StoreFault
@@ -201,6 +202,7 @@ class Worker:
         authorizer = configured_authorizer(static)
         if authorizer is not None:
             self.broker.authorizer = authorizer
+            self.group_coordinator.sights = Sights()
             self.broker.acls = Acls(store.acls, store.topics, authorizer, self._forget_routes)
             self._kept.add("acl", self.broker.acls)
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 
 from broker.coordinator.group_counters import GroupCounters
 from broker.coordinator.group_settings import group_config
+from broker.coordinator.sights import Sights
 from broker.coordinator.slices import Slices, Work
 from broker.coordinator.slots import Slots
 from broker.coordinator.stored import encode_members, encode_offset, offset_field, pending_field
@@ -37,7 +38,7 @@ from broker.group.effects import (
 )
 from broker.group.events import Assigned, Delete, Event, Persisted, Resolved, TimerFired
 from broker.group.groups import Groups
-from broker.group.modern.patterns import match_steps
+from broker.group.modern import patterns
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.record import encode
 from broker.group.states import GroupState
@@ -90,9 +91,13 @@ class GroupCoordinator:
         self.on_moving: Callable[[str, bool], None] | None = None
         self.counters = GroupCounters()
         self._topics = topics
+        if not patterns.IS_AVAILABLE:
+            logger.warning("google-re2 is not installed: consumers cannot subscribe to expressions")
         self._slices = Slices()
         self._changed_topics: set[str] = set()
         self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
+        # Given where clients do not see all topics: by group and expression, who may see what.
+        self.sights: Sights | None = None
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
         self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
 
@@ -142,16 +147,20 @@ class GroupCoordinator:
 
             self._slices.start(Work(what, job.steps(), assigned))
             return
-        patterns, of_all = effect.patterns, effect.names is None
+        wanted, of_all = effect.patterns, effect.names is None
         what = f"matching the expressions of group {effect.group_id}"
 
         def resolved(matches: Mapping[str, frozenset[str]] | None) -> None:
             # Valid ones cannot fail; should it happen, they stand for nothing until the next time.
-            found = dict.fromkeys(patterns, frozenset[str]()) if matches is None else matches
+            found = dict.fromkeys(wanted, frozenset[str]()) if matches is None else matches
             self.submit(effect.group_id, Resolved(found, of_all))
 
+        may_see = None
+        if self.sights is not None:
+            group = self.groups.by_id.get(effect.group_id)
+            may_see = self.sights.of_group(effect.group_id, group)
         names = self._topics.names() if effect.names is None else effect.names
-        self._slices.start(Work(what, match_steps(patterns, list(names)), resolved))
+        self._slices.start(Work(what, patterns.match_steps(wanted, list(names), may_see), resolved))
 
     def topic_changed(self, name: str) -> None:
         """A topic was made, deleted, or has more partitions."""

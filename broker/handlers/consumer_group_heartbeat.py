@@ -71,6 +71,8 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
     if wrong is not None:
         call.reply(response(wrong))
         return None
+    if request.subscribed_topic_regex and coordinator.sights is not None:
+        _note_sight(broker, call, request.group_id, request.subscribed_topic_regex)
     if request.member_epoch <= 0:
         coordinator.submit(request.group_id, event)
         return None
@@ -90,6 +92,16 @@ def _refusal(
         if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
             return HeartbeatAnswer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return None
+
+
+def _note_sight(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
+    """An expression stands for topics that the client may describe."""
+    coordinator, identity = broker.group_coordinator, call.identity
+    allows = broker.authorizer.allows
+    if coordinator.sights is not None:
+        coordinator.sights.note(
+            group_id, pattern, lambda name: allows(identity, Operation.DESCRIBE, TOPIC, name)
+        )
 
 
 def _event(

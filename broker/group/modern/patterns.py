@@ -7,7 +7,7 @@ without the topics that an expression stands for until they are known.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -42,16 +42,22 @@ def is_valid(pattern: str) -> bool:
 
 
 def match_steps(
-    patterns: Iterable[str], names: Iterable[str]
+    patterns: Iterable[str],
+    names: Iterable[str],
+    may_see: Callable[[str, str], bool] | None = None,
 ) -> Generator[None, None, Mapping[str, frozenset[str]]]:
-    """Yields between slices; returns the names that match, by pattern."""
+    """Yields between slices; returns the names that match, by pattern.
+
+    `may_see`: whether a pattern may stand for a name, where clients do not see all topics.
+    """
     known = list(names)
     matches: dict[str, frozenset[str]] = {}
     for pattern in patterns:
         fullmatch = _compiled(pattern).fullmatch
         found: list[str] = []
         for start in range(0, len(known), SLICE):
-            found += [name for name in known[start : start + SLICE] if fullmatch(name)]
+            some = [name for name in known[start : start + SLICE] if fullmatch(name)]
+            found += some if may_see is None else [name for name in some if may_see(pattern, name)]
             yield
         matches[pattern] = frozenset(found)
     return matches
