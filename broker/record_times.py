@@ -6,7 +6,6 @@ decompressed. Mostly from the tail cache; a few for each question from the store
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import NamedTuple
 
@@ -22,11 +21,11 @@ from broker.metrics.record_times import (
     decode_places,
     encode_times,
 )
+from broker.report import in_slices
 from broker.wire.batch import DELETE_HORIZON, LOG_APPEND_TIME, Buffer, CorruptBatch, read_header
 
 MAX_STORE_READS = 32
 READING_S = 0.25  # how long the store is read from
-PER_TURN = 100
 
 
 class _Nobody(NamedTuple):
@@ -50,7 +49,7 @@ class RecordTimes:
         found: Times = []
         reads = 0
         until = time.monotonic() + READING_S
-        for count, place in enumerate(decode_places(question)[:MAX_PLACES], 1):
+        async for place in in_slices(decode_places(question)[:MAX_PLACES]):
             log = self._log(place)
             if log is None:
                 found.append(NO_TIMESTAMP)
@@ -65,8 +64,6 @@ class RecordTimes:
                 found.append(await _from_store(reader, offset))
             else:
                 found.append(None)
-            if count % PER_TURN == 0:
-                await asyncio.sleep(0)
         return encode_times(found)
 
     def _log(self, place: Place) -> Log | None:

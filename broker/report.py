@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -32,7 +33,7 @@ from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.store.store import Store
 
-ROWS_PER_TURN = 250
+TURN_NS = 2_000_000  # how long requests wait for a part of a report
 # Logs that nobody has used since the worker started: loaded for their bounds, so many at a time.
 LOADED_AT_A_TIME = 64
 LOAD_PATIENCE_S = 0.5
@@ -154,7 +155,7 @@ class WorkerReport:
                 for at in range(0, len(unknown), LOADED_AT_A_TIME):
                     some = unknown[at : at + LOADED_AT_A_TIME]
                     await asyncio.gather(*map(_load, some))
-        found = [await self._row(log) async for log in in_slices(iter(logs))]
+        found = [await self._row(log) async for log in in_slices(logs)]
         return [row for row in found if row is not None]
 
     async def _row(self, log: Log) -> PartitionRow | None:
@@ -171,7 +172,7 @@ class WorkerReport:
     async def _group_rows(self) -> list[GroupRow]:
         groups = self._groups.groups
         rows = []
-        async for group in in_slices(iter(list(groups.by_id.values()))):
+        async for group in in_slices(list(groups.by_id.values())):
             offsets = groups.offsets.get(group.group_id)
             committed = [
                 CommittedRow(topic, partition, found.offset)
@@ -198,12 +199,14 @@ def _appended_families(logs: Collection[Log]) -> list[Family]:
     ]  # fmt: skip
 
 
-async def in_slices(items: Iterator[T]) -> AsyncIterator[T]:
-    """The items, with a turn for everybody else now and then."""
-    for count, item in enumerate(items, 1):
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a turn for everybody else every two milliseconds."""
+    until = time.perf_counter_ns() + TURN_NS
+    for item in items:
         yield item
-        if count % ROWS_PER_TURN == 0:
+        if time.perf_counter_ns() >= until:
             await asyncio.sleep(0)
+            until = time.perf_counter_ns() + TURN_NS
 
 
 async def _load(log: Log) -> None:

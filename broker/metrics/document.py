@@ -23,7 +23,9 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Sample(msgspec.Struct, array_like=True, frozen=True):
+# Rows and samples come in tens of thousands, hold no cycles, and would keep the garbage collector
+# busy: gc=False.
+class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
     labels: tuple[str, ...]  # values, in the order of the family's labels
     value: float
 
@@ -48,7 +50,7 @@ class Family(msgspec.Struct, array_like=True, frozen=True):
     by_role: bool = False
 
 
-class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
+class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A partition, as its leader knows it."""
 
     topic: str
@@ -59,13 +61,13 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
     leader: int
 
 
-class CommittedRow(msgspec.Struct, array_like=True, frozen=True):
+class CommittedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     topic: str
     partition: int
     offset: int
 
 
-class GroupRow(msgspec.Struct, array_like=True, frozen=True):
+class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A group, as its coordinator knows it."""
 
     group: str

@@ -9,14 +9,15 @@ it is as true as the clocks of producers, unless the topic has LogAppendTime. Pu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from broker.metrics.document import GroupRow, PartitionRow
 from broker.metrics.record_times import Place
 from ops.http.reports import Reports
 
 
-class Lag(NamedTuple):
+class Lag(msgspec.Struct, frozen=True, gc=False):
     """Of a group in a partition with a committed offset."""
 
     topic: str

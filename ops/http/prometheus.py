@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from broker.metrics.document import Family, HistogramSample, Kind
 
+_INFINITE = float("inf")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -15,6 +16,7 @@ def text_of(families: Iterable[Family]) -> str:
     for family in families:
         merged.setdefault(family.name, []).append(family)
     lines: list[str] = []
+    escaped = _Escaped()
     for name in sorted(merged):
         first = merged[name][0]
         lines.append(f"# HELP {name} {_escaped_help(first.help)}")
@@ -24,12 +26,28 @@ def text_of(families: Iterable[Family]) -> str:
                 for histogram in family.histograms:
                     lines += _histogram_lines(family, histogram)
             else:
-                lines += [
-                    f"{name}{labels_text(family.labels, sample.labels)} {number(sample.value)}"
-                    for sample in family.samples
-                ]
+                lines += _sample_lines(family, escaped)
     lines.append("")
     return "\n".join(lines)
+
+
+class _Escaped(dict[str, str]):
+    """Values of labels as they are written: few, in tens of thousands of lines."""
+
+    def __missing__(self, value: str) -> str:
+        found = self[value] = _escaped(value)
+        return found
+
+
+def _sample_lines(family: Family, escaped: _Escaped) -> list[str]:
+    if not family.labels:
+        return [f"{family.name} {number(sample.value)}" for sample in family.samples]
+    pattern = ",".join(f'{name}="%s"' for name in family.labels)
+    line = f"{family.name}{{{pattern}}} %s"
+    value_of = escaped.__getitem__
+    return [
+        line % (*map(value_of, sample.labels), number(sample.value)) for sample in family.samples
+    ]
 
 
 def _histogram_lines(family: Family, histogram: HistogramSample) -> list[str]:
@@ -54,7 +72,7 @@ def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
 
 
 def number(value: float) -> str:
-    if value == float("inf"):
+    if value == _INFINITE:
         return "+Inf"
     whole = int(value)
     return str(whole) if whole == value else repr(value)
