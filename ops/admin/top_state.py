@@ -1,7 +1,7 @@
 """What `moldau top` shows, computed from two samples of a running broker. Pure.
 
-Rates are differences of counters. A counter that went back belongs to a process that was restarted
-in between, and counts from 0.
+Rates are differences of counters. Of a counter that is new or went back, as that of a process that
+was restarted, there is none until the next sample.
 """
 
 from __future__ import annotations
@@ -155,9 +155,8 @@ class _Rates:
             }
             for family in _families(document, name):
                 for each in family.samples:
-                    value = each.value - earlier.get(each.labels, 0)
-                    increase = each.value if value < 0 else value
-                    yield key, "".join(each.labels[:1]), increase / self._seconds
+                    increase = each.value - earlier.get(each.labels, each.value)
+                    yield key, "".join(each.labels[:1]), max(increase, 0) / self._seconds
 
     def loop_lag(self, key: Key) -> tuple[float | None, float | None]:
         """How late timers were between the samples: on average, and at most (a bucket's bound)."""
