@@ -15,6 +15,7 @@ import logging
 import select
 from collections import deque
 from collections.abc import Callable, Mapping
+from time import monotonic_ns
 from typing import cast
 
 import msgspec
@@ -54,6 +55,43 @@ HELD, MUTED, YIELDS = 1, 2, 4
 
 
 class Connection(asyncio.BufferedProtocol):
+    # More attributes than instances can share the layout of without it: access would be slower.
+    # `__dict__` is for `serve_with` alone.
+    __slots__ = (
+        "__dict__",
+        "_backlog",
+        "_budget",
+        "_calls",
+        "_connections",
+        "_dispatch",
+        "_flush_scheduled",
+        "_frames",
+        "_held",
+        "_loop",
+        "_max_frame",
+        "_muted_timer",
+        "_muted_until",
+        "_out",
+        "_read_paused",
+        "_received_ns",
+        "_receiving",
+        "_served_this_turn",
+        "_transport",
+        "_unanswered_bytes",
+        "_unsent",
+        "_write_paused",
+        "closing",
+        "counters",
+        "identity",
+        "last_active",
+        "limiter",
+        "listener",
+        "login",
+        "logins",
+        "metering",
+        "routes",
+    )
+
     def __init__(
         self,
         dispatch: Dispatch,
@@ -133,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active = self._loop.time()  # slow is not idle
             return
         self._receiving = True
-        self._received_ns = turn.read()
+        turn.now_ns = self._received_ns = monotonic_ns()
         self.counters.bytes_in += nbytes
         for frame in frames:
             if not (self._backlog or self._read_paused or self._held or self.closing):
@@ -175,8 +213,11 @@ class Connection(asyncio.BufferedProtocol):
             if header.api_key == PREAMBLE and self.listener is None:
                 self._introduced(header, frame)
                 return
-        call = Call(self, header, size) if metering is None else metering.call(self, header, size)
-        call.received_ns = self._received_ns
+        if metering is None:
+            call = Call(self, header, size, self._received_ns)
+        else:
+            call = metering.call(self, header, size)
+            call.received_ns = self._received_ns
         self._calls.append(call)
         self._unanswered_bytes += size
         budget = self._budget
