@@ -71,8 +71,10 @@ class SecurityFiles:
         `hosts` are the names in the certificate; None: the broker has a certificate of its own.
         """
         try:
-            # Not `exist_ok` alone: one that others may read is closed again.
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # `parents` alone would give the data directory the mode of the umask.
+            self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+            # `exist_ok` leaves the mode of one that was there: others may not read it from now on.
             self.directory.chmod(0o700)
             with _locked(self.directory):
                 return self._make(hosts, now)

@@ -21,7 +21,7 @@ HOSTS = ["broker.example.com", "localhost", "127.0.0.1", "::1"]
 
 @pytest.fixture
 def files(tmp_path: Path) -> SecurityFiles:
-    made = SecurityFiles(str(tmp_path))
+    made = SecurityFiles(str(tmp_path / "data"))
     made.make(HOSTS, NOW)
     return made
 
@@ -35,7 +35,8 @@ def test_everything_is_made_once_and_for_this_user_only(files: SecurityFiles) ->
     assert sorted(before) == [
         "ca-key.pem", "ca.pem", "client.properties", "librdkafka.properties", "server.pem",
     ]  # fmt: skip
-    assert stat.S_IMODE(files.directory.stat().st_mode) == 0o700
+    for directory in (files.directory, files.directory.parent):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     for path in files.directory.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     files.directory.chmod(0o755)
