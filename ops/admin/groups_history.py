@@ -31,7 +31,7 @@ EXPLAIN_HELP = """\
 examples:
   moldau groups explain billing --since 2h
 
-Rebalances by cause, the time in which nobody read, and the members that came and went most.
+Rebalances by cause, the time in which reading stopped, and the members that came and went most.
 """
 
 DAY_MS = 86_400_000
@@ -117,7 +117,7 @@ def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
         return 0
     share = 100 * found.lost_ms / max(arguments.since, 1)
     print(
-        f"{found.rebalances} rebalances in {_took(arguments.since)}; nobody read for "
+        f"{found.rebalances} rebalances in {_took(arguments.since)}; reading stopped for "
         f"{_took(found.lost_ms)} ({share:.2g} %)"
     )
     if found.causes:

@@ -25,9 +25,13 @@ HERE = Path(__file__).parent
 
 
 def create_app(
-    backend: Backend, *, hosts: frozenset[str] = frozenset(), read_only: bool = False
+    backend: Backend,
+    *,
+    hosts: frozenset[str] = frozenset(),
+    login: str = "",
+    read_only: bool = False,
 ) -> Starlette:
-    """`hosts`: the names it answers to; empty: any."""
+    """`hosts`: the names it answers to; empty: any. `login`: USER:PASSWORD; empty: none."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -67,6 +71,6 @@ def create_app(
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Protection, hosts=hosts)],
+        middleware=[Middleware(Protection, hosts=hosts, login=login)],
         exception_handlers={ClientError: refused, HTTPException: wrong},
     )

@@ -24,10 +24,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-NO_CONSOLE = """\
-Moldau: /metrics, /livez, /readyz, /healthz
-The console is not installed: pip install 'moldau[console]'
-"""
+HERE = "Moldau: /metrics, /livez, /readyz, /healthz\n"
+NOT_INSTALLED = "The console is not installed: pip install 'moldau[console]'\n"
 
 
 class Answer(NamedTuple):
@@ -41,6 +39,7 @@ class HttpApp:
         self._reporters = reporters
         self._reporting = Reporting(reporters)
         self.console: AsgiApp | None = None
+        self.why_no_console = NOT_INSTALLED
         self._asking: asyncio.Task[Reports] | None = None
         self._build = (version("moldau"), platform.python_version())
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -62,7 +61,8 @@ class HttpApp:
             await self.console(scope, receive, send)
         elif kind == "http":
             is_root = scope["path"] == "/"
-            await _send(send, Answer(200 if is_root else 404, NO_CONSOLE.encode()))
+            text = HERE + self.why_no_console
+            await _send(send, Answer(200 if is_root else 404, text.encode()))
 
     async def reports(self) -> Reports:
         """The processes are asked once for all that ask at the same time."""

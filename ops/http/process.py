@@ -27,6 +27,7 @@ from ops.http.settings import HttpSettings
 logger = logging.getLogger("moldau.http")
 
 DRAIN_SECONDS = 2
+OFF = "There is no console here: it needs a loopback address, and --secure where clients log in\n"
 
 
 class Server(uvicorn.Server):
@@ -74,6 +75,7 @@ async def _serve(settings: HttpSettings) -> None:
 def _add_console(app: HttpApp, settings: HttpSettings) -> asyncio.Task[None] | None:
     """Let the console serve all other paths, if it is installed and wanted."""
     if settings.console == "off":
+        app.why_no_console = OFF
         return None
     try:
         from ops.console.app import create_app
@@ -85,7 +87,10 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> asyncio.Task[None] | N
 
     backend = Backend(settings.port, app.reports, lambda: find_local_broker(settings.port))
     app.console = create_app(
-        backend, hosts=frozenset(settings.hosts), read_only=settings.console == "read-only"
+        backend,
+        hosts=frozenset(settings.hosts),
+        login=settings.console_login,
+        read_only=settings.console == "read-only",
     )
     return asyncio.ensure_future(backend.sample())
 

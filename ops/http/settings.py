@@ -14,5 +14,6 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     router_sockets: list[str]
     hosts: list[str] = []  # the names it answers to; empty: any
     console: str = "on"  # or off, or read-only
+    console_login: str = ""  # USER:PASSWORD that browsers must send; empty: none
     log_level: str = "info"
     log_json: bool = False

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from broker.settings.processes import ConfigError, ServeSettings
+from broker.settings.secure import ADMIN
 from ops.http.settings import HttpSettings
 from ops.serve.child_spec import ChildSpec
 from ops.serve.ports import bind_port
@@ -47,6 +48,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def console_login(settings: ServeSettings) -> str | None:
+    """What browsers must send: "" if nothing; None: there is no login that would do.
+
+    Whoever reaches the console may do everything, so it is open only where every user of this
+    machine may do the same through a listener.
+    """
+    has_authorizer = bool(settings.broker.get("authorizer.class.name", "").strip())
+    if not has_authorizer and not all(one.authenticates for one in settings.listening):
+        return ""
+    if not settings.secure:
+        return None
+    # Imported here: it takes libraries that others start without.
+    from ops.secure.files import SecurityFiles
+
+    password = SecurityFiles(settings.data_dir).password()
+    return None if password is None else f"{ADMIN}:{password}"
+
+
 def prepare(
     settings: ServeSettings, control: Path, workers: Sequence[Path], routers: Sequence[Path]
 ) -> HttpChild | None:
@@ -68,6 +87,7 @@ def prepare(
         return None
     text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     descriptors = [each.fileno() for each in sockets]
+    login = console_login(settings)
     spec = ChildSpec(
         role="http",
         index=0,
@@ -83,8 +103,8 @@ def prepare(
                 worker_sockets=[str(each) for each in workers],
                 router_sockets=[str(each) for each in routers],
                 hosts=LOOPBACK_NAMES if is_loopback(host) else [],
-                # Whoever reaches it may do everything: only this machine may.
-                console="on" if is_loopback(host) else "off",
+                console="on" if is_loopback(host) and login is not None else "off",
+                console_login=login or "",
                 log_level=settings.log_level,
                 log_json=settings.log_json,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import re
 from urllib.parse import urlencode
@@ -12,11 +13,14 @@ from tests.support.running import Broker
 class Pages:
     """Keeps the cookie, and reads the token of a form."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, login: str = "") -> None:
         match = re.search(r" http=http://([\d.]+):(\d+)$", broker.ready_line)
         assert match is not None
         self._address = match[1], int(match[2])
         self._cookie = ""
+        self._login: dict[str, str] = {}
+        if login:
+            self._login["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         self.token = ""
 
     def request(
@@ -30,6 +34,7 @@ class Pages:
                 path,
                 body,
                 {"Cookie": self._cookie, "Content-Type": "application/x-www-form-urlencoded"}
+                | self._login
                 | headers,
             )
             answer = connection.getresponse()

@@ -26,7 +26,8 @@ def leave(group: Core, event: Leave) -> None:
     gone = before - len(group.roster)
     if gone:
         reasons = {leaving.reason for leaving in event.members if leaving.reason}
-        rebalance(group, f"{gone} members left ({'; '.join(sorted(reasons)) or 'no reason given'})")
+        who = "1 member" if gone == 1 else f"{gone} members"
+        rebalance(group, f"{who} left ({'; '.join(sorted(reasons)) or 'no reason given'})")
     else:
         complete_if_ready(group)  # a pending member that left is no longer waited for
 

@@ -24,7 +24,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def pages(broker: Broker) -> Pages:
-    made = Pages(broker)
+    made = Pages(broker, "admin:" + librdkafka_settings(broker)["sasl.password"])
     made.get("/access")
     return made
 
@@ -32,6 +32,18 @@ def pages(broker: Broker) -> Pages:
 @pytest.fixture(scope="module")
 def operator(broker: Broker) -> OperatorCli:
     return OperatorCli(broker)
+
+
+def test_the_console_is_the_administrators_and_metrics_are_open(
+    pages: Pages, broker: Broker
+) -> None:
+    for stranger in (Pages(broker), Pages(broker, "admin:guess"), Pages(broker, "admin:")):
+        for path in ("/", "/access", "/static/console.css"):
+            status, _, headers = stranger.request("GET", path)
+            assert (status, headers["WWW-Authenticate"][:6]) == (401, "Basic ")
+        assert stranger.request("POST", "/access/users", {"csrf": pages.token})[0] == 401
+        assert "kafka_brokers 2" in stranger.get("/metrics")
+        assert stranger.get("/livez") == "ok\n"
 
 
 def test_a_user_gets_a_password_that_is_shown_once(
