@@ -25,6 +25,7 @@ from router.worker_connections import WorkerConnections
 FIRST_HEAD_BYTES = 2048
 # Requests forwarded before other connections get their turn, however fast a client sends them.
 MAX_PER_TURN = 256
+SERVED_HERE = 16  # what a reply that is made here counts: so many times the work of forwarding
 
 _SASL_HANDSHAKE = ApiKey.SASL_HANDSHAKE.to_bytes(2)
 FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, RouteKind.ANY})
@@ -160,7 +161,7 @@ class RequestForwarder:
         may_go_on = not (self.is_stopped or self.yields) and replies.has_room
         requests = 0
         while at < have and may_go_on:
-            if requests == MAX_PER_TURN:
+            if requests >= MAX_PER_TURN:
                 self.yields = True
                 break
             size = frames.size_at(data, at)
@@ -190,6 +191,7 @@ class RequestForwarder:
                     _send(target, data, start, at)
                     target = None
                     self._serve(route, data[frame_at:end])
+                    requests += SERVED_HERE - 1
                     at = start = end
                     may_go_on = replies.has_room
                     continue

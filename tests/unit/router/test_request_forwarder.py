@@ -15,12 +15,13 @@ from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
 from router.client_connection import ClientConnection
 from router.reply_queue import MAX_UNANSWERED
-from router.request_forwarder import MAX_PER_TURN
+from router.request_forwarder import MAX_PER_TURN, SERVED_HERE
 from router.state import RouterState
 from router.worker_connection import WorkerConnection
 from router.workers import Workers
 
 HEARTBEAT, VERSIONS = APIS[ApiKey.HEARTBEAT], APIS[ApiKey.API_VERSIONS]
+HERE_PER_TURN = MAX_PER_TURN // SERVED_HERE  # requests that the router answers itself
 
 
 class FakeTransport:
@@ -120,10 +121,10 @@ def reply(number: int) -> bytes:
 async def test_other_connections_get_their_turn_however_much_one_sends() -> None:
     """Requests that the router answers itself would keep the event loop for seconds."""
     served = Served()
-    count = 5 * MAX_PER_TURN // 2
+    count = 5 * HERE_PER_TURN // 2
     served.client.data_received(versions(range(count)))
     for turn in (1, 2):
-        assert numbers_in(served.transport.received, 0) == list(range(turn * MAX_PER_TURN))
+        assert numbers_in(served.transport.received, 0) == list(range(turn * HERE_PER_TURN))
         assert not served.transport.reading
         await asyncio.sleep(0)
     assert numbers_in(served.transport.received, 0) == list(range(count))
@@ -147,22 +148,22 @@ async def test_replies_do_not_hasten_the_next_turn() -> None:
 
 async def test_a_client_that_was_closed_has_no_further_turn() -> None:
     served = Served()
-    served.client.data_received(versions(range(2 * MAX_PER_TURN)))
+    served.client.data_received(versions(range(2 * HERE_PER_TURN)))
     served.client.abort()
     await asyncio.sleep(0)
-    assert len(numbers_in(served.transport.received, 0)) == MAX_PER_TURN
+    assert len(numbers_in(served.transport.received, 0)) == HERE_PER_TURN
 
 
 async def test_a_client_that_does_not_read_its_replies_has_no_further_turn() -> None:
     served = Served()
-    served.client.data_received(versions(range(2 * MAX_PER_TURN)))
+    served.client.data_received(versions(range(2 * HERE_PER_TURN)))
     served.client.pause_writing()
     for _ in range(3):
         await asyncio.sleep(0)
-    assert len(numbers_in(served.transport.received, 0)) == MAX_PER_TURN
+    assert len(numbers_in(served.transport.received, 0)) == HERE_PER_TURN
     assert not served.transport.reading
     served.client.resume_writing()
-    assert len(numbers_in(served.transport.received, 0)) == 2 * MAX_PER_TURN
+    assert len(numbers_in(served.transport.received, 0)) == 2 * HERE_PER_TURN
     assert served.transport.reading
 
 
