@@ -77,7 +77,7 @@ def _history(cluster: Cluster, arguments: argparse.Namespace) -> int:
         for pause in shown.pauses
     ]
     rows += [(marker.at_ms, "", marker.text) for marker in shown.markers]
-    for (at_ms, client), places in _assigned(shown).items():
+    for (at_ms, client, _), places in _assigned(shown).items():
         rows.append((at_ms, "assigned", f"{client}: {', '.join(places)}"))
     rows += [
         (each.at_ms, "offsets", "moved or removed by hand") for each in shown.commits if each.before
@@ -88,10 +88,11 @@ def _history(cluster: Cluster, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _assigned(shown: Film) -> dict[tuple[int, str], list[str]]:
-    found: dict[tuple[int, str], list[str]] = {}
+def _assigned(shown: Film) -> dict[tuple[int, str, str], list[str]]:
+    """By member: several on a host often have the same client id, a library's default."""
+    found: dict[tuple[int, str, str], list[str]] = {}
     for span in shown.spans:
-        key = span.since_ms, f"{span.client} ({span.host})"
+        key = span.since_ms, f"{span.client} ({span.host})", span.member
         found.setdefault(key, []).append(f"{span.place.topic}-{span.place.partition}")
     return found
 
