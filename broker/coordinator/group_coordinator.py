@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from broker.coordinator.group_counters import GroupCounters
@@ -36,7 +36,15 @@ from broker.group.effects import (
     Resolve,
     StateChanged,
 )
-from broker.group.events import Assigned, Delete, Event, Persisted, Resolved, TimerFired
+from broker.group.events import (
+    Assigned,
+    Delete,
+    Event,
+    Persisted,
+    Resolved,
+    TimerFired,
+    TopicsChanged,
+)
 from broker.group.groups import Groups
 from broker.group.modern import patterns
 from broker.group.offsets import CommittedOffset, TopicPartition
@@ -170,8 +178,14 @@ class GroupCoordinator:
 
     def _report_topics(self) -> None:
         names, self._changed_topics = frozenset(self._changed_topics), set()
-        for effects in self.groups.topics_changed(names, self.now_ms()):
-            self.run(effects)
+        what = "telling groups of changed topics"
+        self._slices.start(Work(what, self._tell_groups(TopicsChanged(names)), lambda _: None))
+
+    def _tell_groups(self, event: TopicsChanged) -> Generator[None, None, None]:
+        """One after the other: each may compute a target."""
+        for group_id in self.groups.concerned():
+            self.submit(group_id, event)
+            yield
 
     def _arm(self, effect: ArmTimer) -> None:
         armed = self._timers.get(effect.key)

@@ -21,7 +21,7 @@ from broker.group.record import (
 from broker.group.views import Owners
 from broker.store.groups import MEMBER, StoredGroup
 
-PORTION = 64  # members that are encoded in one turn of the event loop
+PORTION = 16  # members that are encoded in one turn of the event loop
 PENDING = b"~"  # begins the field of an offset of an open transaction
 
 encode_offset = msgspec.msgpack.Encoder().encode

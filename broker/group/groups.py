@@ -202,14 +202,9 @@ class Groups(Slotted[Machine]):
         member.session_deadline_ms = now_ms + limits.session_timeout_ms
         return member, limits.heartbeat_interval_ms
 
-    def topics_changed(self, names: frozenset[str], now_ms: int) -> list[list[Effect]]:
-        """Topics were made, deleted, or have grown: what that means for each group."""
-        event = TopicsChanged(names)
-        return [
-            self._handle(group, event, now_ms)
-            for group in list(self.by_id.values())
-            if isinstance(group, ConsumerGroup)
-        ]
+    def concerned(self) -> list[str]:
+        """The ids of groups that topics mean something to: pass them a `TopicsChanged` each."""
+        return [name for name, group in self.by_id.items() if isinstance(group, ConsumerGroup)]
 
     # --- offsets ---
 

@@ -82,11 +82,11 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
         request.group_instance_id,
         request.generation_id,
         coordinator.now_ms(),
-        places=[
+        places=(
             (topic.name, partition.partition_index)
             for topic in request.topics
             for partition in topic.partitions
-        ],
+        ),
         transactional=True,
     )
 

@@ -27,6 +27,7 @@ from broker.group.events import (
     Persisted,
     Resolved,
     TimerFired,
+    TopicsChanged,
 )
 from broker.group.groups import Groups, LoadedGroup
 from broker.group.modern.patterns import match_steps
@@ -225,8 +226,8 @@ class GroupWorld:
         self.report_topics(name)
 
     def report_topics(self, *names: str) -> None:
-        for effects in self.groups.topics_changed(frozenset(names), self.now):
-            self._run(effects)
+        for group_id in self.groups.concerned():
+            self._run(self.groups.handle(group_id, TopicsChanged(frozenset(names)), self.now))
 
     def _mint(self, prefix: str) -> str:
         self._minted += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 
 from broker.group.events import Protocols
 from broker.group.record import ConsumerMember, StoredGuest, StoredPlaces
@@ -153,7 +153,7 @@ def _record(
         client_id,
         client_host,
         rebalance_timeout_ms,
-        tuple(sorted(names)),
+        _in_order(names),
         pattern,
         assignor,
         epoch,
@@ -164,6 +164,11 @@ def _record(
         _stored((place, None) for place in target),
         guest,
     )
+
+
+@lru_cache(maxsize=256)  # the members of a group mostly share one subscription
+def _in_order(names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(names))
 
 
 def restored(stored: ConsumerMember) -> Member:

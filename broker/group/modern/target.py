@@ -79,7 +79,7 @@ def assigned(group: ConsumerCore, event: Assigned) -> None:
             found = event.targets.get(member.member_id)
             if found is None and member.instance_id is not None:
                 found = of_instance.get(member.instance_id)
-            if found is not None and found is not member.target and found != member.target:
+            if found is not None and found is not member.target:
                 member.target = found
                 group.changed(member)
         await_joins(group)

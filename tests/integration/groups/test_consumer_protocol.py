@@ -28,7 +28,7 @@ from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_consumers import RawConsumer
 from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, wait_until
+from tests.support.running import Broker, running_broker, wait_until
 
 
 def topic_id(client: RawClient, name: str) -> bytes:
@@ -130,3 +130,12 @@ def test_8_33_described_and_listed(moldau: Broker, group: str) -> None:
         assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert [one.member_id for one in known.members] == [member.member_id]
         member.leave()
+
+
+def test_8_3_switched_off_as_in_kafka(group: str) -> None:
+    off = {"group.coordinator.rebalance.protocols": "classic"}
+    with (
+        running_broker(workers=1, broker=off) as broker,
+        RawConsumer(coordinator_port(broker, group), group) as member,
+    ):
+        assert member.join("t").error_code == ErrorCode.UNSUPPORTED_VERSION

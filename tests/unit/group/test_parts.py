@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.group.config import IdGenerator
-from broker.group.record import FORMAT, GroupRecord, MemberRecord, UnknownRecordFormat
+from broker.group.record import (
+    CONSUMER_FORMAT,
+    FORMAT,
+    ConsumerRecord,
+    GroupRecord,
+    MemberRecord,
+    UnknownRecordFormat,
+)
 from broker.group.record import decode as decode_record
 from broker.group.record import encode as encode_record
 from broker.group.states import GroupState
@@ -89,3 +96,13 @@ def test_a_transition_that_does_not_exist_is_a_defect() -> None:
     g.form("a")
     with pytest.raises(AssertionError, match="Stable -> CompletingRebalance"):
         g.group.move(GroupState.COMPLETING_REBALANCE, "on purpose")
+
+
+def test_a_head_of_the_consumer_protocol_is_refused_by_versions_that_do_not_know_it() -> None:
+    """They read it as a classic record, and compare its format."""
+    head = ConsumerRecord("g", "cgp_1", 1, GroupState.STABLE, 5, 7, "consumer", "uniform")
+    data = encode_record(head)
+    assert decode_record(data) == head
+    as_classic = msgspec.msgpack.decode(data, type=GroupRecord)
+    assert (as_classic.format, as_classic.generation_id) == (CONSUMER_FORMAT, 7)
+    assert as_classic.format != FORMAT
