@@ -1,0 +1,165 @@
+"""Random members of both protocols in one group (8.15, 8.30), in virtual time.
+
+As `test_random_consumers`, with classic members beside: eager and cooperative ones. The group stays
+one of the consumer protocol (no downgrades): conversion is tested elsewhere.
+"""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from broker.errors import ErrorCode
+from broker.group.config import ConsumerConfig
+from broker.group.modern.group import ConsumerGroup
+from broker.group.topics import Place
+from tests.support.group_world import GroupWorld
+from tests.support.model_consumers import ModelConsumer
+from tests.support.model_guests import ModelGuest
+
+FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+SUBSCRIPTIONS = [("t",), ("t", "u")]
+clients = guests = st.integers(0, 2)
+DEEDS = ["start", "act", "act", "act", "lose", "crash", "leave"]
+
+
+class RandomGuests(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.g = GroupWorld(consumer=ConsumerConfig(downgrades=False))
+        self.g.make_topic("t", 4)
+        self.g.make_topic("u", 2)
+        self.clients = [
+            ModelConsumer(self.g, f"c{n}", None, SUBSCRIPTIONS[n % 2]) for n in range(3)
+        ]
+        self.guests = [ModelGuest(self.g, f"x{n}", SUBSCRIPTIONS[n % 2], n == 1) for n in range(3)]
+        # One that stays: an Empty group would become classic with the next classic member.
+        self.anchor = ModelConsumer(self.g, "anchor", None, ("t", "u"))
+        self.anchor.start()
+        self._live(self.anchor)
+        self.g.hold_writes = True
+
+    def _live(self, client: ModelConsumer) -> None:
+        client.read()
+        client.act()
+        client.beat()
+        client.read()
+
+    @rule(which=clients, what=st.sampled_from(["start", "live", "live", "lose", "crash", "leave"]))
+    def client(self, which: int, what: str) -> None:
+        client = self.clients[which]
+        match what:
+            case "start":
+                client.start()
+            case "live":
+                self._live(client)
+            case "lose":
+                client.lose_answer()
+            case "crash":
+                client.crash()
+            case "leave":
+                client.leave(-1)
+
+    @rule(
+        which=guests, what=st.sampled_from(["start", "act", "act", "act", "lose", "crash", "leave"])
+    )
+    def guest(self, which: int, what: str) -> None:
+        guest = self.guests[which]
+        match what:
+            case "start":
+                guest.start()
+            case "act":
+                guest.act()
+            case "lose":
+                guest.lose_answer()
+            case "crash":
+                guest.crash()
+            case "leave":
+                guest.leave()
+
+    @rule(ms=st.sampled_from([100, 1_000, 5_000]))
+    def sleep(self, ms: int) -> None:
+        for _ in range(max(ms // 1_000, 1)):
+            self.g.sleep(min(ms, 1_000))
+            self._live(self.anchor)
+
+    @precondition(lambda self: self.g.write is not None)
+    @rule(fails=st.booleans(), stored=st.booleans())
+    def write_ends(self, fails: bool, stored: bool) -> None:
+        if fails:
+            self.g.write_done(FAILED, stored=stored)
+        else:
+            self.g.write_done()
+
+    @rule()
+    def restart(self) -> None:
+        self.g.restart()
+        for client in (*self.clients, self.anchor):
+            client.lose_answer()
+        for guest in self.guests:
+            guest.lose_answer()
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.g.groups.by_id["g"]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    @invariant()
+    def no_partition_is_read_by_two(self) -> None:
+        read: Counter[Place] = Counter()
+        members = self.group.members
+        for client in (*self.clients, self.anchor):
+            if client.is_alive and client.member_id in members:
+                read.update(client.reading)
+        for guest in self.guests:
+            if guest.is_alive and guest.member_id in members:
+                read.update(guest.reading)
+        assert all(count == 1 for count in read.values()), read
+
+    def teardown(self) -> None:
+        """All cooperate from now on: the group must come to rest."""
+        self.g.hold_writes = False
+        if self.g.write is not None:
+            self.g.write_done()
+        for _ in range(60):
+            self.g.sleep(2_000)
+            for client in (*self.clients, self.anchor):
+                self._live(client)
+                client.act()
+            for guest in self.guests:
+                for _ in range(4):
+                    guest.act()
+        self.g.assert_state("Stable")
+        everyone: list[ModelConsumer | ModelGuest] = [*self.clients, self.anchor, *self.guests]
+        read = [place for one in everyone if one.is_alive for place in one.reading]
+        assert len(read) == len(set(read)) == 6, read
+
+
+def run(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        RandomGuests,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_8_15_8_30_members_of_both_protocols_never_share_a_partition() -> None:
+    run(examples=40, steps=50)
+
+
+@pytest.mark.slow
+def test_8_15_8_30_members_of_both_protocols_for_long() -> None:
+    run(examples=1_000, steps=80)
