@@ -311,3 +311,20 @@ def test_8_19_a_heartbeat_at_rest_writes_nothing() -> None:
             g.heartbeat(name)
             assert g.groups.rests("g", name, g.epochs[name], g.now) is not None
     assert g.revision == revision
+
+
+def test_8_15_8_16_an_owned_list_of_an_earlier_epoch_proves_nothing() -> None:
+    """It may have been sent before the member got what it lacks."""
+    g = ConsumerDriver(t=1, u=1)
+    g.heartbeat("a", topics=TOPIC)
+    g.heartbeat("a", topics=["t", "u"])
+    g.sleep(1_000)
+    assert g.told(g.beat("a")) == {("t", 0), ("u", 0)}
+    g.beat("a", topics=TOPIC)  # gives up u, which it still reads from
+    member = g.consumers.members["a"]
+    late = g.heartbeat("a", epoch=1, owned=[("t", 0)])
+    assert late.answer.error is ErrorCode.NONE
+    assert member.state == "unrevoked"
+    assert g.consumers.holders[(g.topics["u"].topic_id, 0)] is member
+    g.heartbeat("a", owned=[("t", 0)])
+    assert not member.revoking

@@ -6,6 +6,7 @@ take their time; the worker restarts. At no time do two members read from a part
 all cooperate: the group is Stable, every partition is read by one of them.
 """
 
+import random
 from collections import Counter
 
 import pytest
@@ -38,7 +39,6 @@ class RandomConsumers(RuleBasedStateMachine):
         super().__init__()
         limits = ConsumerLimits(45_000, 5_000, 1_000)
         self.g = GroupWorld(consumer=ConsumerConfig(limits=limits))
-        self.g.hold_writes = True
         self.g.make_topic("t", 3)
         self.g.make_topic("u", 2)
         self.clients = [
@@ -71,7 +71,20 @@ class RandomConsumers(RuleBasedStateMachine):
         client.read()
         client.act()
         client.beat()
+        if self.g.write is not None and not self.g.hold_writes:
+            self.g.write_done()
         client.read()
+
+    @rule(which=clients)
+    def others_go_on(self, which: int) -> None:
+        """All but one, who takes its time: what it should not have yet, they may get now."""
+        for _ in range(2):
+            self.g.sleep(1_000)
+            for at, client in enumerate(self.clients):
+                if at != which:
+                    self.exchange(at)
+                    client.act()
+                    self.no_partition_is_read_by_two()
 
     @rule(which=clients)
     def lose_answer(self, which: int) -> None:
@@ -119,6 +132,12 @@ class RandomConsumers(RuleBasedStateMachine):
         if fails:
             self.g.write_done(FAILED, stored=stored)
         else:
+            self.g.write_done()
+
+    @rule(holds=st.booleans())
+    def hold_writes(self, holds: bool) -> None:
+        self.g.hold_writes = holds
+        if not holds and self.g.write is not None:
             self.g.write_done()
 
     @rule(holds=st.booleans())
@@ -191,6 +210,7 @@ class RandomConsumers(RuleBasedStateMachine):
                 client.read()
                 client.act()
                 client.act()
+                self.no_partition_is_read_by_two()
                 client.beat()
                 client.read()
         alive = [client for client in self.clients if client.is_alive]
@@ -223,6 +243,41 @@ def run(examples: int, steps: int) -> None:
 
 def test_8_15_no_partition_is_ever_read_by_two() -> None:
     run(examples=60, steps=60)
+
+
+def live(seed: int, steps: int) -> None:
+    """Mostly in peace, so that groups get far: what moves is then given back late, and requests of
+    earlier epochs come when it matters."""
+    rng = random.Random(seed)
+    world = RandomConsumers()
+    for _ in range(steps):
+        which = rng.choice(CLIENTS)
+        match rng.choices(range(8), (25, 20, 15, 12, 15, 2, 2, 4))[0]:
+            case 0:
+                world.others_go_on(which)
+            case 1:
+                world.exchange(which)
+            case 2:
+                world.beat(which, rng.random() < 0.7)
+                world.read(which)
+            case 3:
+                world.start(which)
+            case 4:
+                world.repeat(which, rng.randrange(3))
+            case 5:
+                world.restart(rng.random() < 0.5)
+            case 6:
+                world.hold_writes(rng.random() < 0.5)
+            case 7:
+                world.end(which, rng.choice(["crash", "leave", "leave for a while"]))
+        world.no_partition_is_read_by_two()
+        world.counts_are_right()
+    world.teardown()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_8_15_no_partition_is_read_by_two_in_peace(seed: int) -> None:
+    live(seed, 200)
 
 
 @pytest.mark.slow

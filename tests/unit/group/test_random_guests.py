@@ -4,6 +4,7 @@ As `test_random_consumers`, with classic members beside: eager and cooperative o
 one of the consumer protocol (no downgrades): conversion is tested elsewhere.
 """
 
+import random
 from collections import Counter
 
 import pytest
@@ -28,6 +29,7 @@ from tests.support.model_guests import ModelGuest
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SUBSCRIPTIONS = [("t",), ("t", "u")]
 clients = guests = st.integers(0, 2)
+LIVES = ["start", "live", "live", "live", "lose", "crash", "leave"]
 DEEDS = ["start", "act", "act", "act", "lose", "crash", "leave"]
 
 
@@ -45,7 +47,6 @@ class RandomGuests(RuleBasedStateMachine):
         self.anchor = ModelConsumer(self.g, "anchor", None, ("t", "u"))
         self.anchor.start()
         self._live(self.anchor)
-        self.g.hold_writes = True
 
     def _live(self, client: ModelConsumer) -> None:
         client.read()
@@ -53,7 +54,7 @@ class RandomGuests(RuleBasedStateMachine):
         client.beat()
         client.read()
 
-    @rule(which=clients, what=st.sampled_from(["start", "live", "live", "lose", "crash", "leave"]))
+    @rule(which=clients, what=st.sampled_from(LIVES))
     def client(self, which: int, what: str) -> None:
         client = self.clients[which]
         match what:
@@ -67,6 +68,21 @@ class RandomGuests(RuleBasedStateMachine):
                 client.crash()
             case "leave":
                 client.leave(-1)
+
+    @rule(which=st.integers(0, 6))
+    def others_go_on(self, which: int) -> None:
+        """All but one, who takes its time: what it should not have yet, they may get now."""
+        for _ in range(3):
+            self.g.sleep(1_000)
+            for at, client in enumerate((*self.clients, self.anchor)):
+                if at != which:
+                    self._live(client)
+                    client.act()
+                    self.no_partition_is_read_by_two()
+            for at, guest in enumerate(self.guests, 4):
+                if at != which:
+                    guest.act()
+                    self.no_partition_is_read_by_two()
 
     @rule(
         which=guests, what=st.sampled_from(["start", "act", "act", "act", "lose", "crash", "leave"])
@@ -97,6 +113,12 @@ class RandomGuests(RuleBasedStateMachine):
         if fails:
             self.g.write_done(FAILED, stored=stored)
         else:
+            self.g.write_done()
+
+    @rule(holds=st.booleans())
+    def hold_writes(self, holds: bool) -> None:
+        self.g.hold_writes = holds
+        if not holds and self.g.write is not None:
             self.g.write_done()
 
     @rule()
@@ -135,9 +157,11 @@ class RandomGuests(RuleBasedStateMachine):
             for client in (*self.clients, self.anchor):
                 self._live(client)
                 client.act()
+                self.no_partition_is_read_by_two()
             for guest in self.guests:
                 for _ in range(4):
                     guest.act()
+                    self.no_partition_is_read_by_two()
         self.g.assert_state("Stable")
         everyone: list[ModelConsumer | ModelGuest] = [*self.clients, self.anchor, *self.guests]
         read = [place for one in everyone if one.is_alive for place in one.reading]
@@ -158,6 +182,36 @@ def run(examples: int, steps: int) -> None:
 
 def test_8_15_8_30_members_of_both_protocols_never_share_a_partition() -> None:
     run(examples=40, steps=50)
+
+
+def live(seed: int, steps: int) -> None:
+    """Mostly in peace, so that groups get far: what moves is then given back late."""
+    rng = random.Random(seed)
+    world = RandomGuests()
+    for _ in range(steps):
+        match rng.choices(range(7), (25, 25, 20, 12, 2, 2, 4))[0]:
+            case 0:
+                world.others_go_on(rng.randrange(7))
+            case 1:
+                world.guest(rng.randrange(3), "act")
+            case 2:
+                world.client(rng.randrange(3), "live")
+            case 3:
+                world.client(rng.randrange(3), "start")
+                world.guest(rng.randrange(3), "start")
+            case 4:
+                world.restart()
+            case 5:
+                world.hold_writes(rng.random() < 0.5)
+            case 6:
+                world.client(rng.randrange(3), rng.choice(["leave", "crash", "lose"]))
+        world.no_partition_is_read_by_two()
+    world.teardown()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_8_15_8_30_members_of_both_protocols_in_peace(seed: int) -> None:
+    live(seed, 150)
 
 
 @pytest.mark.slow
