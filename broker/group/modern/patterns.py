@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 try:
-    import re2  # type: ignore[import-untyped]
+    import re2
 except ImportError:  # there are no wheels for every platform
     re2 = None
 
