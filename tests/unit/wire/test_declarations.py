@@ -63,14 +63,15 @@ def ours(message: type[Message], version: int) -> list[Declared]:
     for field in kafkas_fields(message, version):
         tagged = field.tagged(version)
         # A tagged structure that is unset is None for us; on the wire it has no null.
-        unset = tagged and field.kind == "struct" and not field.is_array
+        is_struct = field.kind == "struct" and not field.is_array
+        unset = tagged and is_struct
         result.append(
             Declared(
                 field.name,
                 "[]" * field.is_array + field.kind,
                 field.nullable(version) and not unset,
                 field.rule.tag if tagged else None,
-                field.default,
+                None if is_struct else field.default,  # Kafka's structures have no default
                 ours(field.struct, version) if field.struct is not None else None,
             )
         )
