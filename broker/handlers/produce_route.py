@@ -213,15 +213,12 @@ class SingleAppend(Append):
             call.reply(route.response(base_offset, append_time, log_start))
             return
         header = call.header
-        values = (
-            (base_offset, append_time, log_start)
-            if header.api_version >= FIRST_VERSION_WITH_LOG_START
-            else (base_offset, append_time)
-        )
-        if call.is_metered:
-            frame = template.fill_throttled(call.charge(), header.correlation_id, *values)
+        if header.api_version >= FIRST_VERSION_WITH_LOG_START:
+            frame = template.fill(header.correlation_id, base_offset, append_time, log_start)
         else:
-            frame = template.fill(header.correlation_id, *values)
+            frame = template.fill(header.correlation_id, base_offset, append_time)
+        if call.is_metered:
+            frame = template.throttled(frame, call.charge())
         call.reply_with([frame])
 
     def time_out(self) -> None:

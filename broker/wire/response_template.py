@@ -30,7 +30,7 @@ class ResponseTemplate:
 
     def __init__(self, frame: bytes, fields: int = 0) -> None:
         """`frame` carries the first `fields` of MARKS, in order, side by side, and may carry
-        THROTTLE_MARK behind them: the throttle time, which is 0 unless `fill_throttled` says
+        THROTTLE_MARK behind them: the throttle time, which is 0 unless `throttled` says
         otherwise."""
         self._throttle_at = at = frame.rfind(INT32.pack(THROTTLE_MARK))
         if at >= 0:
@@ -49,8 +49,9 @@ class ResponseTemplate:
         """The frame with these values."""
         return self._pack(self._size, correlation_id, self._before, *values, self._after)
 
-    def fill_throttled(self, throttle_time_ms: int, correlation_id: int, *values: Any) -> bytes:
-        frame = bytearray(self.fill(correlation_id, *values))
+    def throttled(self, filled: bytes, throttle_time_ms: int) -> bytes:
+        """A frame that `fill` has made, with a throttle time."""
+        frame = bytearray(filled)
         INT32.pack_into(frame, self._throttle_at, throttle_time_ms)
         return bytes(frame)
 
