@@ -34,7 +34,7 @@ from broker.server.connection import Connection
 from broker.store.store import Store
 
 TURN_NS = 2_000_000  # how long requests wait for a part of a report
-# Logs that nobody has used since the worker started: loaded for their bounds, so many at a time.
+# Logs unused since the worker started: loaded for their bounds, so many at a time.
 LOADED_AT_A_TIME = 64
 LOAD_PATIENCE_S = 0.5
 

@@ -1,6 +1,6 @@
 """The ACLs of a worker: the store's, in the authorizer's index; and every change to them.
 
-Fails closed. A store that was emptied leaves nobody but super users and the operator, also where
+Fails closed. A store that was emptied lets in only super users and the operator, also where
 `allow.everyone.if.no.acl.found` is set: until an ACL is made again. So does an entry that cannot
 be read, unless it is plain that it would only have allowed something.
 """

@@ -9,7 +9,7 @@
            changed          what ("topic", "config", "acl", "user", "quota"), action, name; more
            …_repeated       count: how many more of the same came in that second (logins) or
                             minute (denials): only the first of them is an event of its own. A
-                            count without a name is of all that was too much to be told apart
+                            count without a name is of everything beyond the limit
            events_dropped   count: the store was too slow, or unavailable
 
 Off the request path (log/event_topic.py): events are allowed to get lost in the topic, and the log

@@ -132,7 +132,7 @@ class TransactionCoordinator:
 
     def knows(self, history: bytes) -> bool:
         """Does what is known here hold for this history of the store? Whoever has seen a later one
-        must not be told of transactions that lost something since."""
+        must not hear of transactions that lost something since."""
         return self._slots.is_current and self._store.history_token == history
 
     def is_ending(self, producers: Collection[int]) -> bool:

@@ -1,7 +1,7 @@
 """SaslHandshake (key 17) of a connection that is not about to log in.
 
 Where clients log in, it begins the next login of a live session (KIP-368); elsewhere a client is
-told so, instead of being disconnected.
+given the reason, instead of being disconnected.
 """
 
 from __future__ import annotations

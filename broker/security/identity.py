@@ -58,7 +58,7 @@ def worker_identity(index: int) -> Identity:
 
 
 # Private APIs, see `wire/frame.py`. A router that relays a login asks who has logged in. It also
-# asks to be told of sessions that are over, which is answered whenever there are some.
+# asks for notice of sessions that are over, which is answered whenever there are some.
 WHO_AM_I = 32766
 ENDED_SESSIONS = 32764
 

@@ -23,7 +23,7 @@ class Sessions:
         self._routers: set[Connection] = set()
 
     def subscribe(self, call: Call) -> None:
-        """A router wants to be told from now on."""
+        """A router wants to hear of them from now on."""
         self._routers.add(call.connection)
         call.no_reply()
 

@@ -188,7 +188,7 @@ class RouterSettings(
     max_idle_ms: int = 600_000
     connection_limits: ConnectionLimits = ConnectionLimits()
     quota_windows: tuple[int, int] = (11, 1)  # how many, and the seconds of each
-    has_authorizer: bool = False  # then only workers know who may be told of a coordinator
+    has_authorizer: bool = False  # then only workers know who may look up a coordinator
 
 
 def _default_workers() -> int:

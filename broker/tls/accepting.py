@@ -2,7 +2,7 @@
 
 uvloop's own servers would drop a failed handshake without a word. Here it is logged with its
 reason (bounded), takes at most HANDSHAKE_S, and no more than MAX_HANDSHAKES are under way: one
-more, and the oldest gives way, so that clients that never finish keep nobody else out.
+more, and the oldest gives way, so that clients that never finish keep no others out.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Certificates:
             logger.info(
                 "listener %s shows the certificate of %s, which is valid until %s",
                 self._name,
-                certificate.subject or "nobody",
+                certificate.subject or "no subject",
                 _day(certificate.expires_at),
             )
             self._warnings.renewed()

@@ -1,4 +1,4 @@
-"""What `moldau acls` is told on the command line, as ACLs to make or filters to find them by."""
+"""The command line of `moldau acls`, as ACLs to make or filters to find them by."""
 
 from __future__ import annotations
 

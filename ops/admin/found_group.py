@@ -41,7 +41,7 @@ class FoundGroup(NamedTuple):
     protocol: str
     """What is used to assign partitions."""
     epoch: int | None
-    """Of the consumer protocol; the generation of a classic group is not told."""
+    """Of the consumer protocol; the generation of a classic group is not reported."""
     members: list[FoundMember]
 
 

@@ -38,7 +38,7 @@ class Span(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Nobody read: a rebalance, from its start to the assignment."""
+    """No member read: a rebalance, from its start to the assignment."""
 
     since_ms: int
     until_ms: int
@@ -198,7 +198,7 @@ def numbers_of(ranges: str) -> Iterator[int]:
 
 class Explanation(NamedTuple):
     rebalances: int
-    lost_ms: int  # time in which nobody read
+    lost_ms: int  # time in which no member read
     causes: list[tuple[str, int, int]]  # cause, how often, time lost
     members: list[tuple[str, int, int]]  # client, how often it came, how often it went or expired
 

@@ -124,4 +124,4 @@ def _bars(spans: list[Span], x: Callable[[int], float], by: str) -> list[Bar]:
 def _stopped(pause: Pause) -> str:
     took = pause.until_ms - pause.since_ms
     text = f"{took} ms" if took < 1000 else f"{took / 1000:.1f} s"
-    return f"nobody read for {text}: {pause.cause}"
+    return f"no member read for {text}: {pause.cause}"

@@ -10,7 +10,7 @@ from broker.settings.processes import ConfigError, Listener
 
 logger = logging.getLogger("moldau.supervisor")
 
-CONTAINERS = ("/.dockerenv", "/run/.containerenv")  # root is nobody special there
+CONTAINERS = ("/.dockerenv", "/run/.containerenv")  # root has no special rights there
 
 
 def check_exposure(listeners: Sequence[Listener], *, insecure: bool) -> None:

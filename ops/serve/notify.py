@@ -1,4 +1,4 @@
-"""What systemd is told, if it started `serve` (Type=notify): ready, and still alive.
+"""Notifications to systemd, if it started `serve` (Type=notify): ready, and still alive.
 
 One datagram each to the socket that NOTIFY_SOCKET names; without it nothing is sent.
 """
@@ -19,7 +19,7 @@ def notify(state: str, env: Mapping[str, str] = os.environ) -> None:
         return
     if path.startswith("@"):  # Linux' abstract names
         path = "\0" + path[1:]
-    # That nobody listens is not our problem.
+    # Without a listener there is nothing to do.
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sent:
         sent.sendto(state.encode(), path)
 

@@ -1,6 +1,6 @@
 """The records of a topic: from an offset, a time or the end; live; and sending some.
 
-No group is used: reading here moves nobody's offsets.
+No group is used: reading here moves no offsets.
 """
 
 from __future__ import annotations

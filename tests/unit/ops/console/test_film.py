@@ -29,7 +29,7 @@ def test_lanes_by_partition_have_a_bar_for_each_owner() -> None:
     assert (second.x, second.width, second.title) == (600, 400, "beta (h)")
     (stop,) = picture.stops
     assert (stop.x, stop.width) == (500, 100)
-    assert stop.title == "nobody read for 100 ms: beta joined"
+    assert stop.title == "no member read for 100 ms: beta joined"
     assert picture.height == 2 * (LANE + GAP)
     assert {name for _, name in picture.owners} == {"alpha (h)", "beta (h)"}
 
