@@ -23,6 +23,7 @@ from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import StoreFault
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
+from broker.in_step import InStep
 from broker.log.compaction import Compaction
 from broker.log.history import LogHistory
 from broker.log.logs import Logs
@@ -52,14 +53,12 @@ from broker.settings.kafka import BrokerConfig
 from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
-from broker.store.watch import Watcher
 
 logger = logging.getLogger("moldau.worker")
 
 DRAIN_SECONDS = 8.0
 IDLE_CHECK_SECONDS = 60.0
 OFFSETS_CHECK_SECONDS = 600.0
-STORE_CHECK_SECONDS = 1.0
 
 
 class Worker:
@@ -89,7 +88,7 @@ class Worker:
         await self.store.topics.check_format()
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
-        self._contents = await self.store.topics.contents_id()
+        contents = await self.store.topics.contents_id()
         static = BrokerConfig(self._static_config())
         self.history = LogHistory(
             self.store.history,
@@ -142,13 +141,11 @@ class Worker:
         await self.broker.load_config()
         self._kept.add("group", self.broker.group_settings)
         await self._kept.load()
-        await self.topics.load()
-        await self.logs.leader_epochs.load()
-        await self.logs.readership.load()
+        in_step = InStep(self.broker, self._kept, contents)
+        await in_step.load_logs()
         if settings.index == 0:
             await self.topics.finish_deletions()
-        self.store.history.on_changed = self._history_changed
-        self._watch(changes_at)
+        self._watcher = in_step.follow(changes_at)
         self._loop_lag = LoopLag()
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         report = WorkerReport(
@@ -179,7 +176,7 @@ class Worker:
         self._background = [
             asyncio.ensure_future(maintenance.run()),
             asyncio.ensure_future(self._keep_groups()),
-            asyncio.ensure_future(self._watch_store()),
+            asyncio.ensure_future(in_step.watch_contents()),
             asyncio.ensure_future(self.store.watch_history()),
             asyncio.ensure_future(self._close_idle()),
             asyncio.ensure_future(self._watch_parent()),
@@ -252,21 +249,6 @@ class Worker:
             "socket.request.max.bytes": str(settings.max_request_bytes),
         }
 
-    def _watch(self, changes_at: bytes) -> None:
-        self._watcher = Watcher(
-            self.store.blocking,
-            self.store.control,
-            self.settings.index,
-            on_change=self._changed,
-            on_wake=self.logs.woken,
-            on_applied=self.store.topics.unapplied.acknowledged,
-            on_entries=self.logs.received,
-            on_native=self.logs.received,
-            on_reset=self._missed_changes,
-        )
-        self.logs.watcher = self._watcher
-        self._watcher.start(changes_at)
-
     def _connection(self, listener: Listener | None) -> Connection:
         most, counters = self.settings.max_request_bytes, self._requests
         made = Connection(
@@ -298,89 +280,6 @@ class Worker:
         self._metering = ClientMetering(quotas.usages) if quotas.table.limits_clients else None
         for connection in self._connections:
             connection.metering = self._metering
-
-    def _changed(self, change: Change) -> None:
-        self.store.topics.read_in_order(change)
-        if change.kind != "worker":
-            self.logs.spawn(self._apply(change))
-
-    async def _apply(self, change: Change) -> None:
-        try:
-            if change.kind == "config":
-                await self.broker.load_config()
-            elif change.kind in self._kept:
-                await self._kept.refresh(change.kind)
-            elif change.kind == "topic":
-                await self.topics.refresh(change.name)
-            elif change.kind == "members":
-                await self.logs.readership.refresh(change.name)
-            else:
-                topic = self.topics.get(change.name)
-                if topic is not None and change.partition < topic.partitions:
-                    if change.kind == "epoch":
-                        await self.logs.leader_epochs.refresh(topic.key(change.partition))
-                    await self.logs.log_for(topic, change.partition).load_start()
-        except StoreFault as fault:
-            logger.warning("a change could not be read, reloading everything: %s", fault)
-            await self._reload()
-        try:
-            await self.store.topics.acknowledge(change)
-        except StoreFault as fault:
-            logger.warning("a change could not be acknowledged: %s", fault)
-
-    def _missed_changes(self) -> None:
-        self.logs.spawn(self._reload())
-
-    def _history_changed(self) -> None:
-        self.logs.history_changed()
-        self.logs.spawn(self._reload())
-        self.logs.spawn(self.group_coordinator.store_lost_history())
-
-    async def _watch_store(self) -> None:
-        """A FLUSHALL sends no notification: deleted topics would still be served from memory."""
-        while True:
-            await asyncio.sleep(STORE_CHECK_SECONDS)
-            try:
-                is_known = await self.store.topics.has_contents(self._contents)
-            except StoreFault:
-                continue  # requests that need the store report it
-            if not is_known:
-                await self._reload()
-
-    async def _check_contents(self) -> None:
-        if await self.store.topics.has_contents(self._contents):
-            return
-        before = len(self.topics.all())
-        await self.topics.reseed()
-        await self.store.topics.cluster_id(self.broker.cluster_id)
-        self._contents = await self.store.topics.contents_id()
-        self.logs.spawn(self.group_coordinator.store_lost_history())
-        if self.broker.acls is not None:
-            self.broker.acls.store_emptied()
-        logger.critical(
-            "THE STORE WAS EMPTIED OR EXCHANGED (FLUSHALL, FLUSHDB, another data set?): what it "
-            "holds now is served; of %d topics those that are missing from it are gone, with "
-            "their records and offsets",
-            before,
-        )
-
-    async def _reload(self) -> None:
-        while True:
-            try:
-                await self._check_contents()
-                await self.broker.load_config()
-                await self._kept.load()
-                await self.topics.load()
-                await self.logs.leader_epochs.load()
-                await self.logs.readership.load()
-                for found in self.logs.all():
-                    await found.load_start()
-            except StoreFault as fault:
-                logger.warning("waiting for the store: %s", fault)
-                await asyncio.sleep(0.2)
-            else:
-                self.logs.look_everywhere()
-                return
 
     # --- main loop ---
 

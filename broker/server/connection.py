@@ -1,18 +1,13 @@
 """A client's connection: frames in, replies out in the order of their requests.
 
 Replies completed in one turn of the event loop go out in one write.
-
-Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
-read its replies, is not read from until that has eased; the worker as a whole has a budget too.
-Unsent replies count against the budget: they make other clients' fetches smaller, but do not stop
-them. A client that has used more than its quota is muted: not read from, for as long as it takes.
+When it is read from, and when its requests are served, is in flow_control.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import select
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
@@ -27,15 +22,19 @@ from broker.peer import identify
 from broker.security.identity import Identity, Role, read_preamble
 from broker.server.budget import Budget
 from broker.server.call import Call, Dispatch, Limiter, Metering
+from broker.server.flow_control import (
+    MAX_BACKLOG,
+    MAX_SERVED_PER_TURN,
+    MAX_UNANSWERED,
+    MUTED,
+    WRITE_HIGH_WATER,
+    FlowControl,
+)
 from broker.server.login import Login, Logins
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
 from broker.wire.batch import Buffer
-from broker.wire.frame import (
-    PREAMBLE,
-    RequestHeader,
-    read_request_header,
-)
+from broker.wire.frame import PREAMBLE, RequestHeader, read_request_header
 from broker.wire.frame_reader import MIN_REQUEST, FrameReader, InvalidFrameSize
 from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
@@ -45,45 +44,23 @@ logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)
 
 MIN_TOKEN = 1  # bytes of a frame while a client logs in: SaslHandshake v0 is followed by tokens
-MAX_UNANSWERED = 512  # requests; clients pipeline five by default
-MAX_BACKLOG = 8  # frames received while the connection is held
-MAX_SERVED_PER_TURN = 256  # frames, before other connections get their turn
-WRITE_HIGH_WATER = 1 << 20
-MUTED_CHECK_S = 1.0  # how long a client that hangs up while it is muted goes unnoticed
-# Why nothing is served although there is room; all of them are bits of `_held`.
-HELD, MUTED, YIELDS = 1, 2, 4
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(FlowControl):
     # More attributes than instances can share the layout of without it: access would be slower.
     # `__dict__` is for `serve_with` alone.
     __slots__ = (
         "__dict__",
-        "_backlog",
-        "_budget",
-        "_calls",
         "_connections",
         "_dispatch",
         "_flush_scheduled",
         "_frames",
-        "_held",
-        "_loop",
         "_max_frame",
-        "_muted_timer",
-        "_muted_until",
         "_out",
-        "_read_paused",
         "_received_ns",
         "_receiving",
-        "_served_this_turn",
-        "_transport",
-        "_unanswered_bytes",
-        "_unsent",
-        "_write_paused",
-        "closing",
         "counters",
         "identity",
-        "last_active",
         "limiter",
         "listener",
         "login",
@@ -102,31 +79,17 @@ class Connection(asyncio.BufferedProtocol):
         counters: RequestCounters | None = None,
     ) -> None:
         """`listener`: where it came in; None on the unix socket. `counters`: of the worker."""
+        super().__init__(budget)
         self.counters = counters or RequestCounters()
         self._received_ns = 0  # when the frames that are being served came
         self._frames = FrameReader(max_frame)
         self._receiving = False  # replies completed meanwhile go out at its end
         self._dispatch = dispatch
-        self._budget = budget
         self._connections = connections
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._backlog: deque[bytearray] = deque()  # frames received, not served yet
-        self._calls: deque[Call] = deque()
-        self._unanswered_bytes = 0
         self._out: list[Buffer] = []
-        self._unsent = 0  # bytes of replies that the client has not read
         self._flush_scheduled = False
-        self._write_paused = False
-        self._read_paused = False
-        self._held = 0
-        self._muted_until = 0.0
-        self._muted_timer: asyncio.TimerHandle | None = None
         self.metering: Metering | None = None  # None: there is no quota
         self.limiter: Limiter | None = None
-        self._served_this_turn = 0
-        self.closing = False
-        self.last_active = 0.0
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
@@ -347,129 +310,6 @@ class Connection(asyncio.BufferedProtocol):
         elif self._read_paused:
             self.ease()
 
-    # --- back-pressure ---
-
-    def _pause(self) -> None:
-        transport = self._transport
-        if not self._read_paused and transport is not None and not transport.is_closing():
-            self._read_paused = True
-            transport.pause_reading()
-            if self._budget.exhausted:
-                self._budget.wait(self)
-
-    def _yield_turn(self) -> None:
-        """A client that pipelines requests that are answered at once could block the loop."""
-        self._served_this_turn = 0
-        self._held |= YIELDS
-        self._pause()
-        self._loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._held &= ~YIELDS
-        self.ease(MAX_UNANSWERED - 1)
-
-    def hold(self) -> None:
-        """Serve nothing more until `resume`. Reading goes on for a while, so that it is noticed
-        when the client disconnects."""
-        self._held |= HELD
-
-    def resume_soon(self) -> None:
-        """Once the replies completed now are written."""
-        self._loop.call_soon(self.resume)
-
-    def resume(self) -> None:
-        self._held &= ~HELD
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._read_paused:
-            self.ease()
-        else:
-            self._serve_backlog()
-
-    def mute(self, milliseconds: int) -> None:
-        """Serve nothing more for this long, and read at most one request: the client has used more
-        than its quota. Clients that do not wait by themselves are slowed down by it (KIP-219)."""
-        if self.closing:
-            return
-        now = self._loop.time()
-        self._muted_until = max(self._muted_until, now + milliseconds / 1000)
-        if not self._held & MUTED:
-            self._held |= MUTED
-            self._time_mute(now)
-            if self._backlog:
-                self._pause()  # the end of the connection would be read, and the backlog dropped
-
-    def _time_mute(self, now: float) -> None:
-        wait = min(self._muted_until - now, MUTED_CHECK_S)
-        self._muted_timer = self._loop.call_later(wait, self._check_mute)
-
-    def _check_mute(self) -> None:
-        """What a client sent before it hung up is served at once, and then its end is found: a
-        producer that wants no replies (acks=0) may be gone after its last batch. If the socket's
-        buffer is full, its end waits behind what was sent, until the mute is over."""
-        self.last_active = now = self._loop.time()
-        if now < self._muted_until and not _has_hung_up(self._transport):
-            self._time_mute(now)
-        else:
-            self._end_mute()
-            self._go_on()
-
-    def _end_mute(self) -> None:
-        self._held &= ~MUTED
-        if self._muted_timer is not None:
-            self._muted_timer.cancel()
-            self._muted_timer = None
-
-    def ease(self, most_calls: int = MAX_UNANSWERED // 2) -> None:
-        """Resume reading if there is room again, after serving what was received already."""
-        if (
-            not self._read_paused
-            or self._held
-            or self._write_paused
-            or self._transport is None
-            or len(self._calls) > most_calls
-            or self._unanswered_bytes > self._budget.per_connection // 2
-        ):
-            return
-        if self._budget.exhausted:
-            self._budget.wait(self)
-            return
-        self._read_paused = False
-        self._serve_backlog()
-        if not self._read_paused and not self.closing:
-            self._transport.resume_reading()
-
-    def _serve_backlog(self) -> None:
-        while self._backlog and not (self._read_paused or self._held or self.closing):
-            self._serve(self._backlog.popleft())
-
-    def pause_writing(self) -> None:
-        self._write_paused = True
-        self._pause()
-
-    def resume_writing(self) -> None:
-        self._write_paused = False
-        self._count_unsent(0)
-        self.ease()
-
-    def _count_unsent(self, size: int) -> None:
-        self._budget.hold(size - self._unsent)
-        self._unsent = size
-
-    @property
-    def paused_for(self) -> str:
-        """Why it is not served now, as metrics name it; empty: it is."""
-        if self._held & MUTED:
-            return "muted"
-        if self._write_paused:
-            return "slow_client"
-        return "inflight" if self._read_paused and not self._held else ""
-
-    @property
-    def budget(self) -> Budget:
-        return self._budget
-
     # --- the end ---
 
     def drain(self) -> None:
@@ -529,16 +369,3 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._frames.discard()
         self._out.clear()
-
-
-# Only Linux tells that the other side has hung up while what it sent before is unread.
-_HUNG_UP = getattr(select, "POLLRDHUP", 0)
-
-
-def _has_hung_up(transport: asyncio.Transport | None) -> bool:
-    socket = None if transport is None else transport.get_extra_info("socket")
-    if socket is None or socket.fileno() < 0:
-        return True
-    poll = select.poll()
-    poll.register(socket.fileno(), _HUNG_UP)  # errors are always reported
-    return bool(poll.poll(0))

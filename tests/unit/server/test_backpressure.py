@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from broker.server import connection as module
+from broker.server import flow_control as module
 from broker.server.budget import Budget
 from broker.server.call import Call
 from tests.support.connections import (

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from broker.server import connection as module
+from broker.server import flow_control as module
 from broker.server.call import Call
 from broker.server.connection import Connection
 from tests.support.connections import (

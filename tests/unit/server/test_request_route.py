@@ -6,7 +6,8 @@ from typing import cast
 
 from broker.server.budget import Budget
 from broker.server.call import Call
-from broker.server.connection import MAX_SERVED_PER_TURN, Connection
+from broker.server.connection import Connection
+from broker.server.flow_control import MAX_SERVED_PER_TURN
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
 from broker.wire.frame import CORRELATION_ID_END, LENGTH_SIZE, read_request_header
