@@ -5,11 +5,9 @@ Plain integers, as the hot path passes here; families are made of them when some
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args, get_origin, get_type_hints
-
 from broker.errors import ErrorCode
 from broker.metrics.document import Family, Kind, Sample
+from broker.metrics.error_codes import finders
 from broker.metrics.histogram import DurationHistogram, duration_family, new_counts
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.schema import Message
@@ -23,8 +21,6 @@ TIMED = (
     ApiKey.HEARTBEAT,
     ApiKey.METADATA,
 )
-
-Errors = Callable[[Any, list[int]], None]
 
 
 class RequestCounters:
@@ -41,12 +37,7 @@ class RequestCounters:
         self.bytes_out = 0
 
     def count_errors(self, key: int, message: Message) -> None:
-        find = _finders.get(type(message))
-        if find is None:
-            find = _finders[type(message)] = _finder(type(message))
-        found: list[int] = []
-        find(message, found)
-        for code in found:
+        for code in finders[type(message)](message):
             self.errors[key, code] = self.errors.get((key, code), 0) + 1
 
     def _histogram(self, key: int) -> DurationHistogram:
@@ -86,46 +77,3 @@ def _error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return str(code)
-
-
-# --- error codes in responses ---
-
-_finders: dict[type[Message], Errors] = {}
-
-
-def _finder(kind: type[Message]) -> Errors:
-    """Finds the error codes in messages of a type, at any depth. Made once for each type."""
-    hints = get_type_hints(kind)
-    has_code = "error_code" in hints
-    nested: list[tuple[str, Errors]] = []
-    for name, hint in hints.items():
-        element = _element_of(hint)
-        if element is not None and _has_errors(element):
-            nested.append((name, _finder(element)))
-
-    def find(message: Any, found: list[int]) -> None:
-        if has_code and message.error_code:
-            found.append(message.error_code)
-        for name, find_in in nested:
-            for each in getattr(message, name) or ():
-                find_in(each, found)
-
-    return find
-
-
-def _has_errors(kind: type[Message]) -> bool:
-    hints = get_type_hints(kind)
-    if "error_code" in hints:
-        return True
-    elements = (_element_of(hint) for hint in hints.values())
-    return any(each is not None and _has_errors(each) for each in elements)
-
-
-def _element_of(hint: Any) -> type[Message] | None:
-    """The type of message in a list of them, nullable or not."""
-    for option in (hint, *get_args(hint)):
-        if get_origin(option) is list:
-            (element,) = get_args(option)
-            if isinstance(element, type) and issubclass(element, Message):
-                return element
-    return None
