@@ -49,7 +49,7 @@ def identify(transport: asyncio.BaseTransport, listener: Listener | None) -> Ide
         principal = _principal(transport, listener.tls.principal_rules, host)
     if principal is None:
         return None
-    return Identity(principal=principal, host=host, listener=listener.name)
+    return Identity(principal, host, listener.name, port=int(address[1]))
 
 
 def foreign_user(transport: asyncio.BaseTransport) -> int | None:

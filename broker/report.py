@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import MoldauError
@@ -18,6 +18,7 @@ from broker.log.logs import Logs
 from broker.log.topics import Topics
 from broker.loop_lag import LoopLag
 from broker.metrics.document import (
+    ClientRow,
     CommittedRow,
     Document,
     Family,
@@ -41,6 +42,14 @@ LOAD_PATIENCE_S = 0.5
 T = TypeVar("T")
 
 
+class Telemetry(Protocol):
+    """What clients have measured themselves."""
+
+    def rows(self) -> list[ClientRow]: ...
+
+    def families(self) -> list[Family]: ...
+
+
 class WorkerReport:
     def __init__(
         self,
@@ -54,7 +63,9 @@ class WorkerReport:
         requests: RequestCounters,
         loop_lag: LoopLag,
         access: Callable[[], list[Family]],
+        telemetry: Telemetry | None = None,
     ) -> None:
+        """`telemetry`: None where clients are not asked for their own metrics."""
         self._worker = worker
         self._store = store
         self._topics = topics
@@ -65,6 +76,7 @@ class WorkerReport:
         self._requests = requests
         self._loop_lag = loop_lag
         self._access = access
+        self._telemetry = telemetry
 
     async def document(self) -> Document:
         store = await self._store_families() if self._worker == 0 else []
@@ -74,6 +86,7 @@ class WorkerReport:
             families=[*self._families(), *store, *_appended_families(led)],
             partitions=await self._partition_rows(led),
             groups=await self._group_rows(),
+            clients=self._telemetry.rows() if self._telemetry is not None else [],
         )
 
     def _families(self) -> list[Family]:
@@ -110,6 +123,7 @@ class WorkerReport:
             *self._requests.families(),
             *self._logs.counters.families(self._logs.cache.size),
             *self._groups.counters.families(),
+            *(self._telemetry.families() if self._telemetry is not None else ()),
         ]  # fmt: skip
 
     async def _store_families(self) -> list[Family]:

@@ -140,6 +140,8 @@ class Worker:
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
         self._kept.add("group", self.broker.group_settings)
+        if self.broker.telemetry is not None:
+            self._kept.add("client-metrics", self.broker.telemetry)
         await self._kept.load()
         in_step = InStep(self.broker, self._kept, contents)
         await in_step.load_logs()
@@ -159,6 +161,7 @@ class Worker:
             self._requests,
             self._loop_lag,
             self._access_families,
+            self.broker.telemetry,
         )
 
         async def metrics(_: bytes) -> bytes:
@@ -206,7 +209,8 @@ class Worker:
     def _let_log_in(self) -> None:
         listeners = (each.listener for each in self.settings.listeners)
         users, audit = self.broker.users, self.broker.audit
-        self._logins = LoginServices(listeners, users)
+        has_telemetry = self.broker.telemetry is not None
+        self._logins = LoginServices(listeners, users, has_telemetry=has_telemetry)
         self._logins.on_events(audit.login, audit.login_failed)
         self._logins.on_events(self._count_login, self._count_failed_login)
         self._sessions = Sessions(self._connections)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import cast
 
 import msgspec
 
@@ -21,7 +22,10 @@ from broker.limited_log import LimitedLog
 from broker.peer import identify
 from broker.security.identity import NEVER, Identity, Role, preamble
 from broker.settings.processes import Listener
+from broker.wire.advertised import software_of
+from broker.wire.frame import read_request_header
 from broker.wire.frame_reader import InvalidFrameSize
+from broker.wire.messages.api_versions import ApiVersionsRequest
 from router.login import ClientLogin
 from router.reply_queue import ReplyQueue, WorkerReplies
 from router.request_forwarder import FAULTS, RequestForwarder
@@ -90,11 +94,22 @@ class ClientConnection(asyncio.Protocol):
         if self.listener is None:
             self._forwarder.private = self._state.private_reply
         else:
+            if self._state.has_telemetry:
+                self._forwarder.on_versions = self._know_software
             self._require_login()
 
     @property
     def peer(self) -> str:
         return self.identity.host
+
+    def _know_software(self, frame: bytes) -> None:
+        """Workers that are connected to from now on learn what the client says it is: clients
+        send ApiVersions first."""
+        header = read_request_header(frame)
+        if header.api is not None:
+            request, _ = header.api.request_codec(header.api_version).decode(frame, header.body_at)
+            software = software_of(cast("ApiVersionsRequest", request))
+            self.identity = msgspec.structs.replace(self.identity, software=software)
 
     # --- logging in ---
 

@@ -31,7 +31,10 @@ class LocalAnswers:
     have no coordinator. `is_up` is shared with, and changed by, the owner of this object.
     """
 
-    def __init__(self, brokers: Sequence[Endpoint], is_up: Sequence[bool]) -> None:
+    def __init__(
+        self, brokers: Sequence[Endpoint], is_up: Sequence[bool], *, has_telemetry: bool = False
+    ) -> None:
+        self._has_telemetry = has_telemetry
         self._brokers = brokers
         self._is_up = is_up
         self._cached: dict[bytes, ResponseTemplate] = {}  # by the request without correlation id
@@ -59,21 +62,18 @@ class LocalAnswers:
 
     def _encode_reply(self, frame: bytes) -> bytes:
         header = read_request_header(frame)
-        return b"".join(_answer(header, frame, self._brokers, self._is_up))
+        return b"".join(self._answer(header, frame))
 
-
-def _answer(
-    header: RequestHeader, frame: bytes, brokers: Sequence[Endpoint], is_up: Sequence[bool]
-) -> list[Buffer]:
-    api, version = header.api, header.api_version
-    if api is None:
-        return unsupported_api_versions(header.correlation_id)
-    request, _ = api.request_codec(version).decode(frame, header.body_at)
-    message: Message
-    if api.key == ApiKey.API_VERSIONS:
-        message = api_versions(request, version)
-    elif api.routing is Routing.LOGIN:
-        message = api.response(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    else:
-        message = find_coordinator(request, version, brokers, is_up)
-    return response_frame(api, version, header.correlation_id, message)
+    def _answer(self, header: RequestHeader, frame: bytes) -> list[Buffer]:
+        api, version = header.api, header.api_version
+        if api is None:
+            return unsupported_api_versions(header.correlation_id)
+        request, _ = api.request_codec(version).decode(frame, header.body_at)
+        message: Message
+        if api.key == ApiKey.API_VERSIONS:
+            message = api_versions(request, version, has_telemetry=self._has_telemetry)
+        elif api.routing is Routing.LOGIN:
+            message = api.response(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        else:
+            message = find_coordinator(request, version, self._brokers, self._is_up)
+        return response_frame(api, version, header.correlation_id, message)

@@ -16,7 +16,7 @@ import msgspec
 from broker.errors import ErrorCode
 from broker.security.identity import Identity, Role
 from broker.settings.sasl import SaslSettings
-from broker.wire.advertised import api_versions, unsupported_api_versions
+from broker.wire.advertised import api_versions, software_of, unsupported_api_versions
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import (
     LENGTH_SIZE,
@@ -177,9 +177,14 @@ class ClientLogin:
         if header.api is None:
             self._client.write(b"".join(unsupported_api_versions(header.correlation_id)))
             return
-        answer = api_versions(_decoded(header, frame), header.api_version)
+        request, has_telemetry = _decoded(header, frame), self._state.has_telemetry
+        answer = api_versions(request, header.api_version, has_telemetry=has_telemetry)
         if not answer.error_code:
             self._step = Step.HANDSHAKE
+            if has_telemetry:
+                self._client.identity = msgspec.structs.replace(
+                    self._client.identity, software=software_of(request)
+                )
         self._reply(header, answer)
 
     def _answer_handshake(self, header: RequestHeader, mechanism: str) -> None:
@@ -255,7 +260,13 @@ class ClientLogin:
         self._pass_on(reply)
         rest = bytes(self.kept)
         self.stop()
-        identity = msgspec.structs.replace(identity, host=before.host, listener=before.listener)
+        identity = msgspec.structs.replace(
+            identity,
+            host=before.host,
+            listener=before.listener,
+            port=before.port,
+            software=before.software,
+        )
         self._client.logged_in(identity, rest)
 
     def _fail(self, header: RequestHeader, text: str) -> None:

@@ -27,6 +27,7 @@ FIRST_HEAD_BYTES = 2048
 MAX_PER_TURN = 256
 SERVED_HERE = 16  # what a reply that is made here counts: so many times the work of forwarding
 
+_API_VERSIONS = ApiKey.API_VERSIONS.to_bytes(2)
 _SASL_HANDSHAKE = ApiKey.SASL_HANDSHAKE.to_bytes(2)
 FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, RouteKind.ANY})
 
@@ -53,6 +54,7 @@ class RequestForwarder:
         "hands_over",
         "is_stopped",
         "kept",
+        "on_versions",
         "private",
         "session_is_over",
         "uses_logins",
@@ -79,6 +81,8 @@ class RequestForwarder:
         self.session_is_over = False  # only a login is taken
         # Replies to requests that are not Kafka's: set for the operator's connections.
         self.private: Callable[[bytes], bytes | None] | None = None
+        # Sees the client's ApiVersions requests: set where its name and version are wanted.
+        self.on_versions: Callable[[bytes], None] | None = None
 
     # --- state ---
 
@@ -303,6 +307,8 @@ class RequestForwarder:
             return
         if route.kind is RouteKind.LOCAL:
             self._replies.add(self._local_answers.reply(frame))
+            if self.on_versions is not None and frame[:2] == _API_VERSIONS:
+                self.on_versions(frame)
             return
         header = read_request_header(frame)
         assert header.api is not None

@@ -62,6 +62,7 @@ class Router:
             settings.endpoints,
             settings.max_request_bytes,
             has_authorizer=settings.has_authorizer,
+            has_telemetry=settings.has_telemetry,
             limits=settings.connection_limits,
             quota_windows=settings.quota_windows,
         )

@@ -136,9 +136,12 @@ REFUSED = Route(RouteKind.REFUSED)
 class RoutingTable:
     """The routes to each of the workers, made once."""
 
-    def __init__(self, workers: int, *, has_authorizer: bool = False) -> None:
+    def __init__(
+        self, workers: int, *, has_authorizer: bool = False, has_telemetry: bool = False
+    ) -> None:
         self.workers = workers
         self.has_authorizer = has_authorizer
+        self.has_telemetry = has_telemetry
         every = range(workers)
         self.owner = [Route(RouteKind.OWNER, worker) for worker in every]
         self.leader = [Route(RouteKind.LEADER, worker) for worker in every]
@@ -209,6 +212,8 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
         return LOGIN if len(head) == size else _wait_for_all(api, size, MAX_LOGIN_BYTES), 0
     if routing is _EVERY and table.workers > 1:
         return EVERY if len(head) == size else _wait_for_all(api, size, MAX_HEAD_BYTES), 0
+    if api.is_telemetry and not table.has_telemetry:
+        return REFUSED, 0
     return ANY, at
 
 

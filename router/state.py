@@ -29,6 +29,7 @@ class RouterState:
         max_request_bytes: int,
         *,
         has_authorizer: bool = False,
+        has_telemetry: bool = False,
         limits: ConnectionLimits = NO_LIMITS,
         quota_windows: tuple[int, int] = (11, 1),
     ) -> None:
@@ -36,7 +37,10 @@ class RouterState:
         self.max_request_bytes = max_request_bytes
         self._brokers = brokers  # by the listener whose clients hear of them
         self._local_answers: dict[str, LocalAnswers] = {}
-        self.routing_table = RoutingTable(len(workers), has_authorizer=has_authorizer)
+        self.has_telemetry = has_telemetry
+        self.routing_table = RoutingTable(
+            len(workers), has_authorizer=has_authorizer, has_telemetry=has_telemetry
+        )
         self.connecting: set[asyncio.Task[None]] = set()
         self.connections: set[WorkerConnection] = set()  # open, or connecting
         num, seconds = quota_windows
@@ -50,7 +54,9 @@ class RouterState:
         """The router's own replies to clients of a listener."""
         found = self._local_answers.get(listener)
         if found is None:
-            found = LocalAnswers(self._brokers(listener), self.workers.is_up)
+            found = LocalAnswers(
+                self._brokers(listener), self.workers.is_up, has_telemetry=self.has_telemetry
+            )
             self._local_answers[listener] = found
         return found
 

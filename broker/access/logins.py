@@ -44,6 +44,7 @@ class ListenerLogins:
         self._delays = delays
         self._keys = keys
         self._rules = None if settings.tokens is None else _rules(settings.tokens)
+        self.has_telemetry = False
         self.on_login: list[OnLogin] = []
         self.on_failure: list[OnFailure] = []
 
@@ -114,7 +115,9 @@ def warn_of_open_passwords(listener: Listener) -> None:
 class LoginServices:
     """What the logins of a worker's listeners share."""
 
-    def __init__(self, listeners: Iterable[Listener], users: Users) -> None:
+    def __init__(
+        self, listeners: Iterable[Listener], users: Users, *, has_telemetry: bool = False
+    ) -> None:
         self._users = users
         self._passwords: Passwords | None = None
         self.key_sets: list[KeySet] = []
@@ -131,9 +134,9 @@ class LoginServices:
             if sasl.tokens is not None:
                 keys = KeySet(sasl.tokens)
                 self.key_sets.append(keys)
-            self.by_listener[listener.name] = ListenerLogins(
-                sasl, users, self._passwords, delays, keys
-            )
+            logins = ListenerLogins(sasl, users, self._passwords, delays, keys)
+            logins.has_telemetry = has_telemetry
+            self.by_listener[listener.name] = logins
             warn_of_open_passwords(listener)
 
     def _forget_passwords(self, revisions: Mapping[str, int]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError
-from broker.handlers.config_resources import Change, OnceEach, alter, fill_error
+from broker.handlers.config_resources import OnceEach, alter, fill_error
 from broker.handlers.context import Broker
+from broker.handlers.named_configs import ConfigChange
 from broker.server.call import Call
 from broker.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -33,7 +34,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> Al
     return AlterConfigsResponse(responses=answers)
 
 
-def _replacement(item: AlterConfigsResource) -> Change:
+def _replacement(item: AlterConfigsResource) -> ConfigChange:
     wanted = {config.name: config.value for config in item.configs}
     if len(wanted) != len(item.configs):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a key stands twice in the request")

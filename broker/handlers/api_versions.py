@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from broker.handlers.context import Broker
 from broker.server.call import Call
-from broker.wire.advertised import api_versions
+from broker.wire.advertised import api_versions, software_of
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    return api_versions(request, call.header.api_version)
+    if broker.telemetry is None:
+        return api_versions(request, call.header.api_version)
+    answer = api_versions(request, call.header.api_version, has_telemetry=True)
+    if not answer.error_code:
+        call.connection.know_software(software_of(request))
+    return answer

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers import authorization
 from broker.handlers.context import Broker
+from broker.handlers.named_configs import ConfigChange
 from broker.log.topics import check_name
 from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
 from broker.server.call import Call
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-
-# From what is set for a resource to what shall be.
-Change = Callable[[dict[str, str]], dict[str, str]]
+_KINDS = {TOPIC: "topic", BROKER: "broker", CLIENT_METRICS: "client-metrics", GROUP: "group"}
 
 
 class Answer(Protocol):
@@ -59,7 +58,7 @@ async def alter(
     broker: Broker,
     call: Call,
     answer: Answer,
-    change: Change,
+    change: ConfigChange,
     keys: Iterable[str],
     *,
     validate_only: bool,
@@ -75,6 +74,8 @@ async def alter(
             await broker.alter_broker_config(name, change, validate_only=validate_only)
         elif answer.resource_type == GROUP:
             await broker.alter_group_config(name, change, validate_only=validate_only)
+        elif answer.resource_type == CLIENT_METRICS:
+            await broker.alter_client_metrics_config(name, change, validate_only=validate_only)
         else:
             text = f"resource type {answer.resource_type} cannot be altered"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -82,7 +83,7 @@ async def alter(
         fill_error(answer, fault)
     else:
         if not validate_only:
-            kind = "topic" if answer.resource_type == TOPIC else "broker"
+            kind = _KINDS[answer.resource_type]
             who = call.identity  # values may be secrets
             broker.audit.changed(who, "config", "altered", name, resource=kind, keys=sorted(keys))
 

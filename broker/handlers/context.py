@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from broker.access.acls import Acls
@@ -15,24 +15,21 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_settings import GroupSettings
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import ErrorCode, KafkaError
+from broker.handlers.client_telemetry import ClientTelemetry
 from broker.handlers.deadlines import Deadlines
+from broker.handlers.named_configs import ConfigChange, NamedConfigs, changed
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
 from broker.metrics.access_counters import AccessCounters
 from broker.placement import leader_of
 from broker.security.authorizer import AllowEverything, Authorizer
 from broker.security.quota_rates import Windows
-from broker.settings.kafka import (
-    BrokerConfig,
-    InvalidConfig,
-    InvalidConfigRequest,
-    validate_broker,
-    validate_group,
-)
+from broker.settings.kafka import BrokerConfig, validate_broker, validate_group
 from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Endpoint, WorkerSettings
 from broker.store.store import Store
 from broker.store.topics import Change
+from broker.telemetry.subscriptions import read_subscription
 
 
 class Parked(Protocol):
@@ -80,6 +77,9 @@ class Broker:
         self.nodes = [node.node_id for node in nodes]
         self.group_settings = GroupSettings(store.topics)
         self.group_settings.on_loaded = self._use_group_settings
+        self.telemetry: ClientTelemetry | None = None  # None: clients are not asked for metrics
+        if topics.broker.get_bool("moldau.telemetry.enable"):
+            self.telemetry = ClientTelemetry(store.topics, topics.broker)
         self.node_id = settings.index if len(nodes) > 1 else nodes[0].node_id
         self.use_config(topics.broker)
 
@@ -132,35 +132,39 @@ class Broker:
         self.group_coordinator.use_config(self.config, self.group_settings.by_id)
 
     async def alter_group_config(
-        self,
-        group_id: str,
-        change: Callable[[dict[str, str]], dict[str, str]],
-        *,
-        validate_only: bool,
+        self, group_id: str, change: ConfigChange, *, validate_only: bool
     ) -> None:
         """Replace what is set for a group, which need not exist, by what `change` makes of it."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
-        while True:
-            old = (await self.store.topics.group_configs()).get(group_id)
-            try:
-                new = change(dict(old or {}))
-                validate_group(new, self.config)
-            except InvalidConfigRequest as refusal:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, str(refusal)) from None
-            except InvalidConfig as refusal:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
-            if validate_only:
-                return
-            if old is None and not new:
-                return
-            if await self.store.topics.set_group_config(group_id, old, new):
-                break
-        await self.group_settings.load()
-        await self.store.topics.announce(Change("group", group_id))
+        store = self.store.topics
+        check = partial(validate_group, broker=self.config)
+        configs = NamedConfigs(store.group_configs, store.set_group_config, check)
+        if await configs.alter(group_id, change, validate_only=validate_only):
+            await self.group_settings.load()
+            await store.announce(Change("group", group_id))
+
+    # --- subscriptions to clients' metrics ---
+
+    async def alter_client_metrics_config(
+        self, name: str, change: ConfigChange, *, validate_only: bool
+    ) -> None:
+        """Replace what is set for a subscription; set nothing, and it is gone."""
+        if self.telemetry is None:
+            text = "client metrics cannot be configured: moldau.telemetry.enable is false"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        store = self.store.topics
+        configs = NamedConfigs(
+            store.client_metrics_configs, store.set_client_metrics_config, read_subscription
+        )
+        if await configs.alter(name, change, validate_only=validate_only):
+            await self.telemetry.load()
+            await store.announce(Change("client-metrics", name))
 
     async def alter_broker_config(
-        self, node: str, change: Callable[[dict[str, str]], dict[str, str]], *, validate_only: bool
+        self, node: str, change: ConfigChange, *, validate_only: bool
     ) -> None:
         """Replace what is set for a broker ("" for all) by what `change` makes of it."""
         if node:
@@ -168,13 +172,8 @@ class Broker:
         while True:
             dynamic = await self.store.topics.broker_configs()
             old = dynamic.get(node)
-            try:
-                new = change(dict(old or {}))
-                validate_broker(new, BrokerConfig(self.config.static, dynamic.get("", {})))
-            except InvalidConfigRequest as refusal:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, str(refusal)) from None
-            except InvalidConfig as refusal:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, str(refusal)) from None
+            before = BrokerConfig(self.config.static, dynamic.get("", {}))
+            new = changed(old, change, partial(validate_broker, broker=before))
             if validate_only:
                 return
             if await self.store.topics.set_broker_config(node, old, new):

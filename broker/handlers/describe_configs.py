@@ -1,4 +1,5 @@
-"""DescribeConfigs (key 32): every key of a topic, broker or group: value, source, type, meaning.
+"""DescribeConfigs (key 32): every key of a topic, broker, group or client metrics subscription:
+value, source, type, meaning.
 
 KIP-226: synonyms. KIP-569: types and documentation from v3.
 """
@@ -19,7 +20,13 @@ from broker.handlers.context import Broker
 from broker.log.topics import check_name
 from broker.security.resources import Operation
 from broker.server.call import Call
-from broker.settings.kafka import ConfigEntry, describe_broker, describe_group, describe_topic
+from broker.settings.kafka import (
+    ConfigEntry,
+    describe_broker,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -65,6 +72,9 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
         # From the store: it may just have been changed through another worker.
         own = (await broker.store.topics.group_configs()).get(item.resource_name, {})
         return describe_group(own, broker.config, item.configuration_keys)
+    if item.resource_type == CLIENT_METRICS and item.resource_name and broker.telemetry is not None:
+        own = (await broker.store.topics.client_metrics_configs()).get(item.resource_name, {})
+        return describe_client_metrics(own, item.configuration_keys)
     if item.resource_type in (BROKER_LOGGER, CLIENT_METRICS) and item.resource_name:
         return []  # nothing of theirs can be configured
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")

@@ -73,6 +73,9 @@ class Dispatcher:
         key = (header.api_key, header.api_version)
         decode = self._decoders.get(key)
         if decode is None:
+            if api.is_telemetry and self._broker.telemetry is None:
+                _refuse_version(call)
+                return
             decode = self._decoders[key] = api.request_codec(header.api_version).decode
         try:
             # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata has some.

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from broker.handlers.config_resources import BROKER, GROUP, Change, OnceEach, alter
+from broker.handlers.config_resources import BROKER, CLIENT_METRICS, GROUP, OnceEach, alter
 from broker.handlers.context import Broker
+from broker.handlers.named_configs import ConfigChange
 from broker.server.call import Call
-from broker.settings.kafka import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, apply_incremental
+from broker.settings.kafka import (
+    BROKER_KEYS,
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    TOPIC_KEYS,
+    apply_incremental,
+)
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -13,7 +20,7 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-_KEYS = {BROKER: BROKER_KEYS, GROUP: GROUP_KEYS}
+_KEYS = {BROKER: BROKER_KEYS, CLIENT_METRICS: CLIENT_METRICS_KEYS, GROUP: GROUP_KEYS}
 
 
 async def handle(
@@ -32,7 +39,7 @@ async def handle(
     return IncrementalAlterConfigsResponse(responses=answers)
 
 
-def _change(broker: Broker, item: AlterConfigsResource) -> Change:
+def _change(broker: Broker, item: AlterConfigsResource) -> ConfigChange:
     operations = [(config.name, config.config_operation, config.value) for config in item.configs]
     keys = _KEYS.get(item.resource_type, TOPIC_KEYS)
     config = broker.config

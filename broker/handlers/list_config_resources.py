@@ -1,6 +1,6 @@
 """ListConfigResources (key 74, KIP-714; KIP-1142: v1 lists every kind of resource).
 
-Version 0 asks for client metrics only, of which there are none: telemetry is not served.
+Version 0 asks for client metrics only: there are none unless telemetry is on.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ async def handle(
 ) -> ListConfigResourcesResponse:
     if is_cluster_denied(broker, call, Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=CLUSTER_DENIED)
-    if call.header.api_version == 0:
-        return ListConfigResourcesResponse()
     wanted = request.resource_types or list(KINDS)
+    if call.header.api_version == 0:
+        wanted = [CLIENT_METRICS]
     if not set(wanted).issubset(KINDS):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     nodes = [str(node) for node in broker.nodes]
@@ -41,6 +41,7 @@ async def handle(
         TOPIC: [topic.name for topic in broker.topics.all()],
         BROKER: nodes,
         BROKER_LOGGER: nodes,
+        CLIENT_METRICS: sorted(broker.telemetry.by_name) if broker.telemetry else [],
         GROUP: sorted(broker.group_settings.by_id),
     }
     return ListConfigResourcesResponse(

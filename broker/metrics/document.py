@@ -76,11 +76,34 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     committed: list[CommittedRow]
 
 
+class ClientValue(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A number that a client has measured itself."""
+
+    name: str  # without org.apache.kafka.
+    attributes: tuple[tuple[str, str], ...]
+    value: float
+    is_counter: bool
+
+
+class ClientRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A client that pushes its metrics (KIP-714), and what it pushed last."""
+
+    instance_id: str
+    client_id: str
+    host: str
+    software_name: str
+    software_version: str
+    pushed_ms: int  # when, since 1970
+    resource: dict[str, str]  # what it says of itself: group_id, group_member_id …
+    values: list[ClientValue]
+
+
 class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     is_ready: bool = True  # False: requests that need the store would fail
     families: list[Family] = []
     partitions: list[PartitionRow] = []
     groups: list[GroupRow] = []
+    clients: list[ClientRow] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -38,6 +38,9 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     # Of the account it has logged in to (security/accounts.py): a session of another revision than
     # the current one is over. 0: there is no account (a certificate, a token).
     revision: int = 0
+    port: int = 0  # the client's
+    # The client's name and version, as it says in ApiVersions; kept where telemetry is on.
+    software: tuple[str, str] = ("", "")
 
     @property
     def is_trusted(self) -> bool:

@@ -252,6 +252,10 @@ class Connection(FlowControl):
         self._out.append(frame)
         self._flush_soon()
 
+    def know_software(self, software: tuple[str, str]) -> None:
+        """What the client says that it is: its name and version."""
+        self.identity = msgspec.structs.replace(self.identity, software=software)
+
     def forget_routes(self) -> None:
         """Who speaks here, or what they may do, has changed: every request is checked again."""
         self.routes = RequestCache()

@@ -45,7 +45,7 @@ from broker.security.sasl import (
     Step,
 )
 from broker.settings.sasl import SaslSettings
-from broker.wire.advertised import api_versions, unsupported_api_versions
+from broker.wire.advertised import api_versions, software_of, unsupported_api_versions
 from broker.wire.apis import APIS, ApiKey
 from broker.wire.frame import LENGTH, RequestHeader, private_reply, read_request_header
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -67,6 +67,7 @@ class Logins(Protocol):
     """Of a listener."""
 
     settings: SaslSettings
+    has_telemetry: bool
 
     def conversation(self, mechanism: str) -> Conversation: ...
 
@@ -147,9 +148,13 @@ class Login:
             if header.api is None:
                 call.reply_with(unsupported_api_versions(header.correlation_id))
                 return
-            answer = api_versions(self._decode(header, frame), header.api_version)
+            request = self._decode(header, frame)
+            has_telemetry = self._logins.has_telemetry
+            answer = api_versions(request, header.api_version, has_telemetry=has_telemetry)
             if not answer.error_code:
                 self._state = State.HANDSHAKE
+                if has_telemetry:
+                    connection.know_software(software_of(request))
             call.reply(answer)
         elif header.api is None:
             self._refuse(f"API {key} v{header.api_version} is not served")

@@ -189,6 +189,7 @@ class RouterSettings(
     connection_limits: ConnectionLimits = ConnectionLimits()
     quota_windows: tuple[int, int] = (11, 1)  # how many, and the seconds of each
     has_authorizer: bool = False  # then only workers know who may look up a coordinator
+    has_telemetry: bool = False
 
 
 def _default_workers() -> int:
@@ -279,6 +280,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             connection_limits=connection_limits,
             quota_windows=quota_windows,
             has_authorizer=bool(self.broker.get("authorizer.class.name", "").strip()),
+            has_telemetry=self.broker.get("moldau.telemetry.enable", "").strip().lower() == "true",
             **self._shared(ProcessSettings),
         )
 

@@ -76,8 +76,8 @@ class Change(msgspec.Struct, frozen=True):
     """An entry of the change stream: what changed, without the new value."""
 
     # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
-    # a group), "user", "acl", "quota" (read again whole), "worker" (`worker` is starting, and has
-    # not loaded anything yet)
+    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "worker"
+    # (`worker` is starting, and has not loaded anything yet)
     kind: str
     name: str = ""
     partition: int = -1
@@ -179,15 +179,28 @@ class TopicStore:
         self, group_id: str, old: dict[str, str] | None, new: dict[str, str]
     ) -> bool:
         """False when it is no longer `old`. Nothing set: nothing is kept."""
+        return await self._set_config(keys.GROUP_CONFIGS, group_id, old, new)
+
+    async def client_metrics_configs(self) -> dict[str, dict[str, str]]:
+        """Subscriptions to clients' metrics, by name."""
+        found = pairs(await self._control.ask("HGETALL", keys.CLIENT_METRICS_CONFIGS))
+        return {name.decode(): _decode_config(value) for name, value in found.items()}
+
+    async def set_client_metrics_config(
+        self, name: str, old: dict[str, str] | None, new: dict[str, str]
+    ) -> bool:
+        """False when it is no longer `old`. Nothing set: nothing is kept."""
+        return await self._set_config(keys.CLIENT_METRICS_CONFIGS, name, old, new)
+
+    async def _set_config(
+        self, key: bytes, name: str, old: dict[str, str] | None, new: dict[str, str]
+    ) -> bool:
         if old is None:
-            return bool(
-                await self._control.ask("HSETNX", keys.GROUP_CONFIGS, group_id, _encode(new))
-            )
+            return bool(await self._control.ask("HSETNX", key, name, _encode(new)))
         if not new:
-            gone = (group_id, _encode(old))
-            return bool(await self._control.ask("EVAL", _REMOVE, 1, keys.GROUP_CONFIGS, *gone))
-        words = (group_id, _encode(old), _encode(new))
-        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.GROUP_CONFIGS, *words))
+            return bool(await self._control.ask("EVAL", _REMOVE, 1, key, name, _encode(old)))
+        words = (name, _encode(old), _encode(new))
+        return bool(await self._control.ask("EVAL", _REPLACE, 1, key, *words))
 
     # --- the format ---
 

@@ -41,17 +41,23 @@ PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest()
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
+MAX_SOFTWARE = 128  # characters of it that are kept
 # Older Java clients cannot read a feature whose lowest level is 0 (KIP-1022).
 FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
-def api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+def api_versions(
+    request: ApiVersionsRequest, version: int, *, has_telemetry: bool = False
+) -> ApiVersionsResponse:
     """The answer to a version of ApiVersions that is spoken."""
-    software = (request.client_software_name, request.client_software_version)
-    if version >= FIRST_VERSION_WITH_SOFTWARE and not all(map(_SOFTWARE_NAME.fullmatch, software)):
+    if version >= FIRST_VERSION_WITH_SOFTWARE and not _names_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
-        api_keys=[ApiVersion(api.key, api.advertised_from, api.highest) for api in APIS.values()],
+        api_keys=[
+            ApiVersion(api.key, api.advertised_from, api.highest)
+            for api in APIS.values()
+            if has_telemetry or not api.is_telemetry
+        ],
         supported_features=[
             SupportedFeatureKey(name, feature.lowest, feature.level)
             for name, feature in FEATURES.items()
@@ -63,6 +69,19 @@ def api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsRespon
             for name, feature in FEATURES.items()
         ],
     )
+
+
+def software_of(request: ApiVersionsRequest) -> tuple[str, str]:
+    """The client's name and version, as it says (KIP-511); empty: it does not say."""
+    if not _names_software(request):
+        return "", ""
+    name, version = request.client_software_name, request.client_software_version
+    return name[:MAX_SOFTWARE], version[:MAX_SOFTWARE]
+
+
+def _names_software(request: ApiVersionsRequest) -> bool:
+    software = (request.client_software_name, request.client_software_version)
+    return all(map(_SOFTWARE_NAME.fullmatch, software))
 
 
 def unsupported_api_versions(correlation_id: int) -> list[Buffer]:

@@ -73,6 +73,8 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -100,6 +102,8 @@ class Api(NamedTuple):
     routing: Routing
     # Understood from here on, and refused with UNSUPPORTED_VERSION below `lowest` (see Produce).
     refused_from: int | None = None
+    # Only served, and advertised, where telemetry is on: clients that see it send it.
+    is_telemetry: bool = False
 
     @property
     def module_name(self) -> str:
@@ -134,11 +138,23 @@ def _api(
     flexible_from: int,
     routing: Routing,
     refused_from: int | None = None,
+    is_telemetry: bool = False,
 ) -> Api:
     name = key.name.title().replace("_", "")  # as Kafka's documentation has it
     messages = import_module(f"broker.wire.messages.{key.name.lower()}")
     request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
-    return Api(key, name, lowest, highest, flexible_from, request, response, routing, refused_from)
+    return Api(
+        key,
+        name,
+        lowest,
+        highest,
+        flexible_from,
+        request,
+        response,
+        routing,
+        refused_from,
+        is_telemetry,
+    )
 
 
 # Key, lowest and highest version, first flexible version, routing.
@@ -197,6 +213,8 @@ _ROWS = (
     _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0, Routing.EVERY),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, Routing.COORDINATOR),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0, Routing.COORDINATORS),
+    _api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, Routing.ANY, is_telemetry=True),
+    _api(ApiKey.PUSH_TELEMETRY, 0, 0, 0, Routing.ANY, is_telemetry=True),
     _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, Routing.ANY),
 )

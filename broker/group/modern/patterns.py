@@ -41,6 +41,11 @@ def is_valid(pattern: str) -> bool:
     return True
 
 
+def matches_wholly(pattern: str, text: str) -> bool:
+    """For a pattern that is valid."""
+    return _compiled(pattern).fullmatch(text) is not None
+
+
 def match_steps(
     patterns: Iterable[str],
     names: Iterable[str],

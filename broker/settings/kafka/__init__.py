@@ -23,10 +23,12 @@ from broker.settings.kafka.resolve import (
     ConfigSynonym,
     Resolved,
     describe_broker,
+    describe_client_metrics,
     describe_group,
     describe_topic,
     topic_value,
 )
+from broker.settings.kafka.telemetry_keys import CLIENT_METRICS_KEYS, validate_client_metrics
 from broker.settings.kafka.topic_config import TopicConfig, topic_config
 from broker.settings.kafka.topic_keys import TOPIC_KEYS
 from broker.settings.kafka.validate import (
@@ -38,6 +40,7 @@ from broker.settings.kafka.validate import (
 
 __all__ = [
     "BROKER_KEYS",
+    "CLIENT_METRICS_KEYS",
     "CONSUMER_GROUP_KEYS",
     "GROUP_KEYS",
     "TOPIC_KEYS",
@@ -54,12 +57,14 @@ __all__ = [
     "TopicConfig",
     "apply_incremental",
     "describe_broker",
+    "describe_client_metrics",
     "describe_group",
     "describe_topic",
     "group_value",
     "topic_config",
     "topic_value",
     "validate_broker",
+    "validate_client_metrics",
     "validate_group",
     "validate_static",
     "validate_topic",

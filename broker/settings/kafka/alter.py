@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: applies its operations to the configuration of a topic or broker.
+"""IncrementalAlterConfigs: applies its operations to the configuration of a resource.
 
 Pure and unchecked: the result goes through `validate.py`.
 """
@@ -35,7 +35,7 @@ def apply_incremental(
 ) -> dict[str, str]:
     """The configuration after the (name, operation, value) triples.
 
-    `keys`: TOPIC_KEYS or BROKER_KEYS. APPEND and SUBTRACT on a list that is not set start from the
+    `keys`: those of the resource. APPEND and SUBTRACT on a list that is not set start from the
     value in force, for which `broker` is needed.
     """
     altered = dict(current)
@@ -71,7 +71,9 @@ def _operation(name: str, code: int) -> ConfigOperation:
 
 
 def _in_force(key: ConfigKey, keys: Mapping[str, ConfigKey], broker: BrokerConfig) -> str:
-    return broker.get(key.name) if keys is BROKER_KEYS else topic_value(key.name, {}, broker)
+    if keys is BROKER_KEYS:
+        return broker.get(key.name)
+    return topic_value(key.name, {}, broker) if keys is TOPIC_KEYS else key.default or ""
 
 
 def _parts(text: str) -> list[str]:

@@ -249,7 +249,6 @@ _ROWS: Final = (
         ("metrics.num.samples", "INT", "2"),
         ("metrics.recording.level", "STRING", "INFO"),
         ("metrics.sample.window.ms", "LONG", "30000"),
-        ("telemetry.max.bytes", "INT", "1048576"),
     )),
     (_NO_FILES, (
         ("log.cleaner.dedupe.buffer.size", "LONG", "134217728"),

@@ -12,6 +12,7 @@ import msgspec
 from broker.settings.kafka.broker_keys import BROKER_KEYS
 from broker.settings.kafka.config_key import ConfigKey, ConfigSource, ConfigType
 from broker.settings.kafka.group_keys import GROUP_KEYS, group_value
+from broker.settings.kafka.telemetry_keys import CLIENT_METRICS_KEYS
 from broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
@@ -163,6 +164,22 @@ def describe_group(
             source = ConfigSource.DEFAULT_CONFIG
             own = ConfigSynonym(key.name, key.default, source)
             entries.append(_entry(key, key.default, source, (own,)))
+    return entries
+
+
+def describe_client_metrics(
+    overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Every key of a subscription to clients' metrics, or those in `names`."""
+    entries = []
+    for key in CLIENT_METRICS_KEYS.values():
+        if names and key.name not in names:
+            continue
+        if key.name in overrides:
+            source, value = ConfigSource.CLIENT_METRICS_CONFIG, key.canonical(overrides[key.name])
+            entries.append(_entry(key, value, source, (ConfigSynonym(key.name, value, source),)))
+        else:
+            entries.append(_entry(key, key.default, ConfigSource.DEFAULT_CONFIG, ()))
     return entries
 
 

@@ -1,0 +1,38 @@
+"""GetTelemetrySubscriptions (key 71, KIP-714): which of its own metrics a client shall push.
+
+Served where `moldau.telemetry.enable` is on. Needs no ACL, as in Kafka. Unlike Kafka, counters are
+asked for as totals: a push that gets lost takes nothing with it, and Prometheus wants totals.
+"""
+
+from __future__ import annotations
+
+from broker.errors import KafkaError, code_for
+from broker.handlers.context import Broker
+from broker.server.call import Call
+from broker.telemetry.instances import COMPRESSION_TYPES
+from broker.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: GetTelemetrySubscriptionsRequest, call: Call
+) -> GetTelemetrySubscriptionsResponse:
+    telemetry = broker.telemetry
+    assert telemetry is not None  # the dispatcher refuses it otherwise
+    try:
+        found = telemetry.instances.ask(
+            request.client_instance_id, telemetry.asker(call), telemetry.now_ms()
+        )
+    except KafkaError as refusal:
+        return GetTelemetrySubscriptionsResponse(error_code=code_for(refusal))
+    return GetTelemetrySubscriptionsResponse(
+        client_instance_id=found.instance_id,
+        subscription_id=found.subscription_id,
+        accepted_compression_types=list(COMPRESSION_TYPES),
+        push_interval_ms=found.wanted.interval_ms,
+        telemetry_max_bytes=telemetry.instances.max_bytes,
+        delta_temporality=False,
+        requested_metrics=list(found.wanted.metrics),
+    )
