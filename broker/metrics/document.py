@@ -95,6 +95,7 @@ class ClientRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     software_version: str
     pushed_ms: int  # when, since 1970
     resource: dict[str, str]  # what it says of itself: group_id, group_member_id …
+    is_over: bool  # it has pushed for the last time
     values: list[ClientValue]
 
 

@@ -97,6 +97,7 @@ class Instance:
             client.software_version,
             self.pushed_ms,
             self.values.resource,
+            self.is_terminating,
             list(self.values.by_key.values()),
         )
 

@@ -18,6 +18,7 @@ from broker.metrics.document import (
     PartitionRow,
     Sample,
 )
+from ops.http.clients import client_families
 from ops.http.lag import Lags
 from ops.http.reports import Reports, Status, Usage
 
@@ -43,7 +44,8 @@ def families(
             if document is not None:
                 found += [_labelled(family, role, index) for family in document.families]
     lags = Lags(reports)
-    return found + _topic_families(lags.partitions, len(reports.workers)) + _group_families(lags)
+    found += _topic_families(lags.partitions, len(reports.workers))
+    return found + _group_families(lags) + client_families(reports)
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:

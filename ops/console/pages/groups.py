@@ -27,6 +27,7 @@ from ops.admin.reset_offsets import (
 )
 from ops.client import ClientError, Cluster, refusal
 from ops.console.film import draw
+from ops.console.measures import Measure, measures
 from ops.console.rendering import Console
 from ops.http.lag import Lags, worst
 from ops.http.reports import Reports
@@ -71,8 +72,22 @@ def routes(console: Console) -> list[BaseRoute]:
         template = "group_live.html" if request.query_params.get("live") else "group.html"
         ages = ages_of(await backend.reports(), name)
         return console.page(
-            request, template, title=name, group=group, ages=ages, oldest=worst(ages.values())
-        )
+            request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
+            measures=await measured(group),
+        )  # fmt: skip
+
+    async def measured(group: dict[str, Any]) -> list[Measure]:
+        now_ms = int(time.time() * 1000)
+        return measures(await backend.reports(), group["group"], group["members"], now_ms)
+
+    async def show_measures(request: Request) -> Response:
+        """Everything that a member has pushed of its own metrics."""
+        name, wanted = request.path_params["group"], request.query_params.get("client", "")
+        group = await backend.ask(lambda cluster: described(cluster, name))
+        found = next((each for each in await measured(group) if each.instance_id == wanted), None)
+        if found is None:
+            raise ClientError(f"no member of {name} with this id has pushed metrics lately")
+        return console.page(request, "measures.html", title=name, group=name, measure=found)
 
     async def film(request: Request) -> Response:
         """The picture of who read what: a fragment, asked for every second while it is live."""
@@ -123,6 +138,7 @@ def routes(console: Console) -> list[BaseRoute]:
     return [
         Route("/groups", index),
         Route("/groups/{group:path}/film", film),
+        Route("/groups/{group:path}/measures", show_measures),
         Route("/groups/{group:path}", show),
         Route("/groups/{group:path}/reset", reset, methods=["POST"]),
         Route("/groups/{group:path}/delete", delete, methods=["POST"]),

@@ -1,0 +1,89 @@
+"""What the members of a group measure themselves (KIP-714), for the page of the group. Pure.
+
+Java says in which group a client is, and as which member; librdkafka only the group. Where a client
+does not say, its client id and address have to be those of a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from broker.metrics.document import ClientRow
+from ops.http.clients import clients_of
+from ops.http.reports import Reports
+
+# Of the metrics that all clients have: the word for it, its name, and whether it is a ratio; the
+# others are milliseconds. The worst node counts.
+SHOWN = (
+    ("poll idle", "consumer.poll.idle.ratio.avg", True),
+    ("fetch", "consumer.fetch.manager.fetch.latency.avg", False),
+    ("commit", "consumer.coordinator.commit.latency.avg", False),
+    ("rebalance", "consumer.coordinator.rebalance.latency.avg", False),
+    ("requests", "consumer.node.request.latency.avg", False),
+)
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """Of one client."""
+
+    instance_id: str
+    client_id: str
+    host: str
+    member_id: str  # empty: it is one of several members with this client id and address
+    software: str
+    seconds_ago: float
+    shown: dict[str, str]
+    every: list[tuple[str, str]]  # names and values
+
+
+def measures(
+    reports: Reports, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
+) -> list[Measure]:
+    """By client id, of the clients that are members of the group."""
+    known = list(members)
+    found = []
+    for row in clients_of(reports):
+        whose = [] if row.is_over else [each for each in known if _is_member(row, group, each)]
+        if whose:
+            found.append(_measure(row, whose, now_ms))
+    return sorted(found, key=lambda each: (each.client_id, each.member_id))
+
+
+def _is_member(row: ClientRow, group: str, member: Mapping[str, Any]) -> bool:
+    said = row.resource
+    if said.get("group_id", group) != group:
+        return False
+    if "group_member_id" in said:
+        return bool(said["group_member_id"] == member["member_id"])
+    host = str(member["host"]).removeprefix("/")
+    return (row.client_id, row.host) == (member["client_id"], host)
+
+
+def _measure(row: ClientRow, whose: Sequence[Mapping[str, Any]], now_ms: int) -> Measure:
+    worst: dict[str, float] = {}
+    for value in row.values:
+        worst[value.name] = max(value.value, worst.get(value.name, value.value))
+    return Measure(
+        row.instance_id,
+        row.client_id,
+        row.host,
+        str(whose[0]["member_id"]) if len(whose) == 1 else "",
+        f"{row.software_name} {row.software_version}".strip(),
+        max(now_ms - row.pushed_ms, 0) / 1000,
+        {
+            word: f"{worst[name]:.0%}" if is_ratio else f"{worst[name]:,.1f} ms"
+            for word, name, is_ratio in SHOWN
+            if name in worst
+        },
+        [
+            (_name(value.name, value.attributes), f"{value.value:,.6g}")
+            for value in sorted(row.values, key=lambda each: (each.name, each.attributes))
+        ],
+    )
+
+
+def _name(name: str, attributes: tuple[tuple[str, str], ...]) -> str:
+    return " ".join([name, *(f"{key}={text}" for key, text in attributes)])
