@@ -52,6 +52,7 @@ class Asker(msgspec.Struct, frozen=True):
 class Instance:
     __slots__ = (
         "asker",
+        "has_asked",
         "instance_id",
         "is_terminating",
         "last_error",
@@ -80,6 +81,7 @@ class Instance:
         self.subscription_id = asked_for.subscription_id(self.instance_id)
         self.version = version
         self.last_get = self.last_push = _NEVER
+        self.has_asked = False  # since its last push
         self.is_terminating = False
         self.last_error = ErrorCode.NONE
 
@@ -130,6 +132,7 @@ class Instances:
         if since < instance.wanted.interval_ms and instance.last_error not in _ASKS_AGAIN:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "asked before the next interval")
         instance.last_get = now
+        instance.has_asked = True
         instance.last_error = ErrorCode.NONE
         return instance
 
@@ -167,11 +170,9 @@ class Instances:
 
     @staticmethod
     def _is_due(instance: Instance, now: int) -> bool:
-        is_due = (
-            instance.last_get > instance.last_push
-            or now - instance.last_push >= instance.wanted.interval_ms
-        )
+        is_due = instance.has_asked or now - instance.last_push >= instance.wanted.interval_ms
         if is_due:
+            instance.has_asked = False
             instance.last_push = now
         return is_due
 

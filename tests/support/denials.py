@@ -125,6 +125,8 @@ FREE = {
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,  # off in that test: see test_telemetry.py
+    ApiKey.PUSH_TELEMETRY,
     ApiKey.DESCRIBE_CLUSTER,  # but for what the client may do: see test_authorized_operations.py
 }
 

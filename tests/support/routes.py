@@ -15,7 +15,7 @@ OF_ONE_TRANSACTION = (
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.END_TXN,
 )
-TABLE = RoutingTable(WORKERS)
+TABLE = RoutingTable(WORKERS, has_telemetry=True)
 BY_REQUEST = {api.request: api for api in APIS.values()}
 
 

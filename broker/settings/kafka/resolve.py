@@ -176,7 +176,10 @@ def describe_client_metrics(
         if names and key.name not in names:
             continue
         if key.name in overrides:
-            source, value = ConfigSource.CLIENT_METRICS_CONFIG, key.canonical(overrides[key.name])
+            source, value = (
+                ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+                key.canonical(overrides[key.name]),
+            )
             entries.append(_entry(key, value, source, (ConfigSynonym(key.name, value, source),)))
         else:
             entries.append(_entry(key, key.default, ConfigSource.DEFAULT_CONFIG, ()))

@@ -70,21 +70,19 @@ def routes(console: Console) -> list[BaseRoute]:
         name = request.path_params["group"]
         group = await backend.ask(lambda cluster: described(cluster, name))
         template = "group_live.html" if request.query_params.get("live") else "group.html"
-        ages = ages_of(await backend.reports(), name)
+        reports = await backend.reports()
+        ages = ages_of(reports, name)
         return console.page(
             request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
-            measures=await measured(group),
+            measures=measured(reports, group),
         )  # fmt: skip
-
-    async def measured(group: dict[str, Any]) -> list[Measure]:
-        now_ms = int(time.time() * 1000)
-        return measures(await backend.reports(), group["group"], group["members"], now_ms)
 
     async def show_measures(request: Request) -> Response:
         """Everything that a member has pushed of its own metrics."""
         name, wanted = request.path_params["group"], request.query_params.get("client", "")
         group = await backend.ask(lambda cluster: described(cluster, name))
-        found = next((each for each in await measured(group) if each.instance_id == wanted), None)
+        known = measured(await backend.reports(), group)
+        found = next((each for each in known if each.instance_id == wanted), None)
         if found is None:
             raise ClientError(f"no member of {name} with this id has pushed metrics lately")
         return console.page(request, "measures.html", title=name, group=name, measure=found)
@@ -178,6 +176,11 @@ def ages_of(reports: Reports, name: str) -> dict[tuple[str, int], float | None]:
         if group.group == name
         for each in lags.of(group)
     }
+
+
+def measured(reports: Reports, group: dict[str, Any]) -> list[Measure]:
+    """What the members of a group that was described measure themselves."""
+    return measures(reports, group["group"], group["members"], int(time.time() * 1000))
 
 
 def described(cluster: Cluster, name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -39,8 +39,18 @@ def ask(request: Message, key: int, version: int, brokers: list[Endpoint] = WORK
 def test_api_versions_names_every_api(version: int) -> None:
     response = ask(ApiVersionsRequest("client", "1.0"), ApiKey.API_VERSIONS, version)
     assert {(each.api_key, each.max_version) for each in response.api_keys} == {
-        (api.key, api.highest) for api in APIS.values()
+        (api.key, api.highest) for api in APIS.values() if not api.is_telemetry
     }
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_telemetry_is_named_where_it_is_on(version: int) -> None:
+    frame = request_frame(
+        APIS[ApiKey.API_VERSIONS], version, 9, None, ApiVersionsRequest("client", "1.0")
+    )[4:]
+    reply = LocalAnswers(WORKERS, [True] * 3, has_telemetry=True).reply(frame)
+    _, response = read_response(APIS[ApiKey.API_VERSIONS], version, reply[4:])
+    assert {each.api_key for each in cast("Any", response).api_keys} == set(APIS)
 
 
 @pytest.mark.parametrize("version", [3, 4])

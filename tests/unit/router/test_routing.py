@@ -95,6 +95,14 @@ def test_the_router_answers_what_needs_no_worker() -> None:
     }
 
 
+def test_telemetry_is_refused_unless_it_is_on() -> None:
+    for key in (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY):
+        frame = framed(APIS[key].request())
+        off, on = RoutingTable(WORKERS), RoutingTable(WORKERS, has_telemetry=True)
+        assert find_route(frame, len(frame), off) == (Route(RouteKind.REFUSED), 0)
+        assert find_route(frame, len(frame), on)[0] == Route(RouteKind.ANY)
+
+
 def test_groups_go_to_their_owners() -> None:
     for group in ("console-consumer", "žluťoučký kůň", "", "日本語"):
         for key in OF_ONE_GROUP:

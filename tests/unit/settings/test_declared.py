@@ -172,6 +172,7 @@ KAFKA_BROKER_KEYS = {
     "ssl.truststore.type": ("STRING", "PEM", False),
     "transaction.max.timeout.ms": ("INT", "900000", False),
     "transactional.id.expiration.ms": ("INT", "604800000", False),
+    "telemetry.max.bytes": ("INT", "1048576", False),
     "unclean.leader.election.enable": ("BOOLEAN", "false", True),
 }
 
@@ -199,6 +200,7 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     }
     assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
+    assert declared.pop("moldau.telemetry.enable") == ("BOOLEAN", "false", False)
     assert declared.pop("moldau.audit.enable") == ("STRING", "auto", False)
     # Kafka has it too, but does not show it.
     assert declared.pop("group.consumer.regex.refresh.interval.ms") == ("INT", "600000", False)
