@@ -23,7 +23,7 @@ from broker.store.unapplied import Acknowledgement, Unapplied
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
 # Kinds of changes that replies wait for.
-_ACKNOWLEDGED = frozenset({"topic", "config", "group", "user", "acl", "quota"})
+_ACKNOWLEDGED = frozenset({"topic", "config", "group", "client-metrics", "user", "acl", "quota"})
 
 # Deleting topics and lowering retention free memory, so they must work in a full store.
 _EVEN_IF_FULL = "#!lua flags=allow-oom\n"

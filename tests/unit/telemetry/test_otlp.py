@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData  # type: ignore[import-untyped]
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from broker.telemetry.otlp import MAX_POINTS, MalformedMetrics, Point, read_metrics
 
@@ -47,7 +47,7 @@ def text_of(value: object) -> str | None:
 
 
 WORDS = st.text(max_size=12)
-VALUES = (
+VALUES: st.SearchStrategy[object] = (
     WORDS
     | st.booleans()
     | st.integers(-(1 << 63), (1 << 63) - 1)
