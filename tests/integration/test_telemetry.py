@@ -21,21 +21,15 @@ from broker.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from broker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from broker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.support.pages import Pages
 from tests.support.quotas import Anyone, set_quota
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.support.telemetry import CLIENT_METRICS, subscribe, unsubscribe
 
-CLIENT_METRICS = 16
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
-SET, DELETE = 0, 1
 Start = Callable[..., Broker]
 
 
@@ -87,24 +81,15 @@ def measured(**values: float) -> bytes:
     return text
 
 
-def alter(client: RawClient, name: str, *, operation: int = SET, **configs: Any) -> int:
-    items = [
-        AlterableConfig(key.replace("_", "."), operation, value) for key, value in configs.items()
-    ]
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(CLIENT_METRICS, name, items)])
-    code: int = client.call(request).responses[0].error_code
-    return code
-
-
 @pytest.fixture
 def subscribed(broker: Broker) -> Iterator[str]:
     """A subscription of the raw client to everything, as often as it likes."""
     name = f"s-{uuid.uuid4().hex[:8]}"
     with at(broker, 0) as client:
-        configs: dict[str, Any] = {"interval_ms": "100", "metrics": "*", "match": "client_id=raw"}
-        assert alter(client, name, **configs) == 0
+        configs = {"interval.ms": "100", "metrics": "*", "match": "client_id=raw"}
+        assert subscribe(client, name, configs) == 0
         yield name
-        assert alter(client, name, operation=DELETE, interval_ms="", metrics="", match="") == 0
+        assert unsubscribe(client, name) == 0
 
 
 def series(broker: Broker) -> dict[str, float]:
@@ -128,7 +113,7 @@ def test_off_it_is_not_advertised_and_not_served(moldau: Broker) -> None:
                 client.send(request)
                 client.must_be_closed()
     with RawClient(moldau.port) as client:
-        assert alter(client, "x", metrics="*") == ErrorCode.INVALID_REQUEST
+        assert subscribe(client, "x", {"metrics": "*"}) == ErrorCode.INVALID_REQUEST
 
 
 # --- on ---
@@ -233,12 +218,8 @@ def test_what_cannot_be_read_is_refused_and_nothing_happens(
 def test_subscriptions_are_resources_as_in_kafka(broker: Broker) -> None:
     name = f"s-{uuid.uuid4().hex[:8]}"
     with at(broker, 0) as one, at(broker, 1) as other:
-        configs: dict[str, Any] = {
-            "interval_ms": "7000",
-            "metrics": "a.,b.",
-            "match": "client_id=raw",
-        }
-        assert alter(one, name, **configs) == 0
+        configs = {"interval.ms": "7000", "metrics": "a.,b.", "match": "client_id=raw"}
+        assert subscribe(one, name, configs) == 0
         asked = ask(other)  # all workers serve a change before it is answered
         assert (asked.push_interval_ms, asked.requested_metrics) == (7000, ["a.", "b."])
         for version in (0, 1):
@@ -250,18 +231,17 @@ def test_subscriptions_are_resources_as_in_kafka(broker: Broker) -> None:
         resource = DescribeConfigsResource(CLIENT_METRICS, name, None)
         described: Any = other.call(DescribeConfigsRequest([resource]))
         found = {each.name: each.value for each in described.results[0].configs}
-        assert found == {"interval.ms": "7000", "metrics": "a.,b.", "match": "client_id=raw"}
+        assert found == configs
         # What clients are asked for has changed: the next push is told so, and asks again.
-        assert alter(one, name, metrics="c.") == 0
+        assert subscribe(one, name, {"metrics": "c."}) == 0
         assert push(other, asked) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
         assert ask(other, asked.client_instance_id).requested_metrics == ["c."]
-        wrong: dict[str, Any]
-        for wrong in ({"interval_ms": "99"}, {"nope": "1"}):
-            assert alter(one, name, **wrong) == ErrorCode.INVALID_REQUEST
-        for wrong in ({"interval_ms": "x"}, {"match": "client_id=("}, {"match": "a"}):
-            assert alter(one, name, **wrong) == ErrorCode.INVALID_CONFIG
-        assert alter(one, "", metrics="a") == ErrorCode.INVALID_REQUEST
-        assert alter(one, name, operation=DELETE, interval_ms="", metrics="", match="") == 0
+        for wrong in ({"interval.ms": "99"}, {"nope": "1"}):
+            assert subscribe(one, name, wrong) == ErrorCode.INVALID_REQUEST
+        for wrong in ({"interval.ms": "x"}, {"match": "client_id=("}, {"match": "a"}):
+            assert subscribe(one, name, wrong) == ErrorCode.INVALID_CONFIG
+        assert subscribe(one, "", {"metrics": "a"}) == ErrorCode.INVALID_REQUEST
+        assert unsubscribe(one, name) == 0
         listed = one.call(ListConfigResourcesRequest([CLIENT_METRICS]))
         assert name not in {each.resource_name for each in listed.config_resources}
 
@@ -283,7 +263,7 @@ def test_subscriptions_outlive_the_broker(start_moldau: Start) -> None:
     settings = {"moldau.telemetry.enable": "true"}
     first = start_moldau(workers=1, broker=settings)
     with RawClient(first.port) as client:
-        assert alter(client, "kept", metrics="a.", interval_ms="9000") == 0
+        assert subscribe(client, "kept", {"metrics": "a.", "interval.ms": "9000"}) == 0
     first.stop()
     second = start_moldau(workers=1, broker=settings, data_dir=first.data_dir)
     with RawClient(second.port) as client:
@@ -298,4 +278,4 @@ def test_needs_no_acl(start_moldau: Start) -> None:
         assert asked.error_code == 0
         assert push(client, asked, measured(x=1)) == 0
         # Which metrics clients push is for those who may alter the cluster.
-        assert alter(client, "x", metrics="*") == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert subscribe(client, "x", {"metrics": "*"}) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
