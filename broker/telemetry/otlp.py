@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-MAX_POINTS = 4096  # of one message; the rest is not read
+MAX_POINTS = 2048  # of one message; the rest is not read
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DOUBLE = struct.Struct("<d")

@@ -63,6 +63,7 @@ _LZ4_HIGHEST = 12
 
 _ZSTD_DEFAULT_LEVEL = 3
 _ZSTD_MAX_BLOCK = 128 * 1024
+_ZSTD_MAX_WINDOW = 8 << 20  # of no level below 20 it is more; it is allocated
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_CHECKSUM = 4
 _ZSTD_RLE, _ZSTD_COMPRESSED, _ZSTD_RESERVED = 1, 2, 3
@@ -196,6 +197,7 @@ def _decompress_lz4(data: Buffer, limit: int) -> bytes:
 
 
 def _decompress_zstd(data: Buffer, limit: int) -> bytes:
+    largest = 0
     try:
         frame = zstandard.get_frame_parameters(data)
         start = zstandard.frame_header_size(data)
@@ -211,7 +213,26 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
             return b""  # a max_output_size of 0 would mean that none is given
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=min(largest, limit))
     except zstandard.ZstdError as error:
-        raise CodecError(f"corrupt zstd payload, or over {limit} bytes: {error}") from error
+        if largest > limit and _exceeds(data, limit):
+            raise _too_large("zstd", limit) from None
+        raise CodecError(f"corrupt zstd payload: {error}") from error
+
+
+def _exceeds(data: Buffer, limit: int) -> bool:
+    """Whether a zstd frame that could not be decompressed is sound as far as `limit`, and goes on:
+    the library does not tell that from a corrupt one."""
+    try:
+        unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
+        with unpacker.stream_reader(data) as reader:
+            left = limit + 1
+            while left > 0:
+                piece = reader.read(min(left, _ZSTD_MAX_BLOCK))
+                if not piece:
+                    return False
+                left -= len(piece)
+    except zstandard.ZstdError:
+        return False
+    return True
 
 
 def _measure_zstd(data: memoryview, at: int, has_checksum: bool) -> int:
