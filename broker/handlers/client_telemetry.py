@@ -1,7 +1,7 @@
-"""The shell around `broker/telemetry`: subscriptions from the store, clocks, threads.
+"""The shell around `broker/telemetry`: subscriptions from the store, clocks, turns.
 
-A push of some size is read in a thread, one at a time: reading takes about 0.1 ms per kilobyte,
-and requests do not wait for that.
+Pushes are unpacked where they were received, which takes some milliseconds at most, and read in
+slices (coordinator/slices.py): a thread would hold the interpreter against the event loop.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
+from broker.coordinator.slices import Slices, Work
 from broker.errors import ErrorCode, KafkaError
 from broker.metrics.document import ClientRow, Family, Kind, Sample
 from broker.server.call import Call
 from broker.settings.kafka import BrokerConfig, InvalidConfig
 from broker.store.topics import TopicStore
 from broker.telemetry.instances import Asker, Instances
-from broker.telemetry.otlp import MalformedMetrics, Metrics, read_metrics
+from broker.telemetry.otlp import MalformedMetrics, Metrics, read_steps
 from broker.telemetry.subscriptions import DEFAULT, Client, Subscription, read_subscription
 from broker.wire.codecs import CodecError, OutputTooLarge, decompress
 
 logger = logging.getLogger("moldau.telemetry")
 
-SMALL = 2048  # bytes of a push that is unpacked where it was received,
-SMALL_UNPACKED = 8 * 1024  # and read there
 MAX_CLIENT_ID = 256  # characters
 
 
@@ -36,7 +35,7 @@ class ClientTelemetry:
         max_bytes = config.get_int("telemetry.max.bytes")
         self.instances = Instances(lambda: uuid.uuid4().bytes, max_bytes)
         self.instances.use([DEFAULT])
-        self._reading = asyncio.Lock()
+        self._slices = Slices()
 
     async def load(self) -> None:
         found = await self._store.client_metrics_configs()
@@ -57,15 +56,13 @@ class ClientTelemetry:
 
     async def read(self, codec: int, data: bytes) -> Metrics:
         """Raises KafkaError."""
-        limit = self.instances.max_bytes
-        if len(data) > SMALL:
-            async with self._reading:
-                return await asyncio.to_thread(lambda: _read(_unpacked(codec, data, limit)))
-        unpacked = _unpacked(codec, data, limit)
-        if len(unpacked) > SMALL_UNPACKED:
-            async with self._reading:
-                return await asyncio.to_thread(_read, unpacked)
-        return _read(unpacked)
+        unpacked = _unpacked(codec, data, self.instances.max_bytes)
+        found: asyncio.Future[Metrics | str | None] = asyncio.get_running_loop().create_future()
+        self._slices.start(Work("reading metrics", _read_steps(unpacked), found.set_result))
+        outcome = await found
+        if not isinstance(outcome, Metrics):
+            raise KafkaError(ErrorCode.INVALID_RECORD, outcome or "")
+        return outcome
 
     # --- the report ---
 
@@ -97,8 +94,9 @@ def _unpacked(codec: int, data: bytes, limit: int) -> bytes:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(fault)) from None
 
 
-def _read(data: bytes) -> Metrics:
+def _read_steps(data: bytes) -> Generator[None, None, Metrics | str]:
+    """Returns what was read, or why that cannot be done."""
     try:
-        return read_metrics(data)
+        return (yield from read_steps(data))
     except MalformedMetrics as fault:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(fault)) from None
+        return str(fault)

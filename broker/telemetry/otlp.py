@@ -13,18 +13,21 @@
 
 Everything else, histograms among it, is skipped. The bytes were written by strangers: the outcome
 is numbers or `MalformedMetrics`, every length is checked before it is used, nothing recurses, and
-reading ends after `MAX_POINTS`. As in every reader of protobuf, a known field with another wire
-type than its own is an unknown field, and the last of several counts.
+reading ends after `MAX_POINTS` or `MAX_FIELDS`. It takes about 0.1 ms per kilobyte, so it is done
+in steps, between which others have their turn. As in every reader of protobuf, a known field with
+another wire type than its own is an unknown field, and the last of several counts.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import msgspec
 
-MAX_POINTS = 2048  # of one message; the rest is not read
+MAX_POINTS = 512  # of one message; the rest is not read
+MAX_FIELDS = 24_000  # likewise; a metric with one point has fifteen to thirty
+_POINTS_OF_A_STEP = 32
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DOUBLE = struct.Struct("<d")
@@ -55,154 +58,170 @@ class Metrics(msgspec.Struct, frozen=True):
     points: list[Point]
 
 
-def read_metrics(data: bytes) -> Metrics:
-    """Raises MalformedMetrics."""
-    resource: dict[str, str] = {}
-    points: list[Point] = []
+Steps = Generator[None, None, None]
+
+
+def read_steps(data: bytes) -> Generator[None, None, Metrics]:
+    """Yields often; returns what was read. Raises MalformedMetrics."""
+    found = Metrics({}, [])
     try:
-        for number, kind, start, end in _fields(data, 0, len(data)):
-            if number == 1 and kind == _LENGTH:
-                _read_resource_metrics(data, start, end, resource, points)
+        yield from _Reader(data, found).read()
     except _Enough:
         pass
     except UnicodeDecodeError as fault:
         raise MalformedMetrics(f"a name or value is no UTF-8: {fault}") from None
-    return Metrics(resource, points)
+    return found
 
 
 class _Enough(Exception):
     pass
 
 
-def _read_resource_metrics(
-    data: bytes, at: int, end: int, resource: dict[str, str], points: list[Point]
-) -> None:
-    for number, kind, start, stop in _fields(data, at, end):
-        if kind != _LENGTH:
-            continue
-        if number == 1:
-            for inner, inner_kind, first, last in _fields(data, start, stop):
-                if inner == 1 and inner_kind == _LENGTH:
-                    resource.update(_attribute(data, first, last))
-        elif number == 2:
-            for inner, inner_kind, first, last in _fields(data, start, stop):
-                if inner == 2 and inner_kind == _LENGTH:
-                    _read_metric(data, first, last, points)
+class _Reader:
+    def __init__(self, data: bytes, found: Metrics) -> None:
+        self._data = data
+        self._resource, self._points = found.resource, found.points
+        self._left = MAX_FIELDS
 
-
-def _read_metric(data: bytes, at: int, end: int, points: list[Point]) -> None:
-    name = ""
-    number_of = 0
-    found: list[tuple[int, int]] = []  # the messages with its points
-    for number, kind, start, stop in _fields(data, at, end):
-        if kind != _LENGTH:
-            continue
-        if number == 1:
-            name = data[start:stop].decode()
-        elif number in (5, 7, 9, 10, 11):
-            if number != number_of:  # one of them only: the last one counts
-                number_of, found = number, []
-            found.append((start, stop))
-    if number_of not in (5, 7):
-        return
-    temporality, is_monotonic = 0, False
-    spans: list[tuple[int, int]] = []
-    for start, stop in found:
-        for number, kind, first, last in _fields(data, start, stop):
+    def read(self) -> Steps:
+        for number, kind, start, end in self._fields(0, len(self._data)):
             if number == 1 and kind == _LENGTH:
-                spans.append((first, last))
+                yield from self._resource_metrics(start, end)
+
+    def _resource_metrics(self, at: int, end: int) -> Steps:
+        for number, kind, start, stop in self._fields(at, end):
+            if kind != _LENGTH:
+                continue
+            if number == 1:
+                for inner, inner_kind, first, last in self._fields(start, stop):
+                    if inner == 1 and inner_kind == _LENGTH:
+                        self._resource.update(self._attribute(first, last))
+            elif number == 2:
+                for inner, inner_kind, first, last in self._fields(start, stop):
+                    if inner == 2 and inner_kind == _LENGTH:
+                        yield from self._metric(first, last)
+
+    def _metric(self, at: int, end: int) -> Steps:
+        name = ""
+        number_of = 0
+        found: list[tuple[int, int]] = []  # the messages with its points
+        for number, kind, start, stop in self._fields(at, end):
+            if kind != _LENGTH:
+                continue
+            if number == 1:
+                name = self._text(start, stop)
+            elif number in (5, 7, 9, 10, 11):
+                if number != number_of:  # one of them only: the last one counts
+                    number_of, found = number, []
+                found.append((start, stop))
+        yield
+        if number_of not in (5, 7):
+            return
+        temporality, is_monotonic = 0, False
+        spans: list[tuple[int, int]] = []
+        for start, stop in found:
+            for number, kind, first, last in self._fields(start, stop):
+                if number == 1 and kind == _LENGTH:
+                    spans.append((first, last))
+                elif number == 2 and kind == _VARINT:
+                    temporality = first
+                elif number == 3 and kind == _VARINT:
+                    is_monotonic = first != 0
+        is_sum = number_of == 7
+        is_counter, is_delta = is_sum and is_monotonic, is_sum and temporality == _DELTA
+        points = self._points
+        for first, last in spans:
+            value, attributes = self._point(first, last)
+            if value is not None:
+                points.append(Point(name, attributes, value, is_counter, is_delta))
+            if len(points) >= MAX_POINTS:
+                raise _Enough
+            if len(points) % _POINTS_OF_A_STEP == 0:
+                yield
+
+    def _point(self, at: int, end: int) -> tuple[float | None, Attributes]:
+        data = self._data
+        value: float | None = None
+        attributes: dict[str, str] = {}
+        flags = 0
+        for number, kind, start, stop in self._fields(at, end):
+            if number == 4 and kind == _FIXED64:
+                (value,) = _DOUBLE.unpack_from(data, start)
+            elif number == 6 and kind == _FIXED64:
+                value = float(_INT64.unpack_from(data, start)[0])
+            elif number == 7 and kind == _LENGTH:
+                attributes.update(self._attribute(start, stop))
+            elif number == 8 and kind == _VARINT:
+                flags = start
+        if flags & _NO_RECORDED_VALUE:
+            value = None
+        return value, tuple(sorted(attributes.items()))
+
+    def _attribute(self, at: int, end: int) -> dict[str, str]:
+        """Empty when its value is none that can be shown."""
+        key, value = "", None
+        for number, kind, start, stop in self._fields(at, end):
+            if kind != _LENGTH:
+                continue
+            if number == 1:
+                key = self._text(start, stop)
+            elif number == 2:
+                found, is_set = self._any_value(start, stop)
+                value = found if is_set else value
+        return {} if value is None else {key: value}
+
+    def _any_value(self, at: int, end: int) -> tuple[str | None, bool]:
+        """The text of the value, and whether there is one at all."""
+        value: str | None = None
+        is_set = False
+        for number, kind, start, stop in self._fields(at, end):
+            if number == 1 and kind == _LENGTH:
+                value, is_set = self._text(start, stop), True
             elif number == 2 and kind == _VARINT:
-                temporality = first
+                value, is_set = "true" if start else "false", True
             elif number == 3 and kind == _VARINT:
-                is_monotonic = first != 0
-    is_sum = number_of == 7
-    for first, last in spans:
-        value, attributes = _read_point(data, first, last)
-        if value is not None:
-            is_counter, is_delta = is_sum and is_monotonic, is_sum and temporality == _DELTA
-            points.append(Point(name, attributes, value, is_counter, is_delta))
-        if len(points) >= MAX_POINTS:
-            raise _Enough
+                value, is_set = str(start - (1 << 64) if start >> 63 else start), True
+            elif number == 4 and kind == _FIXED64:
+                value, is_set = repr(_DOUBLE.unpack_from(self._data, start)[0]), True
+            elif number in (5, 6, 7) and kind == _LENGTH:
+                value, is_set = None, True  # a list, a map, bytes
+        return value, is_set
 
+    def _text(self, start: int, stop: int) -> str:
+        return self._data[start:stop].decode()
 
-def _read_point(data: bytes, at: int, end: int) -> tuple[float | None, Attributes]:
-    value: float | None = None
-    attributes: dict[str, str] = {}
-    flags = 0
-    for number, kind, start, stop in _fields(data, at, end):
-        if number == 4 and kind == _FIXED64:
-            (value,) = _DOUBLE.unpack_from(data, start)
-        elif number == 6 and kind == _FIXED64:
-            value = float(_INT64.unpack_from(data, start)[0])
-        elif number == 7 and kind == _LENGTH:
-            attributes.update(_attribute(data, start, stop))
-        elif number == 8 and kind == _VARINT:
-            flags = start
-    if flags & _NO_RECORDED_VALUE:
-        value = None
-    return value, tuple(sorted(attributes.items()))
-
-
-def _attribute(data: bytes, at: int, end: int) -> dict[str, str]:
-    """Empty when its value is none that can be shown."""
-    key, value = "", None
-    for number, kind, start, stop in _fields(data, at, end):
-        if kind != _LENGTH:
-            continue
-        if number == 1:
-            key = data[start:stop].decode()
-        elif number == 2:
-            found, seen = _any_value(data, start, stop)
-            value = found if seen else value
-    return {} if value is None else {key: value}
-
-
-def _any_value(data: bytes, at: int, end: int) -> tuple[str | None, bool]:
-    """The text of the value, and whether there is one at all."""
-    value: str | None = None
-    seen = False
-    for number, kind, start, stop in _fields(data, at, end):
-        if number == 1 and kind == _LENGTH:
-            value, seen = data[start:stop].decode(), True
-        elif number == 2 and kind == _VARINT:
-            value, seen = "true" if start else "false", True
-        elif number == 3 and kind == _VARINT:
-            value, seen = str(start - (1 << 64) if start >> 63 else start), True
-        elif number == 4 and kind == _FIXED64:
-            value, seen = repr(_DOUBLE.unpack_from(data, start)[0]), True
-        elif number in (5, 6, 7) and kind == _LENGTH:
-            value, seen = None, True  # a list, a map, bytes
-    return value, seen
-
-
-def _fields(data: bytes, at: int, end: int) -> Iterator[Field]:
-    """The fields of the message from `at` to `end`."""
-    while at < end:
-        tag = data[at]
-        at += 1
-        if tag >= 0x80:
-            tag, at = _varint(data, at - 1, end)
-            if tag > _MAX_TAG:
-                raise MalformedMetrics(f"field {tag >> 3}")
-        number, kind = tag >> 3, tag & 7
-        if not number:
-            raise MalformedMetrics("a field without a number")
-        if kind == _LENGTH:
-            size, at = _varint(data, at, end)
-            start, at = at, at + size
-            if at > end:
-                raise MalformedMetrics(f"field {number} of {size} bytes overruns its message")
-            yield number, kind, start, at
-        elif kind == _VARINT:
-            value, at = _varint(data, at, end)
-            yield number, kind, value, 0
-        elif kind in (_FIXED64, _FIXED32):
-            start, at = at, at + (8 if kind == _FIXED64 else 4)
-            if at > end:
-                raise MalformedMetrics(f"field {number} overruns its message")
-            yield number, kind, start, at
-        else:
-            raise MalformedMetrics(f"field {number} has wire type {kind}")
+    def _fields(self, at: int, end: int) -> Iterator[Field]:
+        """The fields of the message from `at` to `end`."""
+        data = self._data
+        while at < end:
+            self._left -= 1
+            if self._left < 0:
+                raise _Enough
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = _varint(data, at - 1, end)
+                if tag > _MAX_TAG:
+                    raise MalformedMetrics(f"field {tag >> 3}")
+            number, kind = tag >> 3, tag & 7
+            if not number:
+                raise MalformedMetrics("a field without a number")
+            if kind == _LENGTH:
+                size, at = _varint(data, at, end)
+                start, at = at, at + size
+                if at > end:
+                    raise MalformedMetrics(f"field {number} of {size} bytes overruns its message")
+                yield number, kind, start, at
+            elif kind == _VARINT:
+                value, at = _varint(data, at, end)
+                yield number, kind, value, 0
+            elif kind in (_FIXED64, _FIXED32):
+                start, at = at, at + (8 if kind == _FIXED64 else 4)
+                if at > end:
+                    raise MalformedMetrics(f"field {number} overruns its message")
+                yield number, kind, start, at
+            else:
+                raise MalformedMetrics(f"field {number} has wire type {kind}")
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

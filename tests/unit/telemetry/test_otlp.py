@@ -12,9 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from broker.telemetry.otlp import MAX_POINTS, MalformedMetrics, Point, read_metrics
+from broker.telemetry.otlp import (
+    MAX_FIELDS,
+    MAX_POINTS,
+    MalformedMetrics,
+    Metrics,
+    Point,
+    read_steps,
+)
 
 DELTA, CUMULATIVE = 1, 2
+
+
+def read_metrics(data: bytes) -> Metrics:
+    steps = read_steps(data)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Metrics = end.value
+            return found
 
 
 def attribute(target: Any, key: str, value: object) -> None:
@@ -200,6 +217,17 @@ def test_reading_ends_after_enough_points() -> None:
     for number in range(MAX_POINTS + 100):
         gauge.data_points.add(as_int=number)
     assert len(read_metrics(data.SerializeToString()).points) == MAX_POINTS
+
+
+def test_reading_ends_after_enough_fields() -> None:
+    """Whatever they are: none of these is a number."""
+    junk = b"\x7a\0" * (2 * MAX_FIELDS)  # field 15, empty
+    data = MetricsData()
+    data.resource_metrics.add().scope_metrics.add().metrics.add(name="n").gauge.data_points.add(
+        as_int=1
+    )
+    assert len(read_metrics(data.SerializeToString() + junk).points) == 1
+    assert read_metrics(junk + data.SerializeToString()).points == []
 
 
 def test_a_value_that_is_not_a_number_is_passed_on() -> None:
