@@ -43,26 +43,26 @@ def measures(
     reports: Reports, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
 ) -> list[Measure]:
     """By client id, of the clients that are members of the group."""
-    known = list(members)
+    by_id: set[str] = set()
+    by_client: dict[tuple[str, str], list[str]] = {}
+    for each in members:
+        member_id, host = str(each["member_id"]), str(each["host"]).removeprefix("/")
+        by_id.add(member_id)
+        by_client.setdefault((str(each["client_id"]), host), []).append(member_id)
     found = []
     for row in clients_of(reports):
-        whose = [] if row.is_over else [each for each in known if _is_member(row, group, each)]
+        said = row.resource
+        if row.is_over or said.get("group_id", group) != group:
+            continue
+        whose = by_client.get((row.client_id, row.host), [])
+        if "group_member_id" in said:
+            whose = [each for each in (said["group_member_id"],) if each in by_id]
         if whose:
             found.append(_measure(row, whose, now_ms))
     return sorted(found, key=lambda each: (each.client_id, each.member_id))
 
 
-def _is_member(row: ClientRow, group: str, member: Mapping[str, Any]) -> bool:
-    said = row.resource
-    if said.get("group_id", group) != group:
-        return False
-    if "group_member_id" in said:
-        return bool(said["group_member_id"] == member["member_id"])
-    host = str(member["host"]).removeprefix("/")
-    return (row.client_id, row.host) == (member["client_id"], host)
-
-
-def _measure(row: ClientRow, whose: Sequence[Mapping[str, Any]], now_ms: int) -> Measure:
+def _measure(row: ClientRow, whose: Sequence[str], now_ms: int) -> Measure:
     worst: dict[str, float] = {}
     for value in row.values:
         worst[value.name] = max(value.value, worst.get(value.name, value.value))
@@ -70,7 +70,7 @@ def _measure(row: ClientRow, whose: Sequence[Mapping[str, Any]], now_ms: int) ->
         row.instance_id,
         row.client_id,
         row.host,
-        str(whose[0]["member_id"]) if len(whose) == 1 else "",
+        whose[0] if len(whose) == 1 else "",
         f"{row.software_name} {row.software_version}".strip(),
         max(now_ms - row.pushed_ms, 0) / 1000,
         {

@@ -112,6 +112,8 @@ def test_off_it_is_not_advertised_and_not_served(moldau: Broker) -> None:
             with RawClient(port) as client:
                 client.send(request)
                 client.must_be_closed()
+    for refusal in ("PushTelemetry v0 is not served", "API 72 v0 is not served"):
+        assert refusal in moldau.log()  # by a worker, by the router
     with RawClient(moldau.port) as client:
         assert subscribe(client, "x", {"metrics": "*"}) == ErrorCode.INVALID_REQUEST
 
