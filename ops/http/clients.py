@@ -8,6 +8,7 @@ become the same one, the first is taken.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from broker.metrics.document import ClientRow, ClientValue, Family, Kind, Sample
 from ops.http.reports import Reports
@@ -49,7 +50,7 @@ def client_families(reports: Reports) -> list[Family]:
             row.host,
         )
         for value in row.values[:left]:
-            name = PREFIX + _NOT_IN_NAMES.sub("_", value.name)
+            name = PREFIX + _sanitized(value.name)
             kinds.setdefault(name, Kind.COUNTER if value.is_counter else Kind.GAUGE)
             labels = _labels(value)
             if "group_id" in row.resource:
@@ -70,5 +71,10 @@ def client_families(reports: Reports) -> list[Family]:
 
 
 def _labels(value: ClientValue) -> dict[str, str]:
-    named = ((_NOT_IN_NAMES.sub("_", key), text) for key, text in value.attributes)
+    named = ((_sanitized(key), text) for key, text in value.attributes)
     return {name: text for name, text in named if name not in _RESERVED and text}
+
+
+@lru_cache(maxsize=4096)  # few names, in tens of thousands of series
+def _sanitized(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name)
