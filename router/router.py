@@ -33,8 +33,10 @@ logger = logging.getLogger("moldau.router")
 
 DRAIN_SECONDS = 6.0
 IDLE_CHECK_SECONDS = 60.0
-# When a router is restarted, some workers may be down for longer.
+# When a router is restarted, some workers may be down for longer: it serves what it can by then,
 WORKERS_PATIENCE_S = 2.0
+# but clients are not invited before every group has its coordinator, or this time has passed.
+READY_PATIENCE_S = 30.0
 
 
 class Router:
@@ -72,13 +74,18 @@ class Router:
             asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))
         ]
         self._background.append(asyncio.ensure_future(self._close_idle()))
-        up = asyncio.ensure_future(workers.until_up(WORKERS_PATIENCE_S))
+        await self._workers_up(WORKERS_PATIENCE_S)
+        if not self._stop.is_set():
+            await self._listen()
+            await self._workers_up(READY_PATIENCE_S)
+
+    async def _workers_up(self, patience_s: float) -> None:
+        """Wait for them, or until the router is stopped."""
+        up = asyncio.ensure_future(self._state.workers.until_up(patience_s))
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((up, stopped), return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
         stopped.cancel()
-        if not self._stop.is_set():
-            await self._listen()
 
     def _report(self) -> Document:
         clients = Family(
