@@ -44,12 +44,19 @@ from broker.process import (
 )
 from broker.record_times import RecordTimes
 from broker.report import WorkerReport
+from broker.security.connection_limits import (
+    CONNECTION_LIMITS,
+    LimitsInForce,
+    encode_limits,
+)
 from broker.security.identity import ENDED_SESSIONS, Identity
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.server.metering import ClientMetering
 from broker.server.sessions import Sessions
+from broker.server.subscribers import Subscribers
 from broker.settings.kafka import BrokerConfig
+from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
@@ -134,7 +141,9 @@ class Worker:
         )
         self._authorize(static)
         self._kept.add("quota", self.broker.quotas)
+        self._limits = Subscribers(CONNECTION_LIMITS)
         self.broker.quotas.on_changed = self._quotas_changed
+        self.broker.on_config = self._tell_limits
         self._let_log_in()
         if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
@@ -167,7 +176,10 @@ class Worker:
         async def metrics(_: bytes) -> bytes:
             return encode(await report.document())
 
-        subscriptions = {ENDED_SESSIONS: self._sessions.subscribe}
+        subscriptions = {
+            ENDED_SESSIONS: self._sessions.routers.subscribe,
+            CONNECTION_LIMITS: self._limits.subscribe,
+        }
         private = {
             METRICS: metrics,
             RECORD_TIMES: RecordTimes(self.topics, self.logs).answer,
@@ -280,10 +292,17 @@ class Worker:
 
     def _quotas_changed(self) -> None:
         quotas = self.broker.quotas
-        self.broker.limiter.counts.rate_of = quotas.table.connection_rate
+        self._tell_limits(self.broker.config)
         self._metering = ClientMetering(quotas.usages) if quotas.table.limits_clients else None
         for connection in self._connections:
             connection.metering = self._metering
+
+    def _tell_limits(self, config: BrokerConfig) -> None:
+        """Those of connections, which routers have too: but for what is set for this worker."""
+        rates = self.broker.quotas.table.connection_rates
+        self.broker.limiter.counts.use(LimitsInForce(connection_limits(config), rates))
+        common = connection_limits(BrokerConfig(config.static, config.dynamic_default))
+        self._limits.keep(encode_limits(LimitsInForce(common, rates)))
 
     # --- main loop ---
 

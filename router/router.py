@@ -23,7 +23,8 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
-from broker.security.identity import EndedSessions
+from broker.security.connection_limits import CONNECTION_LIMITS, decode_limits
+from broker.security.identity import ENDED_SESSIONS, decode_ended
 from broker.settings.processes import Listener, RouterSettings
 from router.client_connection import ClientConnection
 from router.state import RouterState
@@ -57,8 +58,10 @@ class Router:
             loop.add_signal_handler(number, self._stop.set)
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
+        subscriptions = {CONNECTION_LIMITS: self._use_limits}
         if any(each.listener.uses_sasl for each in settings.listeners):
-            workers.on_ended = self._close_sessions
+            subscriptions[ENDED_SESSIONS] = self._close_sessions
+        workers.subscriptions = subscriptions
         self._state = RouterState(
             workers,
             settings.endpoints,
@@ -111,8 +114,13 @@ class Router:
             self.settings, self._accept, refuses=self._state.limiter.refuses, tells_expiry=first
         )
 
-    def _close_sessions(self, ended: EndedSessions) -> None:
+    def _use_limits(self, told: bytearray) -> None:
+        """They were changed while the broker runs."""
+        self._state.limiter.counts.use(decode_limits(told))
+
+    def _close_sessions(self, told: bytearray) -> None:
         """Of users that were removed, or have another password."""
+        ended = decode_ended(told)
         for client in list(self._clients):
             if ended.concerns(client.identity):
                 client.close()

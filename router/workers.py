@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from broker.security.identity import ENDED_SESSIONS, EndedSessions, decode_ended
 from broker.wire.advertised import PING
 from broker.wire.frame import (
     LENGTH,
@@ -23,7 +22,9 @@ logger = logging.getLogger("moldau.router")
 
 RETRY_S = 0.02
 KEEP_ALIVE_S = 30.0
-_ENDED = INT32.pack(ENDED_SESSIONS)
+
+# By private API: called with what a worker tells of it.
+Subscriptions = Mapping[int, Callable[[bytearray], None]]
 
 
 class Workers:
@@ -34,8 +35,7 @@ class Workers:
         self.paths = list(paths)
         self.is_up = [False] * len(self.paths)
         self.on_lost: Callable[[int], None] | None = None  # called with a worker that has ended
-        # Called with sessions that are over; set where clients log in.
-        self.on_ended: Callable[[EndedSessions], None] | None = None
+        self.subscriptions: Subscriptions = {}
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Workers:
         while True:
             try:
                 _, sentinel = await loop.create_unix_connection(
-                    partial(Sentinel, self.on_ended), self.paths[worker]
+                    partial(Sentinel, self.subscriptions), self.paths[worker]
                 )
             except OSError:
                 self._set(worker, False)
@@ -102,11 +102,11 @@ class Workers:
 
 
 class Sentinel(asyncio.Protocol):
-    """A connection whose purpose is to end when its worker does, and to hear of sessions that are
-    over."""
+    """A connection whose purpose is to end when its worker does, and to hear of what was
+    subscribed to."""
 
-    def __init__(self, on_ended: Callable[[EndedSessions], None] | None = None) -> None:
-        self._on_ended = on_ended
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
         self._received = bytearray()
         self._lost = asyncio.Event()
         self._answered = asyncio.Event()
@@ -115,24 +115,24 @@ class Sentinel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        # The ping last: when a worker counts as up, what it tells at once is known.
+        for key in self._subscriptions:
+            self._transport.write(private_frame(key, b""))
         self._transport.write(PING)
-        if self._on_ended is not None:
-            self._transport.write(private_frame(ENDED_SESSIONS, b""))
 
     def data_received(self, data: bytes) -> None:
-        self._answered.set()
-        if self._on_ended is not None:
-            self._read(data, self._on_ended)
-
-    def _read(self, data: bytes, on_ended: Callable[[EndedSessions], None]) -> None:
         received = self._received
         received += data
         while len(received) >= LENGTH_SIZE:
             end = LENGTH_SIZE + max(LENGTH.unpack_from(received)[0], 0)
             if len(received) < end:
                 return
-            if received[RESPONSE_CORRELATION_ID_AT:RESPONSE_CORRELATION_ID_END] == _ENDED:
-                on_ended(decode_ended(received[RESPONSE_CORRELATION_ID_END:end]))
+            (key,) = INT32.unpack_from(received, RESPONSE_CORRELATION_ID_AT)
+            heard = self._subscriptions.get(key)
+            if heard is not None:
+                heard(received[RESPONSE_CORRELATION_ID_END:end])
+            else:
+                self._answered.set()
             del received[:end]
 
     def connection_lost(self, exc: Exception | None) -> None:

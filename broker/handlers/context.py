@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -81,6 +82,7 @@ class Broker:
         if topics.broker.get_bool("moldau.telemetry.enable"):
             self.telemetry = ClientTelemetry(store.topics, topics.broker)
         self.node_id = settings.index if len(nodes) > 1 else nodes[0].node_id
+        self.on_config: Callable[[BrokerConfig], None] | None = None  # called when it has changed
         self.use_config(topics.broker)
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -91,6 +93,8 @@ class Broker:
         self.limiter.counts.limits = connection_limits(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.auto_create = config.get_bool("auto.create.topics.enable")
+        if self.on_config is not None:
+            self.on_config(config)
 
     @property
     def config(self) -> BrokerConfig:

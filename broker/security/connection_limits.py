@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
+from broker.security.quota_entities import DEFAULT
 from broker.security.quota_rates import Rate, Windows
 from broker.settings.processes import UNLIMITED, ConnectionLimits
 
@@ -19,6 +22,34 @@ UNAUTHENTICATED_SHARE = 4
 PER_IP, PER_IP_OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 CREATION_RATE = "max.connection.creation.rate"
 QUOTA_RATE = "the quota connection_creation_rate"
+
+
+# A private API, see `wire/frame.py`: a router asks a worker to be told of the limits, which it does
+# at once, and whenever they change.
+CONNECTION_LIMITS = 32762
+
+
+class LimitsInForce(msgspec.Struct, frozen=True):
+    """What is configured for all processes of the broker, and the quotas of addresses."""
+
+    limits: ConnectionLimits
+    rates: dict[str, float] = {}  # connection_creation_rate; DEFAULT: that of all other addresses
+
+    def rate_of(self, ip: str) -> float | None:
+        return self.rates.get(ip, self.rates.get(DEFAULT))
+
+
+_encoder = msgspec.msgpack.Encoder(order="sorted")
+_decoder = msgspec.msgpack.Decoder(LimitsInForce)
+
+
+def encode_limits(limits: LimitsInForce) -> bytes:
+    return _encoder.encode(limits)
+
+
+def decode_limits(body: bytes | bytearray | memoryview) -> LimitsInForce:
+    """Raises ValueError."""
+    return _decoder.decode(body)
 
 
 def no_rate(ip: str) -> float | None:
@@ -36,6 +67,10 @@ class ConnectionCounts:
         self._by_ip: dict[str, int] = {}
         self._rate = Rate(windows)
         self._rates: dict[str, Rate] = {}
+
+    def use(self, given: LimitsInForce) -> None:
+        """They count for connections that come from now on."""
+        self.limits, self.rate_of = given.limits, given.rate_of
 
     def enter(self, ip: str, now: float, *, is_authenticated: bool) -> str | None:
         """Count a connection; or the name of the limit for which it is refused."""

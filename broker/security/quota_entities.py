@@ -107,13 +107,8 @@ class QuotaTable:
                 return value, shared
         return None
 
-    def connection_rate(self, ip: str) -> float | None:
-        by_entity = self._by_key.get(CONNECTION)
-        if not by_entity:
-            return None
-        own = by_entity.get(Entity(ip=ip))
-        return by_entity.get(Entity(ip=DEFAULT)) if own is None else own
-
     @property
-    def limits_connections(self) -> bool:
-        return CONNECTION in self._by_key
+    def connection_rates(self) -> dict[str, float]:
+        """By address; DEFAULT: for all others."""
+        by_entity = self._by_key.get(CONNECTION, {})
+        return {entity.ip: rate for entity, rate in by_entity.items() if entity.ip is not None}

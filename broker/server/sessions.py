@@ -10,9 +10,8 @@ import logging
 from collections.abc import Mapping
 
 from broker.security.identity import ENDED_SESSIONS, EndedSessions, encode_ended
-from broker.server.call import Call
 from broker.server.connection import Connection
-from broker.wire.frame import private_reply
+from broker.server.subscribers import Subscribers
 
 logger = logging.getLogger("moldau.server")
 
@@ -20,12 +19,7 @@ logger = logging.getLogger("moldau.server")
 class Sessions:
     def __init__(self, connections: set[Connection]) -> None:
         self._connections = connections
-        self._routers: set[Connection] = set()
-
-    def subscribe(self, call: Call) -> None:
-        """A router wants to hear of them from now on."""
-        self._routers.add(call.connection)
-        call.no_reply()
+        self.routers = Subscribers(ENDED_SESSIONS)
 
     def users_changed(self, revisions: Mapping[str, int]) -> None:
         ended = EndedSessions(dict(revisions))
@@ -37,7 +31,4 @@ class Sessions:
         if closed:
             names = ", ".join(sorted(revisions))
             logger.info("closed %d connections of changed users: %s", closed, names)
-        self._routers = {router for router in self._routers if not router.closing}
-        frame = private_reply(ENDED_SESSIONS, encode_ended(ended))
-        for router in self._routers:
-            router.push(frame)
+        self.routers.tell(encode_ended(ended))

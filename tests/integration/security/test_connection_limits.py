@@ -59,9 +59,9 @@ def is_open(connection: socket.socket) -> bool:
         return False
 
 
-def set_config(client: Anyone, name: str, value: str | None) -> int:
+def set_config(client: Anyone, name: str, value: str | None, node: str = "") -> int:
     change = AlterableConfig(name, SET if value is not None else DELETE, value)
-    resource = AlterConfigsResource(BROKER_RESOURCE, "", [change])
+    resource = AlterConfigsResource(BROKER_RESOURCE, node, [change])
     (answer,) = client.call(IncrementalAlterConfigsRequest([resource], False), 1).responses
     code: int = answer.error_code
     return code
@@ -89,8 +89,18 @@ def test_the_unix_sockets_are_not_counted(broker: Broker) -> None:
             assert client.call(ApiVersionsRequest(), 0).error_code == 0
 
 
+def port_of(broker: Broker, where: str) -> int:
+    worker: int = broker.processes("worker")[0]["port"]
+    return broker.port if where == "router" else worker
+
+
+def until(port: int, *, is_served: bool) -> None:
+    """Workers have a change before it is answered; routers are told of it then."""
+    wait_until(lambda: serves(port) == is_served, 30, f"served on {port}: {is_served}")
+
+
 def test_limits_of_workers_change_at_once(broker: Broker) -> None:
-    port = broker.processes("worker")[0]["port"]
+    port = port_of(broker, "worker")
     with Anyone(broker, is_operator=True) as operator:
         overrides = "max.connections.per.ip.overrides"
         assert set_config(operator, overrides, "localhost:5") != 0
@@ -100,20 +110,58 @@ def test_limits_of_workers_change_at_once(broker: Broker) -> None:
         assert serves(port)
         assert set_config(operator, "max.connections", "0") == 0
         assert not serves(port)
-        assert serves(broker.port)  # a router has the limits of its start
         assert set_config(operator, "max.connections", None) == 0
         assert serves(port)
 
 
-def test_the_quota_of_an_address(broker: Broker) -> None:
-    port = broker.processes("worker")[0]["port"]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max.connections", "0"),
+        ("max.connections.per.ip", "0"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:0"),
+        ("max.connection.creation.rate", "1"),
+    ],
+)
+def test_limits_of_routers_change_too(broker: Broker, name: str, value: str) -> None:
     with Anyone(broker, is_operator=True) as operator:
+        until(broker.port, is_served=True)
+        assert set_config(operator, name, value) == 0
+        until(broker.port, is_served=False)
+        old = broker.kill("router")
+        broker.wait_restarted("router", 0, old)
+        until(broker.port, is_served=False)  # its successor has them too
+        assert set_config(operator, name, None) == 0
+        until(broker.port, is_served=True)
+
+
+def test_what_is_set_for_one_worker_is_not_for_routers(broker: Broker) -> None:
+    worker = port_of(broker, "worker")
+    with Anyone(broker, is_operator=True) as operator:
+        assert set_config(operator, "max.connections", "0", node="0") == 0
+        assert not serves(worker)
+        # The next change comes behind this one: then the router has had both.
+        assert set_config(operator, "max.connections.per.ip", "0") == 0
+        until(broker.port, is_served=False)
+        assert set_config(operator, "max.connections.per.ip", None) == 0
+        until(broker.port, is_served=True)
+        assert not serves(worker)
+        assert set_config(operator, "max.connections", None, node="0") == 0
+        assert serves(worker)
+
+
+@pytest.mark.parametrize("where", ["worker", "router"])
+def test_the_quota_of_an_address(broker: Broker, where: str) -> None:
+    port = port_of(broker, where)
+    with Anyone(broker, is_operator=True) as operator:
+        until(port, is_served=True)
         set_quota(operator, {"ip": "127.0.0.1"}, connection_creation_rate=1)
-        tries = [serves(port) for _ in range(14)]
+        if where == "worker":
+            tries = [serves(port) for _ in range(14)]
+            assert tries[:9] == [True] * 9  # ten windows' worth
+        until(port, is_served=False)
         set_quota(operator, {"ip": "127.0.0.1"}, connection_creation_rate=None)
-        assert tries[:9] == [True] * 9  # ten windows' worth
-        assert not any(tries[-2:])
-        assert serves(port)
+        until(port, is_served=True)
 
 
 def test_idle_connections_disturb_nobody() -> None:

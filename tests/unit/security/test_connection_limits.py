@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.security import connection_limits
-from broker.security.connection_limits import ConnectionCounts
+from broker.security.connection_limits import (
+    ConnectionCounts,
+    LimitsInForce,
+    decode_limits,
+    encode_limits,
+)
 from broker.security.quota_rates import Windows
 from broker.settings.processes import ConnectionLimits
 
@@ -35,6 +40,17 @@ def test_by_address() -> None:
     refused = "max.connections.per.ip.overrides"
     assert [enter(kept, "b") for _ in range(3)] == [None, None, refused]
     assert enter(kept, "c") == refused
+
+
+def test_limits_that_are_told_to_another_process() -> None:
+    limits = ConnectionLimits(total=5, per_ip=2, overrides={"b": 1})
+    told = decode_limits(encode_limits(LimitsInForce(limits, {"a": 3.0, "": 9.0})))
+    assert [told.rate_of(ip) for ip in ("a", "b")] == [3, 9]
+    assert LimitsInForce(limits).rate_of("a") is None
+    kept = counts()
+    kept.use(told)
+    assert [enter(kept, "b") for _ in range(2)] == [None, "max.connections.per.ip.overrides"]
+    assert [enter(kept, "a") for _ in range(3)] == [None, None, "max.connections.per.ip"]
 
 
 def test_a_quarter_for_those_that_have_not_authenticated() -> None:
