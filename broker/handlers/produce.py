@@ -29,6 +29,7 @@ FIRST_VERSION = 3
 VALID_ACKS = (-1, 0, 1)
 NONE_DENIED: frozenset[int] = frozenset()
 WRITE = Operation.WRITE
+MAX_REMEMBERED = 1000  # topics that a connection may write
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute | None:
@@ -54,6 +55,12 @@ def _denied(
 ) -> frozenset[int]:
     """Which of the request's topics may not be written; one that is given by an id that is not
     known here has no name yet."""
+    may_write = call.connection.may_write
+    for topic in topics:
+        if topic is None or topic.name not in may_write:
+            break
+    else:
+        return NONE_DENIED
     allows, identity = broker.authorizer.allows, call.connection.identity
     denied: list[int] = []
     for number, data in enumerate(request.topic_data):
@@ -66,6 +73,8 @@ def _denied(
         if not allows(identity, WRITE, TOPIC, name):
             log_denial(broker, call, WRITE, TOPIC, name)
             denied.append(number)
+        elif topics[number] is not None and len(may_write) < MAX_REMEMBERED:
+            may_write.add(name)
     return frozenset(denied) if denied else NONE_DENIED
 
 

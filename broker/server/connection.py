@@ -65,6 +65,7 @@ class Connection(FlowControl):
         "listener",
         "login",
         "logins",
+        "may_write",
         "metering",
         "routes",
     )
@@ -93,6 +94,7 @@ class Connection(FlowControl):
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
+        self.may_write: set[str] = set()  # topics for which the authorizer was asked
         # By the listeners whose clients have to log in.
         self.logins: Mapping[str, Logins] = {}
         self._max_frame = max_frame
@@ -259,6 +261,7 @@ class Connection(FlowControl):
     def forget_routes(self) -> None:
         """Who speaks here, or what they may do, has changed: every request is checked again."""
         self.routes = RequestCache()
+        self.may_write.clear()
 
     @property
     def peer(self) -> str:
