@@ -2,7 +2,7 @@
 
 heartbeat  the smallest request, of an unknown member: the store is not asked
 produce    one batch of `size` per request
-connect    a connection, ApiVersions, and its end: plain, with TLS, with TLS and a login (SCRAM)
+connect    a connection, ApiVersions, and its end: plain, with a login (SCRAM), with TLS, with both
 
 One broker with a listener for each; requests go directly to the workers. A client that connects
 again and again knows the salted password, as a program with many connections should: the broker
@@ -32,8 +32,8 @@ from loadtest.bench.produce import make_batch, produce_frame
 from ops.client import PLAINTEXT, Security
 
 SIZES = [65536]
-PLAIN, TLS, LOGIN = "plain", "TLS", "TLS and login"
-PROTOCOLS = {PLAIN: "PLAINTEXT", TLS: "SSL", LOGIN: "SASL_SSL"}
+PLAIN, LOGIN, TLS, BOTH = "plain", "login", "TLS", "TLS and login"
+PROTOCOLS = {PLAIN: "PLAINTEXT", LOGIN: "SASL_PLAINTEXT", TLS: "SSL", BOTH: "SASL_SSL"}
 CONNECTING = 8  # at once
 
 
@@ -43,7 +43,7 @@ class SecurityComparison(Comparison):
     baselines = {  # noqa: RUF012
         f"{what}, {way}": f"{what}, {PLAIN}"
         for what in ("heartbeat", "produce", "connect")
-        for way in (TLS, LOGIN)
+        for way in (LOGIN, TLS, BOTH)
     }
     roles = ("broker", "worker", "store", "client")
 
@@ -51,7 +51,12 @@ class SecurityComparison(Comparison):
         super().__init__(target, arguments, size)
         self._batch = make_batch(size)
         admin = security_in_use()
-        self._ways = {PLAIN: PLAINTEXT, TLS: Security(admin.tls), LOGIN: admin}
+        self._ways = {
+            PLAIN: PLAINTEXT,
+            LOGIN: Security(None, admin.sasl),
+            TLS: Security(admin.tls),
+            BOTH: admin,
+        }
 
     def _worker(self, way: str, index: int = 0) -> Address:
         """Blocks of ports: each listener's router, then its workers."""

@@ -30,7 +30,7 @@ def test_each_way_is_measured_beside_the_plain_one(bench: Bench) -> None:
                         "--connections", "2", "--partitions", "2")  # fmt: skip
     assert list(rows) == [
         "heartbeat, plain", "heartbeat, TLS", "produce, plain", "produce, TLS",
-        "connect, plain", "connect, TLS", "connect, TLS and login",
+        "connect, plain", "connect, login", "connect, TLS", "connect, TLS and login",
     ]  # fmt: skip
     for name, row in rows.items():
         assert row["requests/s"]["median"] > 0, name
