@@ -31,6 +31,7 @@ from broker.server.flow_control import (
     FlowControl,
 )
 from broker.server.login import Login, Logins
+from broker.server.piecewise import PIECE, PiecewiseWriter
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
 from broker.wire.batch import Buffer
@@ -117,6 +118,8 @@ class Connection(FlowControl):
         limiter, listener = self.limiter, self.listener
         if limiter is not None and listener is not None:
             self.closing = not limiter.admit(self, transport, identity.host, listener)
+        if listener is not None and listener.tls is not None:
+            self._pieces = PiecewiseWriter(self._transport)
         if listener is not None and listener.uses_sasl and not self.closing:
             self._begin_login(listener.name)
 
@@ -303,19 +306,28 @@ class Connection(FlowControl):
             return
         if out:
             parts = coalesce(out)
-            if len(parts) == 1:
-                self.counters.bytes_out += len(parts[0])
+            size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+            self.counters.bytes_out += size
+            if self._pieces is not None and (size > PIECE or self._pieces):
+                self._pieces.write(parts)
+            elif len(parts) == 1:
                 transport.write(parts[0])
             else:
-                self.counters.bytes_out += sum(map(len, parts))
                 transport.writelines(parts)
             if self._write_paused:
-                self._count_unsent(transport.get_write_buffer_size())
+                self._count_unsent(self._left_to_write(transport))
         self.last_active = self._loop.time()
-        if self.closing and not self._calls:
+        if self.closing and not self._calls and not self._pieces:
             transport.close()
         elif self._read_paused:
             self.ease()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        transport = self._transport
+        is_idle = not (self._write_paused or self._calls or self._out)
+        if self.closing and is_idle and transport is not None:
+            transport.close()
 
     # --- the end ---
 
@@ -325,7 +337,7 @@ class Connection(FlowControl):
         self._end_mute()
         if self._transport is None:
             return
-        if not (self._calls or self._out or self._flush_scheduled):
+        if not (self._calls or self._out or self._flush_scheduled or self._pieces):
             self._transport.close()
         else:
             self._pause()
@@ -349,8 +361,10 @@ class Connection(FlowControl):
             self.drain()
 
     def end(self) -> None:
-        """Hang up, whatever is being served; what is answered already reaches the client."""
+        """Hang up, whatever is being served; what is written already reaches the client."""
         self.closing = True
+        if self._pieces is not None:
+            self._pieces.discard()
         if self._transport is not None:
             self._transport.close()
 
@@ -376,3 +390,5 @@ class Connection(FlowControl):
         self._backlog.clear()
         self._frames.discard()
         self._out.clear()
+        if self._pieces is not None:
+            self._pieces.discard()

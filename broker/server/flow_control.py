@@ -15,6 +15,7 @@ from collections import deque
 
 from broker.server.budget import Budget
 from broker.server.call import Call
+from broker.server.piecewise import PiecewiseWriter
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received while the connection is held
@@ -36,6 +37,7 @@ class FlowControl(asyncio.BufferedProtocol):
         "_loop",
         "_muted_timer",
         "_muted_until",
+        "_pieces",
         "_read_paused",
         "_served_this_turn",
         "_transport",
@@ -54,6 +56,7 @@ class FlowControl(asyncio.BufferedProtocol):
         self._calls: deque[Call] = deque()
         self._unanswered_bytes = 0
         self._unsent = 0  # bytes of replies that the client has not read
+        self._pieces: PiecewiseWriter | None = None  # of a connection over TLS
         self._write_paused = False
         self._read_paused = False
         self._held = 0
@@ -164,12 +167,23 @@ class FlowControl(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        if self._pieces is not None:
+            self._pieces.pause()
         self._pause()
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._count_unsent(0)
-        self.ease()
+        if self._pieces is not None:
+            self._pieces.resume()  # and perhaps it is paused again
+        if self._write_paused and self._transport is not None:
+            self._count_unsent(self._left_to_write(self._transport))
+        else:
+            self._count_unsent(0)
+            self.ease()
+
+    def _left_to_write(self, transport: asyncio.Transport) -> int:
+        pieces = self._pieces
+        return transport.get_write_buffer_size() if pieces is None else pieces.unsent
 
     def _count_unsent(self, size: int) -> None:
         self._budget.hold(size - self._unsent)

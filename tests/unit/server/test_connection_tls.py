@@ -5,17 +5,22 @@ connection at a time, which is uvloop's business and not in its documentation.
 """
 
 import asyncio
+import os
 import random
+import ssl
 import struct
 import zlib
 from typing import ClassVar
+
+import psutil  # type: ignore[import-untyped]
+import pytest
 
 from broker.server.budget import Budget
 from broker.server.call import Call
 from broker.server.connection import Connection
 from broker.settings.processes import Listener, TlsSettings
 from tests.support.certificates import Certificates
-from tests.support.connections import MAX_FRAME, MIB, framed, request
+from tests.support.connections import MAX_FRAME, MIB, framed, request, until
 from tests.support.tls_server import connected, in_thread, tls_served
 
 CLIENTS, REQUESTS = 8, 60
@@ -78,3 +83,99 @@ async def test_frames_of_many_connections_do_not_mix(certificates: Certificates)
             connection.abort()
         await asyncio.sleep(0.01)
     assert not Watched.others
+
+
+# --- clients that do not read ---
+
+READERS, REPLY = 8, 16 * MIB
+CONTENT = os.urandom(MIB)
+
+
+def reply_of(correlation_id: int) -> list[bytes | memoryview]:
+    """Large, and all of it memory that replies share, as they do with the tail cache."""
+    head = struct.pack(">ii", 4 + REPLY, correlation_id)
+    return [head, *([memoryview(CONTENT)] * (REPLY // MIB))]
+
+
+def reply_large(call: Call, frame: bytearray) -> None:
+    asyncio.get_running_loop().call_soon(
+        lambda: call.reply_with(reply_of(call.header.correlation_id))
+    )
+
+
+def read_reply(client: ssl.SSLSocket, correlation_id: int) -> None:
+    expected = b"".join(reply_of(correlation_id))
+    got = bytearray()
+    while len(got) < len(expected):
+        piece = client.recv(MIB)
+        assert piece, f"closed after {len(got)} bytes"
+        got += piece
+    assert got == expected
+
+
+async def test_replies_that_are_not_read_are_counted_and_not_copied(
+    certificates: Certificates,
+) -> None:
+    tls = TlsSettings(keystore=str(certificates.server))
+    listener = Listener(name="SSL", protocol="SSL", tls=tls)
+    connections: set[Connection] = set()
+    budget = Budget(1024 * MIB, 16 * MIB)
+    process = psutil.Process()
+
+    async with tls_served(
+        lambda: Connection(reply_large, budget, connections, MAX_FRAME, listener), tls
+    ) as served:
+        clients = [
+            await in_thread(lambda: connected(served.address, certificates.ca))
+            for _ in range(READERS)
+        ]
+        before = process.memory_info().rss
+        for client in clients:
+            client.sendall(framed(request(1)))
+        # The kernel takes some of each.
+        await until(lambda: budget.held > READERS * REPLY // 2)
+        assert process.memory_info().rss - before < READERS * REPLY // 2
+        for number, client in enumerate(clients):
+            client.settimeout(60)
+            client.sendall(framed(request(2)))
+            if number % 2:
+                await in_thread(lambda c=client: read_reply(c, 1))  # type: ignore[misc]
+                await in_thread(lambda c=client: read_reply(c, 2))  # type: ignore[misc]
+        await until(lambda: budget.held <= READERS // 2 * REPLY)
+        for client in clients:
+            client.close()
+        await until(lambda: not connections)
+        assert budget.held == 0
+
+
+@pytest.mark.parametrize("how", ["drain", "end"])
+async def test_a_connection_that_ends_while_replies_wait(
+    certificates: Certificates, how: str
+) -> None:
+    """Drained, the client gets all of them; ended, what was written, and no more."""
+    tls = TlsSettings(keystore=str(certificates.server))
+    listener = Listener(name="SSL", protocol="SSL", tls=tls)
+    connections: set[Connection] = set()
+    budget = Budget(1024 * MIB, 16 * MIB)
+
+    def read_to_end(client: ssl.SSLSocket) -> int:
+        count = 0
+        while piece := client.recv(MIB):
+            count += len(piece)
+        return count
+
+    async with tls_served(
+        lambda: Connection(reply_large, budget, connections, MAX_FRAME, listener), tls
+    ) as served:
+        client = await in_thread(lambda: connected(served.address, certificates.ca))
+        client.settimeout(60)
+        client.sendall(framed(request(1), request(2)))
+        await until(lambda: budget.held > REPLY // 2)
+        (connection,) = connections
+        getattr(connection, how)()
+        got = await in_thread(lambda: read_to_end(client))
+        client.close()
+        whole = 2 * sum(map(len, reply_of(1)))
+        assert got == whole if how == "drain" else got < whole
+        await until(lambda: not connections)
+        assert budget.held == 0
