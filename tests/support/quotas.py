@@ -4,7 +4,6 @@ connections say for whom they speak."""
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,9 +91,3 @@ def alter_quotas(
 def set_quota(client: RawClient, entity: Entity, **values: float | None) -> None:
     answer = alter_quotas(client, entity, values)
     assert answer.error_code == 0, answer
-
-
-def seconds_taken(work: Any) -> float:
-    begun = time.monotonic()
-    work()
-    return time.monotonic() - begun

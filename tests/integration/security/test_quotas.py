@@ -27,7 +27,6 @@ from tests.support.quotas import (
     Anyone,
     alter_quotas,
     produce_request,
-    seconds_taken,
     set_quota,
 )
 from tests.support.raw_calls import create_topic
@@ -148,28 +147,28 @@ def test_a_filter_that_is_refused(clients: list[RawClient]) -> None:
 # --- produce ---
 
 
+# A mute is measured from before the request that leads to it was sent: the client may hear of it
+# late, when a part of it is over, but what follows is never served before its end.
+
+
 @pytest.mark.parametrize("version", [3, 12])
 def test_a_producer_over_its_quota_is_answered_at_once_and_then_muted(
     broker: Broker, topic: str, version: int
 ) -> None:
     client_id = f"producer-{version}"
+    big = bytes(make_batch([(None, bytes(8 * RATE), 1)]))
     with Anyone(broker, client_id=client_id) as client, Anyone(broker, client_id="other") as other:
         set_quota(other, {"client-id": client_id}, producer_byte_rate=RATE)
         first = [client.produce_batch(topic, version=version).throttle_time_ms for _ in range(10)]
         assert not any(first)
-        throttled = 0
-        for _ in range(20):  # the windows allow some of them
-            begun = time.monotonic()
-            throttled = client.produce_batch(topic, version=version).throttle_time_ms
-            answered = time.monotonic() - begun
-            if throttled:
-                break
-        assert throttled > 0
-        assert answered * 1000 < throttled + 1000  # not held back by the wait
+        begun = time.monotonic()
+        throttled = client.produce_batch(topic, version=version, batch=big).throttle_time_ms
+        answered = time.monotonic() - begun
+        assert answered * 1000 < throttled  # not held back by the wait
         client.send(ApiVersionsRequest(), 0)
         assert other.produce_batch(topic).throttle_time_ms == 0  # while it is muted
-        waited = seconds_taken(client.receive)
-        assert waited * 1000 > throttled * 0.5
+        client.receive()
+        assert (time.monotonic() - begun) * 1000 >= throttled
         set_quota(other, {"client-id": client_id}, producer_byte_rate=None)
 
 
@@ -183,24 +182,25 @@ def test_connections_and_workers_of_a_user(broker: Broker, topic: str) -> None:
             Anyone(broker, user="greedy", client_id="two") as two,
             Anyone(broker, user="modest") as modest,
         ):
-            assert one.produce_batch(topic, batch=big).throttle_time_ms > 3000
-            assert two.produce_batch(topic).throttle_time_ms > 3000
+            assert one.produce_batch(topic, batch=big).throttle_time_ms > 0
+            assert two.produce_batch(topic).throttle_time_ms > 0
             assert modest.produce_batch(topic).throttle_time_ms == 0
         set_quota(admin, {"user": "greedy"}, producer_byte_rate=None)
 
 
 def test_acks_0_is_muted_all_the_same_and_loses_nothing(broker: Broker, topic: str) -> None:
-    """What a muted producer sent before it hung up is appended."""
+    """What a muted producer sent before it hung up is appended: by its quota that would take a
+    minute."""
     with Anyone(broker) as admin:
-        set_quota(admin, {"client-id": "acks-0"}, producer_byte_rate=RATE)
+        set_quota(admin, {"client-id": "acks-0"}, producer_byte_rate=RATE / 20)
         client = Anyone(broker, client_id="acks-0")
-        for _ in range(28):
+        for _ in range(8):
             client.send(produce_request(topic, acks=0), 12)
-        wait_until(lambda: end_offset(admin, topic) >= 19, 30, "it is muted")
+        wait_until(lambda: end_offset(admin, topic) >= 1, 30, "the first is appended")
         before = end_offset(admin, topic)
         client.hang_up()
-        wait_until(lambda: end_offset(admin, topic) == 28, 30, "all is appended")
-        assert before < 28
+        wait_until(lambda: end_offset(admin, topic) == 8, 30, "all is appended")
+        assert before < 8
         set_quota(admin, {"client-id": "acks-0"}, producer_byte_rate=None)
 
 
@@ -228,13 +228,13 @@ def test_a_fetch_over_the_quota_is_empty_and_not_counted(broker: Broker, topic: 
         first = fetch(reader, topic)
         assert first.throttle_time_ms == 0
         assert 10 * RATE - 2 * len(BATCH) < records_of(first) <= 10 * RATE
+        begun = time.monotonic()
         refused = fetch(reader, topic, offset=15)
         assert refused.throttle_time_ms > 0
         assert refused.responses == []
         assert refused.error_code == 0
-        begun = time.monotonic()
         again = fetch(reader, topic, offset=39)  # after the wait
-        assert (time.monotonic() - begun) * 1000 > refused.throttle_time_ms * 0.5
+        assert (time.monotonic() - begun) * 1000 >= refused.throttle_time_ms
         assert records_of(again) <= 2 * len(BATCH)
         assert fetch(admin, topic).throttle_time_ms == 0
         set_quota(admin, {"client-id": "reader"}, consumer_byte_rate=None)
@@ -271,6 +271,13 @@ def created(
     return response.throttle_time_ms, [each.error_code for each in response.topics]
 
 
+def add_partitions(client: RawClient, topic: str, count: int) -> tuple[int, int]:
+    """Error and throttle time."""
+    topics = [CreatePartitionsTopic(topic, count, None)]
+    response = client.call(CreatePartitionsRequest(topics=topics, timeout_ms=5000), 3)
+    return response.results[0].error_code, response.throttle_time_ms
+
+
 def test_mutations_over_the_rate_are_refused_or_slowed(broker: Broker) -> None:
     exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     with Anyone(broker) as admin:
@@ -285,21 +292,23 @@ def test_mutations_over_the_rate_are_refused_or_slowed(broker: Broker) -> None:
             assert 0 < wait <= 2000
             topics = [DeleteTopicState(names[0])]
             deleted = strict.call(DeleteTopicsRequest(topics=topics, timeout_ms=5000), 6)
-            more = [CreatePartitionsTopic(names[1], 40, None)]
             assert deleted.responses[0].error_code == 0  # it had to wait before
-            refused = strict.call(CreatePartitionsRequest(topics=more, timeout_ms=5000), 3)
-            assert refused.results[0].error_code == exceeded
-            assert 0 < refused.throttle_time_ms <= 1000
-            grown = strict.call(CreatePartitionsRequest(topics=more, timeout_ms=5000), 3)
-            assert grown.results[0].error_code == 0
+            # Each takes nine seconds' worth: the second comes too soon, if the first does not. The
+            # one behind it is served after the wait.
+            grown = [add_partitions(strict, names[1], 40)]
+            while grown[-1][0] == exceeded or len({code for code, _ in grown}) == 1:
+                assert len(grown) < 4
+                grown.append(add_partitions(strict, names[1], 40 + 36 * len(grown)))
+            assert {code for code, _ in grown} == {exceeded, 0}
+            assert all(wait > 0 for code, wait in grown if code == exceeded)
             again = strict.call(DeleteTopicsRequest(topic_names=[names[1]]), 5)
             assert again.responses[0].error_code == exceeded
-            assert again.throttle_time_ms > 5000
+            assert again.throttle_time_ms > 0
         with Anyone(broker, client_id="old") as old:
             names = [f"old-{n}" for n in range(14)]
             wait, codes = created(old, 5, *names)
             assert codes == [0] * 14
-            assert 1000 < wait <= 3000
+            assert 0 < wait <= 3000
         for name in ("strict", "old"):
             set_quota(admin, {"client-id": name}, controller_mutation_rate=None)
 
@@ -310,10 +319,10 @@ def test_mutations_over_the_rate_are_refused_or_slowed(broker: Broker) -> None:
 def test_a_client_of_the_router_is_muted_by_the_worker(broker: Broker, topic: str) -> None:
     with Anyone(broker) as admin, Anyone(broker, client_id="routed", router=True) as routed:
         set_quota(admin, {"client-id": "routed"}, producer_byte_rate=RATE)
-        big = bytes(make_batch([(None, bytes(11 * RATE), 1)]))
-        wait = routed.produce_batch(topic, batch=big).throttle_time_ms
-        assert wait > 500
+        big = bytes(make_batch([(None, bytes(12 * RATE), 1)]))
         begun = time.monotonic()
+        wait = routed.produce_batch(topic, batch=big).throttle_time_ms
+        assert wait > 0
         routed.produce_batch(topic)
-        assert (time.monotonic() - begun) * 1000 > wait * 0.5
+        assert (time.monotonic() - begun) * 1000 >= wait
         set_quota(admin, {"client-id": "routed"}, producer_byte_rate=None)
