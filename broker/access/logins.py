@@ -61,8 +61,8 @@ class ListenerLogins:
                 find = partial(self._users.find, scram)
                 return ScramConversation(scram, find, secrets.token_urlsafe(24))
 
-    def check_password(self, user: str, password: str, answer: Answer) -> bool:
-        return self._passwords.check(user, password, answer)
+    def check_password(self, host: str, user: str, password: str, answer: Answer) -> bool:
+        return self._passwords.check(host, user, password, answer)
 
     def is_current(self, user: str, revision: int) -> bool:
         """Whether a session of this revision of an account may begin. Another worker may know a

@@ -2,7 +2,8 @@
 
 A right password is remembered, as a keyed hash, until the user's credentials change: the next
 login of a client costs microseconds. Logins that wait for the same answer share it. What waits is
-bounded: then logins are refused without an answer.
+bounded: then logins are refused without an answer. Half of the room is for addresses of which not
+much waits, so that who guesses passwords keeps no one else out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from broker.security.sasl import Mechanism
 from broker.security.scram import KnownCredential, is_password
 
 MAX_WAITING = 256  # passwords to be checked; about two seconds of hashing
+MAX_OF_ONE = 16  # of one address, when half of the room is taken
 
 Answer = Callable[[bool, int], None]  # whether it is right, and for which revision
 
@@ -36,10 +38,11 @@ class Passwords:
         self._key = os.urandom(32)
         self._right: dict[str, tuple[int, bytes]] = {}  # revision and digest, by user
         self._waiting: dict[_Question, list[Answer]] = {}
+        self._waiting_of: dict[str, int] = {}  # by address
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "passwords")
 
-    def check(self, user: str, password: str, answer: Answer) -> bool:
+    def check(self, host: str, user: str, password: str, answer: Answer) -> bool:
         """Calls `answer`, at once or later. False: too much waits already, and it never will."""
         mechanism, known = self._credential(user)
         digest = hmac.digest(self._key, password.encode(), "sha256")
@@ -57,13 +60,15 @@ class Passwords:
         if waiting is not None:
             waiting.append(answer)
             return True
-        if len(self._waiting) >= self._most_waiting:
+        of_host, count, most = self._waiting_of.get(host, 0), len(self._waiting), self._most_waiting
+        if count >= most or (of_host >= MAX_OF_ONE and count >= most // 2):
             return False
         self._waiting[question] = [answer]
+        self._waiting_of[host] = of_host + 1
         work = self._loop.run_in_executor(
             self._thread, is_password, mechanism, password, known.credential
         )
-        work.add_done_callback(lambda done: self._checked(question, done))
+        work.add_done_callback(lambda done: self._checked(question, host, done))
         return True
 
     def _credential(self, user: str) -> tuple[Mechanism, KnownCredential]:
@@ -75,8 +80,11 @@ class Passwords:
                 return Mechanism.SCRAM_SHA_512, stronger
         return Mechanism.SCRAM_SHA_256, known
 
-    def _checked(self, question: _Question, done: asyncio.Future[bool]) -> None:
+    def _checked(self, question: _Question, host: str, done: asyncio.Future[bool]) -> None:
         answers = self._waiting.pop(question, [])
+        self._waiting_of[host] -= 1
+        if not self._waiting_of[host]:
+            del self._waiting_of[host]
         if done.cancelled():
             return
         is_right = done.exception() is None and done.result() and question.revision != 0

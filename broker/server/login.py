@@ -72,7 +72,7 @@ class Logins(Protocol):
     def conversation(self, mechanism: str) -> Conversation: ...
 
     def check_password(
-        self, user: str, password: str, answer: Callable[[bool, int], None]
+        self, host: str, user: str, password: str, answer: Callable[[bool, int], None]
     ) -> bool: ...
 
     def is_current(self, user: str, revision: int) -> bool: ...
@@ -224,9 +224,13 @@ class Login:
             case Rejected():
                 self._reject(call, step)
             case CheckPassword():
-                self._connection.hold()
+                connection = self._connection
+                connection.hold()
                 if not self._logins.check_password(
-                    step.user, step.password, lambda *answer: self._checked(call, *answer)
+                    connection.peer,
+                    step.user,
+                    step.password,
+                    lambda *answer: self._checked(call, *answer),
                 ):
                     self._refuse("too many passwords wait to be checked")
 

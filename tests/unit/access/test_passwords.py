@@ -47,7 +47,9 @@ class World:
 
     async def check(self, user: str, password: str) -> tuple[bool, int]:
         answered: asyncio.Future[tuple[bool, int]] = asyncio.get_running_loop().create_future()
-        taken = self.passwords.check(user, password, lambda *given: answered.set_result(given))
+        taken = self.passwords.check(
+            "10.0.0.1", user, password, lambda *given: answered.set_result(given)
+        )
         assert taken
         return await answered
 
@@ -112,13 +114,31 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         world = World(monkeypatch, most_waiting=2)
         answers: list[bool] = []
         taken = [
-            world.passwords.check("alice", str(number), lambda right, _: answers.append(right))
-            for number in range(4)
+            world.passwords.check("a", "alice", str(n), lambda right, _: answers.append(right))
+            for n in range(4)
         ]
         assert taken == [True, True, False, False]
         while len(answers) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        assert world.passwords.check("alice", "x", lambda *_: None)
+        assert world.passwords.check("a", "alice", "x", lambda *_: None)
+        world.passwords.close()
+
+    asyncio.run(run())
+
+
+def test_one_address_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        world = World(monkeypatch)
+        world.set("alice", account("secret", 5))
+        guesses: list[bool] = []
+        taken = [
+            world.passwords.check("mallory's", "alice", str(n), lambda ok, _: guesses.append(ok))
+            for n in range(2 * module.MAX_WAITING)
+        ]
+        assert taken.count(True) == module.MAX_WAITING // 2
+        assert await world.check("alice", "secret") == (True, 5)
+        assert guesses == [False] * (module.MAX_WAITING // 2)
+        assert world.passwords._waiting_of == {}
         world.passwords.close()
 
     asyncio.run(run())
