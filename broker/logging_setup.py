@@ -8,6 +8,18 @@ import time
 
 import msgspec
 
+# Text that clients choose (names of groups, users, topics) must not look like lines of its own.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
+
+class TextFormatter(logging.Formatter):
+    converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not record.message.isprintable():
+            record.message = record.message.translate(_CONTROLS)
+        return super().formatMessage(record)
+
 
 class JsonFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
@@ -33,8 +45,6 @@ def set_up_logging(process: str, level: str, *, json: bool) -> None:
         handler.setFormatter(JsonFormatter(process))
     else:
         text = f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {process} %(name)s: %(message)s"
-        formatter = logging.Formatter(text, datefmt="%Y-%m-%dT%H:%M:%S")
-        formatter.converter = time.gmtime
-        handler.setFormatter(formatter)
+        handler.setFormatter(TextFormatter(text, datefmt="%Y-%m-%dT%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
