@@ -18,13 +18,32 @@ from tests.support import kafka_python  # first: see there
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"\w+_text is deprecated", DeprecationWarning)
     import aiokafka
+    import aiokafka.abc
     import aiokafka.helpers
     import kafka
+    import kafka.net.sasl.oauth
 
 assert kafka_python
 PATIENCE_S = 60.0
 RECORDS = [f"record {number}".encode() for number in range(20)]
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
+
+
+class KafkaPythonTokens(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+
+class AiokafkaTokens(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
 
 
 class Login(NamedTuple):
@@ -37,6 +56,12 @@ class Login(NamedTuple):
     mechanism: str = ""
     username: str = ""
     password: str = ""
+    token: str = ""  # of OAUTHBEARER
+
+    def confluent(self) -> dict[str, Any]:
+        if not self.token:
+            return dict(self.librdkafka())
+        return {**self.librdkafka(), "oauth_cb": lambda _: (self.token, time.time() + 600)}
 
     def librdkafka(self) -> dict[str, str]:
         given = {
@@ -50,8 +75,8 @@ class Login(NamedTuple):
         }
         return {name: value for name, value in given.items() if value}
 
-    def kafka_python(self) -> dict[str, str]:
-        given = {
+    def kafka_python(self) -> dict[str, Any]:
+        given: dict[str, Any] = {
             "security_protocol": self.protocol,
             "ssl_cafile": self.ca,
             "ssl_certfile": self.certificate,
@@ -59,6 +84,7 @@ class Login(NamedTuple):
             "sasl_mechanism": self.mechanism,
             "sasl_plain_username": self.username,
             "sasl_plain_password": self.password,
+            "sasl_oauth_token_provider": KafkaPythonTokens(self.token) if self.token else None,
         }
         return {name: value for name, value in given.items() if value}
 
@@ -69,6 +95,7 @@ class Login(NamedTuple):
             "sasl_plain_username": self.username,
             "sasl_plain_password": self.password,
             "ssl_context": self.context() if self.ca else None,
+            "sasl_oauth_token_provider": AiokafkaTokens(self.token) if self.token else None,
         }
         return {name: value for name, value in given.items() if value}
 
@@ -83,7 +110,7 @@ class Login(NamedTuple):
 
 
 def confluent_round_trip(bootstrap: str, login: Login, topic: str) -> list[bytes]:
-    common: dict[str, Any] = {"bootstrap.servers": bootstrap, **login.librdkafka()}
+    common: dict[str, Any] = {"bootstrap.servers": bootstrap, **login.confluent()}
     producer = confluent_kafka.Producer(common)
     faults: list[object] = []
     for value in RECORDS:

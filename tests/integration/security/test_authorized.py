@@ -76,34 +76,60 @@ def create(operator: IdentifiedClient, *names: str) -> None:
     assert [topic.error_code for topic in answer.topics] == [0] * len(names)
 
 
-def produce(client: IdentifiedClient, topic: str, *, acks: int = -1) -> int:
+def produce(client: IdentifiedClient, topic: str, *, partitions: int = 1) -> int:
+    """To more than one partition: there is no route for it."""
     batch = memoryview(make_batch([(b"k", b"v", 1)]))
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
-    (answer,) = client.call(ProduceRequest(None, acks, 10_000, [data]), 9).responses
-    code: int = answer.partition_responses[0].error_code
+    items = [PartitionProduceData(number, batch) for number in range(partitions)]
+    data = TopicProduceData(topic, partition_data=items)
+    (answer,) = client.call(ProduceRequest(None, -1, 10_000, [data]), 9).responses
+    (code,) = {each.error_code for each in answer.partition_responses}
+    assert isinstance(code, int)
     return code
 
 
 @pytest.mark.usefixtures("nothing_allowed")
+@pytest.mark.parametrize("partitions", [1, 2])
 def test_a_change_counts_on_every_worker_and_on_requests_that_repeat(
-    broker: Broker, operator: IdentifiedClient
+    broker: Broker, operator: IdentifiedClient, partitions: int
 ) -> None:
-    create(operator, "routed")
+    topic = f"to-{partitions}"
+    create(operator, topic)
+
+    def code(client: IdentifiedClient) -> int:
+        return produce(client, topic, partitions=partitions)
+
     with (
         IdentifiedClient(broker, ALICE, 0) as one,
         IdentifiedClient(broker, ALICE, 1) as other,
         IdentifiedClient(broker, Identity("User:bob", "10.0.0.2"), 1) as bob,
     ):
         for _ in range(3):
-            assert {produce(each, "routed") for each in (one, other)} == {TOPIC_DENIED}
+            assert {code(each) for each in (one, other)} == {TOPIC_DENIED}
         for _ in range(2):
-            assert operator.create([allow(WRITE, TOPIC, "routed")]) == [0]  # at once, everywhere
-            for _ in range(3):  # from the second one on by a route
-                assert {produce(each, "routed") for each in (one, other)} == {0}
-            assert produce(bob, "routed") == TOPIC_DENIED
+            assert operator.create([allow(WRITE, TOPIC, topic)]) == [0]  # at once, everywhere
+            for _ in range(3):  # from the second one on it is known that they may
+                assert {code(each) for each in (one, other)} == {0}
+            assert code(bob) == TOPIC_DENIED
             assert operator.delete_of(ALICE.principal) == 1
             for _ in range(2):
-                assert {produce(each, "routed") for each in (one, other)} == {TOPIC_DENIED}
+                assert {code(each) for each in (one, other)} == {TOPIC_DENIED}
+
+
+@pytest.mark.usefixtures("nothing_allowed")
+def test_topics_of_one_request_are_told_apart(broker: Broker, operator: IdentifiedClient) -> None:
+    names = ("mine", "theirs")
+    create(operator, *names)
+    assert operator.create([allow(WRITE, TOPIC, "mine")]) == [0]
+    batch = memoryview(make_batch([(b"k", b"v", 1)]))
+    data = [
+        TopicProduceData(name, partition_data=[PartitionProduceData(0, batch)]) for name in names
+    ]
+    with IdentifiedClient(broker, ALICE) as client:
+        for _ in range(3):
+            assert produce(client, "mine") == 0
+            answers = client.call(ProduceRequest(None, -1, 10_000, data), 9).responses
+            codes = [each.partition_responses[0].error_code for each in answers]
+            assert codes == [0, TOPIC_DENIED]
 
 
 @pytest.mark.usefixtures("nothing_allowed")
