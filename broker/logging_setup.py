@@ -13,8 +13,6 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0
 
 
 class TextFormatter(logging.Formatter):
-    converter = time.gmtime
-
     def formatMessage(self, record: logging.LogRecord) -> str:
         if not record.message.isprintable():
             record.message = record.message.translate(_CONTROLS)
@@ -45,6 +43,8 @@ def set_up_logging(process: str, level: str, *, json: bool) -> None:
         handler.setFormatter(JsonFormatter(process))
     else:
         text = f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {process} %(name)s: %(message)s"
-        handler.setFormatter(TextFormatter(text, datefmt="%Y-%m-%dT%H:%M:%S"))
+        formatter = TextFormatter(text, datefmt="%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -15,6 +15,7 @@ import msgspec
 
 from broker.errors import ErrorCode
 from broker.security.identity import Identity, Role
+from broker.security.sasl import most_received
 from broker.settings.sasl import SaslSettings
 from broker.wire.advertised import api_versions, software_of, unsupported_api_versions
 from broker.wire.apis import APIS, ApiKey
@@ -131,7 +132,8 @@ class ClientLogin:
     def go_on(self) -> None:
         """Serve what was received. Raises FAULTS."""
         while self.may_read and len(self.kept) >= LENGTH_SIZE:
-            size = frame_size(self.kept, 0, MIN_TOKEN, self._settings.max_receive_bytes)
+            most = most_received(self._mechanism, self._settings.max_receive_bytes)
+            size = frame_size(self.kept, 0, MIN_TOKEN, most)
             end = LENGTH_SIZE + size
             if len(self.kept) < end:
                 return

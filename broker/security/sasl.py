@@ -14,6 +14,9 @@ import msgspec
 from broker.security.identity import NEVER
 
 MAX_NAME = 1024  # characters of a user's name
+# Bytes of a request before the mechanism is chosen, and with one that sends names and passwords:
+# anyone can make the broker wait for the rest of a request.
+MAX_SMALL = 16 * 1024
 
 
 class Mechanism(StrEnum):
@@ -21,6 +24,11 @@ class Mechanism(StrEnum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+
+
+def most_received(mechanism: str, configured: int) -> int:
+    """Bytes of one request of a client that logs in; `mechanism` is empty until it is chosen."""
+    return configured if mechanism == Mechanism.OAUTHBEARER else min(configured, MAX_SMALL)
 
 
 class Challenge(msgspec.Struct, frozen=True):

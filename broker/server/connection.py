@@ -20,6 +20,7 @@ from broker.metrics.request_counters import RequestCounters
 from broker.metrics.turn_clock import turn
 from broker.peer import identify
 from broker.security.identity import Identity, Role, read_preamble
+from broker.security.sasl import most_received
 from broker.server.budget import Budget
 from broker.server.call import Call, Dispatch, Limiter, Metering
 from broker.server.flow_control import (
@@ -230,10 +231,14 @@ class Connection(FlowControl):
             logger.error("closing %s: listener %r is not known here", self.peer, listener)
             self.abort()
             return
-        self._frames.limit(MIN_TOKEN, logins.settings.max_receive_bytes)
+        self.expect_tokens(most_received("", logins.settings.max_receive_bytes))
         self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
         self.login = Login(self, logins, is_relayed=self.listener is None)
         self.serve_with(self.login.serve)
+
+    def expect_tokens(self, most: int) -> None:
+        """Requests and tokens of a login, of so many bytes."""
+        self._frames.limit(MIN_TOKEN, most)
 
     def serve_with(self, serve: Callable[[bytearray], None] | None) -> None:
         """Serve requests in another way than `_serve` does, which needs no branch for it; None: as

@@ -43,6 +43,7 @@ from broker.security.sasl import (
     Conversation,
     Rejected,
     Step,
+    most_received,
 )
 from broker.settings.sasl import SaslSettings
 from broker.wire.advertised import api_versions, software_of, unsupported_api_versions
@@ -189,6 +190,9 @@ class Login:
             self._connection.drain()
             return
         self._mechanism = request.mechanism
+        if not self._is_again:
+            most = most_received(request.mechanism, self._logins.settings.max_receive_bytes)
+            self._connection.expect_tokens(most)
         self._conversation = self._logins.conversation(request.mechanism)
         self._state = State.TOKENS if call.header.api_version else State.RAW
         call.reply(SaslHandshakeResponse(mechanisms=list(mechanisms)))

@@ -216,10 +216,25 @@ def test_a_login_of_many_requests_is_cut_off(client: SaslClient) -> None:
     assert received < 100 * 64
 
 
-def test_a_large_token_is_read_and_refused(client: SaslClient) -> None:
-    client.handshake(PLAIN)
-    answer = client.token(b"\0alice\0" + b"x" * 500_000)
+@pytest.mark.parametrize(("mechanism", "size"), [(PLAIN, 16_000), (TOKENS, 500_000)])
+def test_a_large_token_is_read_and_refused(client: SaslClient, mechanism: str, size: int) -> None:
+    client.handshake(mechanism)
+    answer = client.token(b"\0alice\0" + b"x" * size)
     assert answer.error_code == FAILED
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "size"),
+    [("", 16_385), (PLAIN, 16_385), (SHA_256, 16_385), (SHA_512, 16_385), (TOKENS, 524_289)],
+)
+def test_no_more_is_waited_for_than_a_login_can_need(
+    client: SaslClient, mechanism: str, size: int
+) -> None:
+    """By its length alone: the rest may never come."""
+    if mechanism:
+        client.handshake(mechanism)
+    client.socket.sendall(struct.pack(">i", size) + b"\0\x24")
+    client.must_be_closed()
 
 
 # --- SaslHandshake v0: tokens without requests around them ---

@@ -19,6 +19,7 @@ from broker.server.budget import Budget
 from broker.server.call import Call
 from broker.server.connection import Connection
 from broker.settings.processes import Listener, TlsSettings
+from broker.wire.batch import Buffer
 from tests.support.certificates import Certificates
 from tests.support.connections import MAX_FRAME, MIB, framed, request, until
 from tests.support.tls_server import connected, in_thread, tls_served
@@ -91,7 +92,7 @@ READERS, REPLY = 8, 16 * MIB
 CONTENT = os.urandom(MIB)
 
 
-def reply_of(correlation_id: int) -> list[bytes | memoryview]:
+def reply_of(correlation_id: int) -> list[Buffer]:
     """Large, and all of it memory that replies share, as they do with the tail cache."""
     head = struct.pack(">ii", 4 + REPLY, correlation_id)
     return [head, *([memoryview(CONTENT)] * (REPLY // MIB))]
