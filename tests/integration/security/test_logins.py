@@ -11,7 +11,14 @@ import pytest
 from kafka.net.sasl.scram import ScramClient
 
 from broker.errors import ErrorCode
+from broker.metrics.document import METRICS
+from broker.security.connection_limits import CONNECTION_LIMITS
+from broker.security.identity import ENDED_SESSIONS, OPERATOR, WHO_AM_I, encode_identity
+from broker.wire.frame import PREAMBLE, private_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -234,6 +241,19 @@ def test_no_more_is_waited_for_than_a_login_can_need(
     if mechanism:
         client.handshake(mechanism)
     client.socket.sendall(struct.pack(">i", size) + b"\0\x24")
+    client.must_be_closed()
+
+
+@pytest.mark.parametrize("key", [PREAMBLE, WHO_AM_I, METRICS, ENDED_SESSIONS, CONNECTION_LIMITS])
+def test_what_processes_ask_each_other_is_not_served_to_clients(
+    client: SaslClient, key: int
+) -> None:
+    """Least of all to one that claims to be somebody else, in the middle of its requests."""
+    client.log_in(SHA_256, "alice", "secret")
+    assert client.is_served
+    body = encode_identity(OPERATOR) if key == PREAMBLE else b""
+    client.socket.sendall(private_frame(key, body))
+    client.send(DescribeUserScramCredentialsRequest(None), 0)
     client.must_be_closed()
 
 
