@@ -9,7 +9,7 @@ import pytest
 
 from broker.peer import identify
 from broker.security.certificate import read_certificate
-from broker.security.identity import Identity
+from broker.security.identity import Identity, Role
 from broker.settings.processes import Listener, TlsSettings
 from tests.support.certificates import Authority, Certificates
 from tests.support.connections import until
@@ -136,4 +136,6 @@ async def test_a_certificate_is_an_identity_unless_there_is_a_login(
     if principal is None:
         assert identity is None
     else:
-        assert identity == Identity(principal, "127.0.0.1", "X")
+        assert identity is not None
+        found_identity = (identity.principal, identity.host, identity.listener, identity.role)
+        assert found_identity == (principal, "127.0.0.1", "X", Role.CLIENT)
