@@ -81,10 +81,11 @@ class WorkerReport:
     async def document(self) -> Document:
         store = await self._store_families() if self._worker == 0 else []
         led = [log async for log in in_slices(self._led())]
+        partitions = await self._partition_rows(led)
         return Document(
             is_ready=self._store.is_up,
             families=[*self._families(), *store, *_appended_families(led)],
-            partitions=await self._partition_rows(led),
+            partitions=partitions,
             groups=await self._group_rows(),
             clients=self._telemetry.rows() if self._telemetry is not None else [],
         )
@@ -177,9 +178,20 @@ class WorkerReport:
             return None
         try:
             size = await log.size_in_store()
+            records, added = await log.counts()
         except MoldauError:
             return None
-        return PartitionRow(log.topic, log.partition, log.start, log.end, size, self._worker)
+        return PartitionRow(
+            log.topic,
+            log.partition,
+            log.start,
+            log.end,
+            size,
+            self._worker,
+            records,
+            added,
+            log.has_consecutive_offsets,
+        )
 
     # --- groups ---
 

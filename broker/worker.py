@@ -32,8 +32,10 @@ from broker.log.topics import Topic, Topics
 from broker.loop_lag import LoopLag
 from broker.metrics.access_counters import FAILURE, SUCCESS
 from broker.metrics.document import METRICS, Family, encode
+from broker.metrics.record_counts import RECORD_COUNTS
 from broker.metrics.record_times import RECORD_TIMES
 from broker.metrics.request_counters import RequestCounters
+from broker.metrics.stream_views import STREAM_VIEWS
 from broker.process import (
     BootFailure,
     Listening,
@@ -42,6 +44,7 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
+from broker.record_counts import RecordCounts
 from broker.record_times import RecordTimes
 from broker.report import WorkerReport
 from broker.security.connection_limits import (
@@ -60,6 +63,7 @@ from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
+from broker.stream_views import StreamViews
 
 logger = logging.getLogger("moldau.worker")
 
@@ -183,6 +187,8 @@ class Worker:
         private = {
             METRICS: metrics,
             RECORD_TIMES: RecordTimes(self.topics, self.logs).answer,
+            RECORD_COUNTS: RecordCounts(self.topics, self.logs).answer,
+            STREAM_VIEWS: StreamViews(self.store.native_views).answer,
         }
         self._dispatcher = Dispatcher(self.broker, private, subscriptions)
         await self._listen()

@@ -7,17 +7,19 @@ that Redis applications write and read as well. No caller asks which of them it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault
 from broker.log.callbacks import Completion, await_callback
+from broker.log.counting import CountBudget
 from broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from broker.log.flight import Append
 from broker.log.markers import Marker
 from broker.log.state import Producer
 from broker.log.waiters import Waiters
 from broker.metrics.log_counters import TopicCounters
+from broker.metrics.record_counts import Counts
 from broker.settings.kafka import TopicConfig
 from broker.store.aborted import AbortedTransaction
 from broker.store.watch import Watcher
@@ -259,6 +261,18 @@ class Log(ABC):
     @abstractmethod
     async def size_in_store(self) -> int:
         """Bytes."""
+
+    # --- counting ---
+
+    has_consecutive_offsets = True  # they count records, but for the gaps of epochs
+
+    async def counts(self) -> tuple[int, int]:
+        """How many records there are, and how many there ever were."""
+        return self.epochs.count(self.start, self.end), self.records_known
+
+    async def count_from(self, wanted: Sequence[tuple[str, int]], budget: CountBudget) -> Counts:
+        """For groups and the offsets they have committed: how many records follow."""
+        return [self.epochs.count(max(offset, self.start), self.end) for _, offset in wanted]
 
     # --- removing ---
 

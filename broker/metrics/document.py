@@ -59,6 +59,10 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     end: int
     size: int
     leader: int
+    records: int = 0
+    added: int = 0  # records, ever
+    # Offsets do not count records where others choose them (native topics): ask the leader.
+    has_consecutive_offsets: bool = True
 
 
 class CommittedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):

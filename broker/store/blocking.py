@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import msgspec
 import redis
@@ -31,16 +31,6 @@ _RENEW_CLAIM = (
 _RELEASE_CLAIM = (
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 )
-
-
-class StreamGroup(NamedTuple):
-    """A consumer group of a stream, by XINFO GROUPS."""
-
-    name: bytes
-    consumers: int
-    pending: int
-    last_delivered_id: bytes
-    lag: int | None  # None: Redis cannot count it
 
 
 class BlockingStore:
@@ -109,37 +99,6 @@ class BlockingStore:
         secret = secrets.token_bytes(32)
         for words in (("HSETNX", SECRET, secret), ("HSET", name, value)):
             self._ask(self._redis.eval, CALL_EVEN_IF_FULL, 1, keys.USERS, *words)
-
-    # --- streams of native topics ---
-
-    def marks(self, log: bytes) -> list[bytes]:
-        """The marks of a native partition: where its offsets do not follow from the ids."""
-        return cast("list[bytes]", self._ask(self._redis.zrange, keys.marks(log), 0, -1))
-
-    def stream_length(self, stream: bytes) -> tuple[int, bytes | None]:
-        """How many entries there are, and the id of the first."""
-        info = self._ask(self._redis.xinfo_stream, stream)
-        first = info["first-entry"]
-        return int(info["length"]), None if first is None else first[0]
-
-    def stream_groups(self, stream: bytes) -> list[StreamGroup]:
-        return [
-            StreamGroup(
-                one["name"],
-                one["consumers"],
-                one["pending"],
-                one["last-delivered-id"],
-                one.get("lag"),
-            )
-            for one in self._ask(self._redis.xinfo_groups, stream)
-        ]
-
-    def count_records(self, stream: bytes, start: bytes, count: int) -> tuple[bytes, int]:
-        """Where to go on after `count` entries from `start` (b"": the end), and their records."""
-        reply = self._ask(
-            self._redis.fcall_ro, "moldau_survey", 1, cast("str", stream), start, str(count)
-        )
-        return reply[0], int(reply[2])
 
     # --- who serves the database ---
 

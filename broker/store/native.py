@@ -32,10 +32,26 @@ class Bounds(NamedTuple):
     last: bytes  # the last id ever
     marks: int
     start: int  # the log start offset, as far as Moldau itself removed entries
+    added: int  # entries, ever
+
+
+class StreamGroup(NamedTuple):
+    """A Redis consumer group of one stream, by XINFO GROUPS."""
+
+    raw_name: bytes
+    consumers: int
+    pending: int
+    last_delivered: bytes
+    entries_read: int | None  # None: Redis does not know
+    lag: int | None
+
+    @property
+    def name(self) -> str:
+        return self.raw_name.decode("utf-8", "replace")
 
 
 class GroupFacts(NamedTuple):
-    """A Redis consumer group of one stream."""
+    """Where a Redis consumer group of one stream stands."""
 
     last_delivered: bytes
     oldest_pending: bytes | None
@@ -104,9 +120,7 @@ class NativeStreams:
         """The last id ever; 0-0 if there is no such key, or no stream."""
         if await self._control.ask("TYPE", stream) != b"stream":
             return b"0-0"
-        beside = [stream, keys.marks(stream), keys.state(stream)]
-        found: bytes = (await self._library.call("moldau_bounds", beside))[2]
-        return found
+        return (await self.facts_of(stream)).last
 
     # --- appending ---
 
@@ -130,8 +144,7 @@ class NativeStreams:
             if isinstance(reply, StoreFault):
                 done(reply)
             else:
-                length, first, last, marks, start = reply
-                done(Bounds(length, first, last, marks, int(start)))
+                done(_bounds(reply))
 
         words = ("FCALL_RO", "moldau_bounds", 3, stream, keys.marks(base), keys.state(base))
         self._reads.send((command(*words),), finish)
@@ -259,6 +272,33 @@ class NativeStreams:
                 return GroupFacts(facts[b"last-delivered-id"], pending[1])
         return None
 
+    async def groups_of(self, stream: bytes) -> list[StreamGroup]:
+        try:
+            found = await self._control.ask("XINFO", "GROUPS", stream)
+        except StoreRefused as fault:
+            if "no such key" not in str(fault):
+                raise
+            return []
+        return [_stream_group(pairs(one)) for one in found]
+
+    async def facts_of(self, stream: bytes) -> Bounds:
+        """Of a stream that need not be a topic's."""
+        beside = [stream, keys.marks(stream), keys.state(stream)]
+        return _bounds(await self._library.call("moldau_bounds", beside))
+
+    async def newest_cut(self, stream: bytes, count: int, most: int) -> list[Any]:
+        """Ids, fields (name, value, size of the value; the first ones, `most` bytes of each) and
+        numbers of fields."""
+        found: list[Any] = await self._library.call("moldau_peek", [stream], count, most)
+        return found
+
+    async def count_range(
+        self, stream: bytes, first: bytes, last: bytes, most: int
+    ) -> tuple[bytes, int]:
+        """Where to go on after `most` entries (b"": there are no more), and how many they were."""
+        following, count = await self._library.call("moldau_count", [stream], first, last, most)
+        return following, int(count)
+
     async def destroy_group(self, stream: bytes, group: str) -> None:
         try:
             await self._control.ask("XGROUP", "DESTROY", stream, group)
@@ -300,6 +340,22 @@ class NativeStreams:
 
     async def forget_producers(self, base: bytes, names: Sequence[bytes]) -> None:
         await self._control.ask("HDEL", keys.state(base), *names)
+
+
+def _bounds(reply: list[Any]) -> Bounds:
+    length, first, last, marks, start, added = reply
+    return Bounds(length, first, last, marks, int(start), added)
+
+
+def _stream_group(facts: dict[bytes, Any]) -> StreamGroup:
+    return StreamGroup(
+        facts[b"name"],
+        facts[b"consumers"],
+        facts[b"pending"],
+        facts[b"last-delivered-id"],
+        facts.get(b"entries-read"),
+        facts.get(b"lag"),
+    )
 
 
 def _no_stream(key: bytes, kind: bytes) -> KafkaError:

@@ -179,7 +179,7 @@ local function append(keys, args)
 end
 
 -- KEYS: stream, marks, state.
--- Returns {length, first id, last id ever, number of marks, start offset}.
+-- Returns {length, first id, last id ever, number of marks, start offset, entries ever added}.
 local function bounds(keys)
     local marks = redis.call('ZCARD', keys[2])
     local start = redis.call('HGET', keys[3], 'start') or '0'
@@ -187,7 +187,7 @@ local function bounds(keys)
     if info.err and string.find(info.err, 'WRONGTYPE', 1, true) then
         return redis.error_reply(info.err)
     elseif info.err then
-        return { 0, '', '0-0', marks, start }
+        return { 0, '', '0-0', marks, start, 0 }
     end
     local found = facts(info)
     local first = found['first-entry']
@@ -197,6 +197,7 @@ local function bounds(keys)
         found['last-generated-id'],
         marks,
         start,
+        found['entries-added'],
     }
 end
 
@@ -352,7 +353,37 @@ local function survey(keys, args)
     return { following_id, text(largest), #found }
 end
 
+-- KEYS: stream. ARGV: first id, last id, most entries. Returns {where to go on, number of entries}.
+local function count(keys, args)
+    local found = redis.call('XRANGE', keys[1], args[1], args[2], 'COUNT', args[3])
+    local following_id = ''
+    if #found == tonumber(args[3]) then
+        following_id = '(' .. found[#found][1]
+    end
+    return { following_id, #found }
+end
+
+-- KEYS: stream. ARGV: most entries, most bytes of a field. Returns the newest entries: {{id, {name,
+-- value, size, ...}, number of fields}, ...}, long names and values cut off.
+local function peek(keys, args)
+    local most = tonumber(args[2])
+    local found = redis.call('XREVRANGE', keys[1], '+', '-', 'COUNT', args[1])
+    local shown = {}
+    for at, entry in ipairs(found) do
+        local fields = {}
+        for i = 1, math.min(#entry[2], 64), 2 do
+            fields[#fields + 1] = string.sub(entry[2][i], 1, most)
+            fields[#fields + 1] = string.sub(entry[2][i + 1], 1, most)
+            fields[#fields + 1] = #entry[2][i + 1]
+        end
+        shown[at] = { entry[1], fields, #entry[2] / 2 }
+    end
+    return shown
+end
+
 redis.register_function('moldau_append', append)
+redis.register_function{ function_name = 'moldau_count', callback = count, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'moldau_peek', callback = peek, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'moldau_bounds', callback = bounds, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'moldau_first_from', callback = first_from, flags = { 'no-writes' } }
 redis.register_function('moldau_move', move)

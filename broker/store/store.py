@@ -14,6 +14,7 @@ from broker.store.groups import GroupStore
 from broker.store.history import StoreHistory
 from broker.store.log_history import LogHistoryStore
 from broker.store.native import NativeStreams
+from broker.store.native_views import NativeViews
 from broker.store.pipe import Pipe
 from broker.store.quotas import QuotaStore
 from broker.store.replication import Replication
@@ -79,6 +80,7 @@ class Store:
         self.users = UserStore(self.control)
         self.acls = AclStore(self.control)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
+        self.native_views = NativeViews(self.control, self.native)
         self.groups = GroupStore(self.groups_pipe)
         self.transactions = TransactionStore(self.groups, self.groups_pipe)
 

@@ -68,10 +68,7 @@ def describe(
     places = sorted(committed.keys() | owners.keys())
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
     partitions = [_partition(place, committed, ends, owners) for place in places]
-    for place, shown in zip(places, partitions, strict=True):
-        shown["native"] = place in ends and native.is_native(place.topic)
-        if shown["native"] and shown["lag"]:  # 0 is 0: everything below the end is committed
-            shown["lag"] = native.lag(group_id, place, shown["committed_offset"])
+    _count_native(native, group_id, dict(zip(places, partitions, strict=True)))
     _leave_out_gaps(cluster, places, partitions)
     lags = [shown["lag"] for shown in partitions if shown["committed_offset"] is not None]
     record = None if store is None else _stored_record(store, group_id)
@@ -89,6 +86,20 @@ def describe(
         "members": members,
         "partitions": partitions,
     }
+
+
+def _count_native(
+    native: NativeLags, group_id: str, partitions: dict[TopicPartition, dict[str, Any]]
+) -> None:
+    """Offsets of native topics are times: their difference is no lag."""
+    behind: dict[TopicPartition, int] = {}
+    for place, shown in partitions.items():
+        shown["native"] = shown["end_offset"] is not None and native.is_native(place.topic)
+        if shown["native"] and shown["lag"]:  # 0 is 0: everything below the end is committed
+            behind[place] = shown["committed_offset"]
+    counted = native.lags(group_id, behind)
+    for place in behind:
+        partitions[place]["lag"] = counted.get(place)
 
 
 def _leave_out_gaps(

@@ -38,7 +38,7 @@ def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     described = []
     wanted = list(dict.fromkeys(arguments.groups))
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        native = NativeLags(cluster, store)
+        native = NativeLags(cluster)
         for group_id in wanted:
             try:
                 described.append(describe(cluster, store, native, group_id))

@@ -117,7 +117,7 @@ def _groups(lags: Lags) -> list[dict[str, Any]]:
         }
         for group in lags.groups
     ]
-    return sorted(found, key=lambda each: (-int(each["lag"]), each["group"]))
+    return sorted(found, key=lambda each: (each["lag"] is None, -(each["lag"] or 0), each["group"]))
 
 
 # --- counters and their rates ---

@@ -5,15 +5,14 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from broker.errors import StoreFault
 from broker.log.epochs import EPOCH_ZERO
+from broker.metrics.stream_views import MAX_STREAMS
 from broker.settings.kafka.config_key import ConfigSource
-from broker.store import keys
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.metadata import MetadataResponseTopic
-from ops.admin.local_store import open_store
 from ops.admin.log_gaps import epochs_of, shown
+from ops.admin.redis_side import stream_keys, stream_views
 from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, nodes_of, refusal
 
 TOPIC_RESOURCE = 2  # of DescribeConfigs and AlterConfigs
@@ -134,24 +133,20 @@ def _redis_groups(
 
     Both those of Kafka clients and those of Redis applications.
     """
-    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        if store is None:
-            return None
-        groups: list[dict[str, Any]] = []
-        for partition in range(partitions):
-            try:
-                found = store.stream_groups(keys.native_key(native["stream"], topic, partition))
-            except StoreFault:
-                return None  # the stream may be gone; everything else is worth showing
-            groups += [
-                {
-                    "partition": partition,
-                    "group": group.name.decode("utf-8", "replace"),
-                    "consumers": group.consumers,
-                    "pending": group.pending,
-                    "last_delivered": group.last_delivered_id.decode(),
-                    "lag": group.lag,
-                }
-                for group in found
-            ]
-        return groups
+    numbers = range(min(partitions, MAX_STREAMS))
+    views = stream_views(cluster, stream_keys(native["stream"], topic, numbers))
+    if views is None or None in views:
+        return None
+    return [
+        {
+            "partition": partition,
+            "group": group.name,
+            "consumers": group.consumers,
+            "pending": group.pending,
+            "last_delivered": group.last_delivered,
+            "lag": group.lag,
+        }
+        for partition, view in enumerate(views)
+        if view is not None
+        for group in view.groups
+    ]

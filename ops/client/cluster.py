@@ -63,6 +63,11 @@ class Cluster:
         self._leaders: dict[TopicPartition, Node] = {}
         self._coordinators: dict[tuple[int, str], Node] = {}
 
+    @property
+    def local(self) -> LocalSockets | None:
+        """How a broker of this machine is asked."""
+        return self._local
+
     def __enter__(self) -> Self:
         return self
 

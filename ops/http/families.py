@@ -24,6 +24,8 @@ from ops.http.reports import Reports, Status, Usage
 
 # Series of single partitions are left out beyond this many; the sums stay.
 MAX_PARTITION_SERIES = 10_000
+# Sums of groups and topics: those that are furthest behind stay.
+MAX_SUM_SERIES = 50_000
 _BY_PROCESS = ("role", "index")
 _BY_PARTITION = ("topic", "partition")
 _BY_COMMITTED = ("consumergroup", "topic", "partition")
@@ -133,17 +135,21 @@ def _group_families(lags_of: Lags) -> list[Family]:
     lags: list[Sample] = []
     sums: dict[tuple[str, str], int] = {}
     ages: dict[tuple[str, str], float] = {}
+    unknown: set[tuple[str, str]] = set()  # without a part of it, a sum would be wrong
     groups = lags_of.groups
     for group in groups:
         for each in lags_of.of(group):
             labels = (group.group, each.topic, str(each.partition))
+            whole = (group.group, each.topic)
             current.append(Sample(labels, each.offset))
-            if each.records is not None:
+            if each.seconds is not None:
+                ages[whole] = max(ages.get(whole, 0.0), each.seconds)
+            if each.records is None:
+                unknown.add(whole)
+            else:
                 lags.append(Sample(labels, each.records))
-                whole = (group.group, each.topic)
                 sums[whole] = sums.get(whole, 0) + each.records
-                if each.seconds is not None:
-                    ages[whole] = max(ages.get(whole, 0.0), each.seconds)
+    sums = {whole: lag for whole, lag in sums.items() if whole not in unknown}
     if len(current) > MAX_PARTITION_SERIES:
         current, lags = [], []
     by_group = ("consumergroup",)
@@ -159,9 +165,17 @@ def _group_families(lags_of: Lags) -> list[Family]:
               _BY_COMMITTED, lags),
         gauge("kafka_consumergroup_lag_sum", "The same, over the partitions of a topic.",
               ("consumergroup", "topic"),
-              [Sample(labels, lag) for labels, lag in sums.items()]),
+              _largest(sums)),
         gauge("moldau_consumergroup_lag_seconds",
               "Age of the first record that is not committed, of the worst partition.",
               ("consumergroup", "topic"),
-              [Sample(labels, age) for labels, age in ages.items()]),
+              _largest(ages)),
     ]  # fmt: skip
+
+
+def _largest(values: Mapping[tuple[str, str], float]) -> list[Sample]:
+    shown = list(values.items())
+    if len(shown) > MAX_SUM_SERIES:
+        shown.sort(key=lambda each: (-each[1], each[0]))
+        del shown[MAX_SUM_SERIES:]
+    return [Sample(labels, value) for labels, value in shown]

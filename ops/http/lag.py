@@ -1,6 +1,7 @@
 """How far groups are behind: what their coordinators and the leaders of partitions report, joined.
 
-In records: the offsets from the committed one to the end of the partition. In seconds: the age of
+In records: the offsets from the committed one to the end of the partition; where offsets do not
+count records, as in native topics, what the leader has counted. In seconds: the age of
 the first record that is not committed, by its timestamp; 0 when there is none. It is that of the
 batch which holds the record, so it may be older by the time a batch was collected (linger.ms), and
 it is as true as the clocks of producers, unless the topic has LogAppendTime. Pure.
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from broker.metrics.document import GroupRow, PartitionRow
+from broker.metrics.record_counts import UNKNOWN, Behind
 from broker.metrics.record_times import Place
 from ops.http.reports import Reports
 
@@ -23,7 +25,8 @@ class Lag(msgspec.Struct, frozen=True, gc=False):
     topic: str
     partition: int
     offset: int  # the committed one
-    records: int | None  # None: the leader of the partition has not reported it
+    # None: the leader of the partition has not reported it, or could not count them.
+    records: int | None
     seconds: float | None  # None: its leader has not said when the record was made
 
 
@@ -36,6 +39,10 @@ class Lags:
             (row.topic, row.partition): row for row in self.partitions
         }
         self._times = reports.times
+        self._counts = reports.counts
+        self.uncounted = {  # topics whose offsets do not count records
+            row.topic for row in self.partitions if not row.has_consecutive_offsets
+        }
         self._clock_ms = reports.clock_ms
 
     def of(self, group: GroupRow) -> Iterator[Lag]:
@@ -43,17 +50,26 @@ class Lags:
         for committed in group.committed:
             topic, partition, offset = committed.topic, committed.partition, committed.offset
             row = rows.get((topic, partition))
-            # Records that retention removed are not behind: they are not there.
-            records = None if row is None else max(row.end - max(offset, row.start), 0)
+            records = None if row is None else self._behind(group.group, offset, row)
             seconds = 0.0 if records == 0 else None
-            if records and row is not None:
+            if records != 0 and row is not None:
                 made_ms = self._times.get((topic, partition, max(offset, row.start)), -1)
                 seconds = max(self._clock_ms - made_ms, 0) / 1000 if made_ms >= 0 else None
             yield Lag(topic, partition, offset, records, seconds)
 
-    def records(self, group: GroupRow) -> int:
-        """In all its partitions."""
-        return sum(each.records or 0 for each in self.of(group))
+    def _behind(self, group: str, offset: int, row: PartitionRow) -> int | None:
+        # Records that retention removed are not behind: they are not there.
+        if offset >= row.end:
+            return 0
+        if row.has_consecutive_offsets:
+            return max(row.end - max(offset, row.start), 0)
+        counted = self._counts.get((row.topic, row.partition, group, offset), UNKNOWN)
+        return None if counted == UNKNOWN else counted
+
+    def records(self, group: GroupRow) -> int | None:
+        """In all its partitions; None: of some of them it is not known."""
+        found = [each.records for each in self.of(group)]
+        return None if None in found else sum(each or 0 for each in found)
 
     def seconds(self, group: GroupRow) -> float | None:
         """Of the worst partition; None: of none of them it is known."""
@@ -67,6 +83,17 @@ class Lags:
                 row = rows.get((each.topic, each.partition))
                 if row is not None and each.offset < row.end and row.start < row.end:
                     yield row.leader, (each.topic, each.partition, max(each.offset, row.start))
+
+    def to_count(self) -> Iterator[tuple[PartitionRow, Behind]]:
+        """Where the leader has to count."""
+        if not self.uncounted:
+            return
+        for group in self.groups:
+            for each in group.committed:
+                if each.topic in self.uncounted:
+                    row = self._rows.get((each.topic, each.partition))
+                    if row is not None and each.offset < row.end:
+                        yield row, (each.topic, each.partition, group.group, each.offset)
 
 
 def worst(ages: Iterable[float | None]) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from broker.metrics.document import METRICS, Document, decode
+from broker.metrics.record_counts import Behind
 from broker.metrics.record_times import Place
 from broker.wire.frame import LENGTH, private_frame
 
@@ -49,6 +50,8 @@ class Reports(msgspec.Struct, frozen=True):
     # When records were made that groups have not committed yet, and what the clock says.
     times: dict[Place, int] = {}
     clock_ms: int = 0
+    # How many records groups are behind where offsets do not tell; UNKNOWN: too many to count.
+    counts: dict[Behind, int] = {}
 
 
 class Reporters:

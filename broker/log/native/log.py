@@ -8,15 +8,16 @@ replica.py, reading is in reader.py, reading for a member of a group in group_re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
 from broker.log.acks import acknowledge, too_few
 from broker.log.callbacks import Completion
+from broker.log.counting import CountBudget
 from broker.log.flight import Append
 from broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
-from broker.log.native import maintenance, timestamps
+from broker.log.native import counting, maintenance, timestamps
 from broker.log.native.fields import TooManyWords, to_words
 from broker.log.native.group_readers import GroupReaders
 from broker.log.native.ids import Id, parse
@@ -24,6 +25,7 @@ from broker.log.native.reader import NativeReader
 from broker.log.native.readership import Readership
 from broker.log.native.replica import NativeReplica, ReplicaHost
 from broker.log.retries import AwaitedRetries
+from broker.metrics.record_counts import Counts
 from broker.settings.kafka import TopicConfig
 from broker.store.native import MAX_WORDS
 from broker.store.replication import Replication
@@ -86,6 +88,10 @@ class NativeLog(Log):
     def bytes_known(self) -> int:
         return self.replica.bytes_known
 
+    @property
+    def records_known(self) -> int:
+        return self.replica.added
+
     # --- keeping up with other writers ---
 
     @property
@@ -145,6 +151,19 @@ class NativeLog(Log):
 
     async def size_in_store(self) -> int:
         return await self._host.native.memory(self.key)
+
+    # --- counting ---
+
+    has_consecutive_offsets = False
+
+    async def counts(self) -> tuple[int, int]:
+        await self._host.native.ensure_library()
+        bounds = await self.replica.read_bounds()
+        self.replica.added = bounds.added
+        return bounds.length, bounds.added
+
+    async def count_from(self, wanted: Sequence[tuple[str, int]], budget: CountBudget) -> Counts:
+        return await counting.count_from(self._host.native, self.replica, wanted, budget)
 
     # --- removing ---
 

@@ -50,6 +50,7 @@ class NativeReplica:
         self.end = 0
         self.last_id = Id(0, 0)
         self.bytes_known = 0
+        self.added = 0  # entries, ever, when the bounds were read last
         self.average_size = 0  # of the entries read last, in bytes; 0: none was read yet
         self.is_loaded = False
         self.is_gone = False
@@ -99,7 +100,7 @@ class NativeReplica:
         fault: BaseException | None = None
         try:
             await self.host.native.ensure_library()
-            bounds = await await_callback(self._read_bounds)
+            bounds = await self.read_bounds()
             self._check_range(parse(bounds.last))
             if bounds.marks != len(self.numbering.noted):
                 await self._load_marks()
@@ -126,8 +127,11 @@ class NativeReplica:
             logger.error("%r cannot be read: %s", self, text)
             raise StoreRefused(text)
 
-    def _read_bounds(self, done: Callable[[Bounds | StoreFault], None]) -> None:
-        self.host.native.bounds(self.key, self.base, done)
+    async def read_bounds(self) -> Bounds:
+        def ask(done: Callable[[Bounds | StoreFault], None]) -> None:
+            self.host.native.bounds(self.key, self.base, done)
+
+        return await await_callback(ask)
 
     def _learn(self, bounds: Bounds) -> None:
         end_before = self.end
@@ -135,6 +139,7 @@ class NativeReplica:
         self.end = max(self.end, self.numbering.end_after(self.last_id))
         self.first = self.numbering.offset_from(parse(bounds.first)) if bounds.first else self.end
         self.start = bounds.start
+        self.added = bounds.added
         self.is_loaded = True
         if self.end > end_before:
             self.bytes_known += self.average_size or FIRST_GUESS

@@ -27,12 +27,12 @@ from ops.admin.reset_offsets import (
 )
 from ops.client import ClientError, Cluster, refusal
 from ops.console.film import draw
+from ops.console.index import page_of
 from ops.console.measures import Measure, measures
 from ops.console.rendering import Console
-from ops.http.lag import Lags, worst
+from ops.http.lag import worst
 from ops.http.reports import Reports
 
-PER_PAGE = 100
 LENGTHS = {
     "5min": 300_000,
     "15min": 900_000,
@@ -54,27 +54,23 @@ def routes(console: Console) -> list[BaseRoute]:
     backend = console.backend
 
     async def index(request: Request) -> Response:
-        wanted = request.query_params.get("q", "").lower()
-        number = max(int(request.query_params.get("page", "1") or 1), 1)
-        found = [
-            each for each in summaries(await backend.reports()) if wanted in each["name"].lower()
-        ]
+        query = request.query_params
+        known = await backend.index()
+        page = page_of(known.group_names, query.get("q", ""), query.get("page", ""))
         return console.page(
-            request, "groups.html", title="Groups",
-            groups=found[(number - 1) * PER_PAGE : number * PER_PAGE],
-            count=len(found), number=number, pages=-(-len(found) // PER_PAGE),
-            q=request.query_params.get("q", ""),
+            request, "groups.html", title="Groups", page=page,
+            groups=[known.group(name) for name in page.names],
         )  # fmt: skip
 
     async def show(request: Request) -> Response:
         name = request.path_params["group"]
         group = await backend.ask(lambda cluster: described(cluster, name))
         template = "group_live.html" if request.query_params.get("live") else "group.html"
-        reports = await backend.reports()
-        ages = ages_of(reports, name)
+        known = await backend.index()
+        ages = known.ages(name)
         return console.page(
             request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
-            measures=measured(reports, group),
+            measures=measured(known.reports, group),
         )  # fmt: skip
 
     async def show_measures(request: Request) -> Response:
@@ -147,37 +143,6 @@ def _url(group: str) -> str:
     return f"/groups/{quote(group, safe='')}"
 
 
-def summaries(reports: Reports) -> list[dict[str, Any]]:
-    lags = Lags(reports)
-    found = []
-    for worker, document in enumerate(reports.workers):
-        for group in document.groups if document is not None else ():
-            topics = sorted({committed.topic for committed in group.committed})
-            found.append(
-                {
-                    "name": group.group,
-                    "state": group.state,
-                    "members": group.members,
-                    "lag": lags.records(group),
-                    "seconds": lags.seconds(group),
-                    "topics": topics,
-                    "owner": worker,
-                }
-            )
-    return sorted(found, key=lambda each: str(each["name"]))
-
-
-def ages_of(reports: Reports, name: str) -> dict[tuple[str, int], float | None]:
-    """By topic and partition, the age of the first record that the group has not committed."""
-    lags = Lags(reports)
-    return {
-        (each.topic, each.partition): each.seconds
-        for group in lags.groups
-        if group.group == name
-        for each in lags.of(group)
-    }
-
-
 def measured(reports: Reports, group: dict[str, Any]) -> list[Measure]:
     """What the members of a group that was described measure themselves."""
     return measures(reports, group["group"], group["members"], int(time.time() * 1000))
@@ -185,7 +150,7 @@ def measured(reports: Reports, group: dict[str, Any]) -> list[Measure]:
 
 def described(cluster: Cluster, name: str) -> dict[str, Any]:
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        return describe(cluster, store, NativeLags(cluster, store), name)
+        return describe(cluster, store, NativeLags(cluster), name)
 
 
 def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] | None]] | None]:

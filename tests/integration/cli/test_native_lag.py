@@ -54,26 +54,33 @@ def test_lag_of_a_native_topic_is_a_count_of_records(
 def test_more_records_than_are_counted_one_by_one(
     moldau: Broker, cli: Cli, store: redis.Redis, name: str
 ) -> None:
-    """Redis has counted them for a group that read from the start; else it is unknown."""
+    """They are counted from the start, the end, or from where Redis has counted; else unknown."""
     cli.json("topics", "create", name, "--partitions", "1", *NATIVE)
     stream = f"moldau:{name}:0"
+    count, middle = 20_600, 10_300
     with store.pipeline(transaction=False) as pipe:
-        for ms in range(1, 10_301):
+        for ms in range(1, count + 1):
             pipe.xadd(stream, {"value": "v"}, id=f"{ms}-0")
         pipe.execute()
-    commit(moldau, name, name, (100 << 10) + 1)
 
     def lag() -> int | None:
         (described,) = cli.json("groups", "describe", name)["groups"]
         found: int | None = described["partitions"][0]["lag"]
         return found
 
+    commit(moldau, name, name, (100 << 10) + 1)
+    assert lag() == count - 100, "counted from the start"
+    commit(moldau, name, name, (count - 100 << 10) + 1)
+    assert lag() == 100, "counted from the end"
+    commit(moldau, name, name, (middle << 10) + 1)
     assert lag() is None
     store.xgroup_create(stream, name, "0")
-    store.xreadgroup(name, "c", {stream: ">"}, count=100)
-    assert lag() is None, "delivered, but who knows whether these are the ones committed"
-    store.xack(stream, name, *(f"{ms}-0" for ms in range(1, 101)))
-    assert lag() == 10_200
+    store.xreadgroup(name, "c", {stream: ">"}, count=middle)
+    assert lag() == count - middle
+    commit(moldau, name, name, (middle - 50 << 10) + 1)
+    assert lag() == count - middle + 50, "what was delivered and is not committed is behind"
+    commit(moldau, name, name, (middle + 50 << 10) + 1)
+    assert lag() == count - middle - 50
 
 
 def commit(moldau: Broker, group: str, topic: str, offset: int) -> None:

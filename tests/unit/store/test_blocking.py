@@ -43,19 +43,6 @@ def test_records(store: BlockingStore, raw: redis.Redis) -> None:
         store.topic_record("broken")
 
 
-def test_streams(store: BlockingStore, raw: redis.Redis) -> None:
-    with pytest.raises(StoreRefused, match="no such key"):
-        store.stream_length(b"s")
-    raw.xadd("s", {"value": "a"}, id="5-1")
-    raw.xgroup_create("s", "g", "0")
-    assert store.stream_length(b"s") == (1, b"5-1")
-    (group,) = store.stream_groups(b"s")
-    assert (group.name, group.pending, group.last_delivered_id) == (b"g", 0, b"0-0")
-    raw.xtrim("s", 0)
-    assert store.stream_length(b"s") == (0, None)
-    assert store.marks(b"moldau:t:0") == []
-
-
 def test_a_claim_belongs_to_one_holder_until_it_is_released_or_expires(
     store: BlockingStore, raw: redis.Redis
 ) -> None:

@@ -81,7 +81,9 @@ def test_rates_are_between_points_and_wait_for_every_worker() -> None:
     history = History()
 
     def reports(end: int) -> Reports:
-        return Reports(None, [Document(partitions=[PartitionRow("t", 0, 0, end, 0, 0)])], [])
+        return Reports(
+            None, [Document(partitions=[PartitionRow("t", 0, 0, end, 0, 0, end, end)])], []
+        )
 
     history.add(0.0, 0.0, reports(100))
     history.add(5.0, 5.0, Reports(None, [None], []))

@@ -1,0 +1,108 @@
+"""How many records of a native stream are behind an offset: what a group's lag is.
+
+Offsets are times, so they do not tell, and Redis cannot count entries between two ids. It does
+know how many entries a stream has, and how many a consumer group has not been given yet; from one
+of these places the entries up to the offset are counted, if they are not too many. Beyond that the
+number is unknown, which is better than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.log.counting import CountBudget
+from broker.log.native.ids import Id, parse
+from broker.log.native.replica import NativeReplica
+from broker.metrics.record_counts import UNKNOWN, Counts
+from broker.store.native import NativeStreams, StreamGroup
+
+STEP = 100  # entries at a time: they may be large, and the store holds as many of them twice
+MAX_COUNTED = 10_000
+
+
+async def count_from(
+    native: NativeStreams,
+    replica: NativeReplica,
+    wanted: Sequence[tuple[str, int]],
+    budget: CountBudget,
+) -> Counts:
+    """For groups and the offsets they have committed: the records from there on."""
+    await replica.current()
+    bounds = await replica.read_bounds()
+    if not bounds.length:
+        return [0] * len(wanted)
+    groups = {group.name: group for group in await native.groups_of(replica.key)}
+    counting = _Counting(native, replica, bounds.length, parse(bounds.first), budget)
+    return [await counting.count(groups.get(group), offset) for group, offset in wanted]
+
+
+class _Counting:
+    def __init__(
+        self,
+        native: NativeStreams,
+        replica: NativeReplica,
+        length: int,
+        first: Id,
+        budget: CountBudget,
+    ) -> None:
+        self._native = native
+        self._replica = replica
+        self._length = length
+        self._first = first
+        self._budget = budget
+
+    async def count(self, group: StreamGroup | None, offset: int) -> int | None:
+        numbering = self._replica.numbering
+        if offset >= self._replica.end:
+            return 0
+        if offset <= numbering.offset_from(self._first):
+            return self._length
+        wanted = numbering.start_at(offset).first
+        known = None if group is None else self._known_by_redis(group)
+        if known is not None:
+            counted = await self._from(known, wanted)
+            if counted != UNKNOWN:
+                return counted
+        # From the end of the stream or its start, whichever seems to be nearer.
+        places = [(self._replica.last_id.after, 0), (self._first, self._length)]
+        if wanted.ms - self._first.ms < self._replica.last_id.ms - wanted.ms:
+            places.reverse()
+        for place in places:
+            counted = await self._from(place, wanted)
+            if counted != UNKNOWN:
+                return counted
+        return UNKNOWN
+
+    async def _from(self, known: tuple[Id, int], wanted: Id) -> int | None:
+        """Count from where it is known how many entries follow."""
+        position, behind = known
+        if position == wanted:
+            return behind
+        is_ahead = position > wanted
+        lower, upper = (wanted, position) if is_ahead else (position, wanted)
+        between = await self._between(lower, upper.before)
+        if between is None or between == UNKNOWN:
+            return between
+        return behind + between if is_ahead else behind - between
+
+    def _known_by_redis(self, group: StreamGroup) -> tuple[Id, int] | None:
+        """The first id that a group was not given yet, and how many entries there are from it."""
+        position = parse(group.last_delivered).after
+        if position <= self._first:
+            return position, self._length
+        if group.lag is None or group.lag > self._length:
+            return None
+        return position, group.lag
+
+    async def _between(self, first: Id, last: Id) -> int | None:
+        """How many entries; UNKNOWN beyond MAX_COUNTED; None when there was no time for it."""
+        at, counted = bytes(first), 0
+        while at:
+            if counted > MAX_COUNTED:
+                return UNKNOWN
+            if self._budget.is_used_up:
+                return None
+            at, more = await self._native.count_range(self._replica.key, at, bytes(last), STEP)
+            self._budget.use(more)
+            counted += more
+        return counted if counted <= MAX_COUNTED else UNKNOWN

@@ -1,0 +1,38 @@
+"""The Redis side of native topics: what Redis shows of their streams, asked of a worker.
+
+Kafka's protocol has no field for it, so it is known on the machine of the broker only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.metrics.stream_views import (
+    MAX_STREAMS,
+    STREAM_VIEWS,
+    Question,
+    StreamView,
+    decode_views,
+    encode_question,
+)
+from broker.store import keys
+from ops.admin.local_workers import LocalWorkers
+from ops.client import Cluster
+
+
+def stream_keys(pattern: str, topic: str, partitions: Sequence[int]) -> list[bytes]:
+    return [keys.native_key(pattern, topic, partition) for partition in partitions]
+
+
+def stream_views(
+    cluster: Cluster, streams: Sequence[bytes], *, groups: bool = True, entries: bool = False
+) -> list[StreamView | None] | None:
+    """In the order of the keys, the first MAX_STREAMS of them; None for those that could not be
+    read, and for all where no worker can be asked from here."""
+    question = encode_question(Question(list(streams[:MAX_STREAMS]), groups, entries))
+    workers = LocalWorkers(cluster)
+    for node in cluster.nodes():
+        answer = workers.ask(node, STREAM_VIEWS, question)
+        if answer is not None:
+            return decode_views(answer)
+    return None
