@@ -14,12 +14,15 @@ from typing import TypeVar
 from ops.client import Cluster, LocalSockets
 from ops.console.group_events import GroupEventLog
 from ops.console.history import History
+from ops.console.index import Index
 from ops.http.reports import Reports
 
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 SAMPLE_EVERY_S = 5.0
+# Pages that ask again and again leave the broker this much more time than asking it takes.
+REST = 4
 # The default executor has few threads: followers of a log would occupy them.
 MAX_QUESTIONS = 32
 
@@ -37,7 +40,27 @@ class Backend:
         self.history = History()
         self.group_events = GroupEventLog()
         self._sockets = sockets
+        self._index: Index | None = None
+        self._index_until = 0.0
         self._places = asyncio.Semaphore(MAX_QUESTIONS)
+
+    async def index(self) -> Index:
+        """What the processes report, arranged for pages.
+
+        With thousands of groups a report is work for every process; it is then used for a moment,
+        in proportion to the time it took. A small broker is asked for each page.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._index is None or began >= self._index_until:
+            self._index = Index(await self.reports())
+            now = loop.time()
+            self._index_until = now + REST * (now - began)
+        return self._index
+
+    def changed(self) -> None:
+        """A page has changed something: the next one must show it."""
+        self._index = None
 
     async def ask(self, question: Callable[[Cluster], T]) -> T:
         """Ask the broker. Raises ClientError."""

@@ -52,6 +52,7 @@ class Console:
 
     def done(self, where: str, said: str) -> Response:
         """After a form: to a page that says what was done. A reload does not do it again."""
+        self.backend.changed()
         return RedirectResponse(_with(where, said), 303)
 
 

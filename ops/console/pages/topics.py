@@ -23,43 +23,35 @@ from broker.wire.messages.incremental_alter_configs import (
 )
 from ops.admin.topic_state import describe_topic, topic_configs, topic_sizes
 from ops.client import ClientError, Cluster, refusal
+from ops.console.index import page_of
 from ops.console.rendering import Console
-from ops.http.reports import Reports
 
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
-PER_PAGE = 100
 
 
 def routes(console: Console) -> list[BaseRoute]:
     backend = console.backend
 
     async def index(request: Request) -> Response:
-        reports = await backend.reports()
-        wanted = request.query_params.get("q", "").lower()
-        number = max(int(request.query_params.get("page", "1") or 1), 1)
-        found = [row for row in summaries(reports) if wanted in row["name"].lower()]
-        for row in found[(number - 1) * PER_PAGE : number * PER_PAGE]:
-            rates = backend.history.record_rates(row["name"])
-            row |= {"rates": rates[-60:], "rate": rates[-1] if rates else 0.0}
+        query = request.query_params
+        known = await backend.index()
+        page = page_of(known.topic_names, query.get("q", ""), query.get("page", ""))
         return console.page(
-            request,
-            "topics.html",
-            title="Topics",
-            topics=found[(number - 1) * PER_PAGE : number * PER_PAGE],
-            count=len(found),
-            number=number,
-            pages=-(-len(found) // PER_PAGE),
-            q=request.query_params.get("q", ""),
-        )
+            request, "topics.html", title="Topics", page=page,
+            topics=[known.topic(name) for name in page.names],
+            rates={name: backend.history.record_rates(name, 60) for name in page.names},
+        )  # fmt: skip
 
     async def show(request: Request) -> Response:
         name = request.path_params["topic"]
+        query = request.query_params
         topic, configs = await backend.ask(lambda cluster: _described(cluster, name))
-        groups = groups_of(await backend.reports(), name)
+        known = await backend.index()
+        page = page_of(known.readers.get(name, []), query.get("q", ""), query.get("page", ""))
         return console.page(
-            request, "topic.html", title=name, topic=topic, configs=configs, groups=groups,
-            rates=backend.history.record_rates(name),
+            request, "topic.html", title=name, topic=topic, configs=configs, page=page,
+            groups=known.groups_of(name, page.names), rates=backend.history.record_rates(name),
         )  # fmt: skip
 
     async def create(request: Request) -> Response:
@@ -103,46 +95,6 @@ def routes(console: Console) -> list[BaseRoute]:
         Route("/topics/{topic}/configs", change, methods=["POST"]),
         Route("/topics/{topic}/partitions", grow, methods=["POST"]),
         Route("/topics/{topic}/delete", delete, methods=["POST"]),
-    ]
-
-
-# --- from reports ---
-
-
-def summaries(reports: Reports) -> list[dict[str, Any]]:
-    """Topics by name, with the groups that have committed offsets of them."""
-    topics: dict[str, dict[str, Any]] = {}
-    ends: dict[tuple[str, int], tuple[int, int]] = {}
-    documents = [document for document in reports.workers if document is not None]
-    for document in documents:
-        for row in document.partitions:
-            topic = topics.setdefault(
-                row.topic,
-                {"name": row.topic, "partitions": 0, "size": 0, "records": 0, "lag": {}},
-            )
-            topic["partitions"] += 1
-            topic["size"] += row.size
-            topic["records"] += row.end - row.start
-            ends[row.topic, row.partition] = row.start, row.end
-    for document in documents:
-        for group in document.groups:
-            for committed in group.committed:
-                place = committed.topic, committed.partition
-                if place in ends:
-                    start, end = ends[place]
-                    lags = topics[committed.topic]["lag"]
-                    behind = max(end - max(committed.offset, start), 0)
-                    lags[group.group] = lags.get(group.group, 0) + behind
-    return [topics[name] for name in sorted(topics)]
-
-
-def groups_of(reports: Reports, topic: str) -> list[dict[str, Any]]:
-    found = next((row for row in summaries(reports) if row["name"] == topic), None)
-    lags = {} if found is None else found["lag"]
-    states = {g.group: g for each in reports.workers if each is not None for g in each.groups}
-    return [
-        {"name": name, "lag": lag, "state": states[name].state, "members": states[name].members}
-        for name, lag in sorted(lags.items())
     ]
 
 

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from broker.wire.messages.list_transactions import ListTransactionsRequest
 from ops.admin.transaction_state import described_document, listed_documents
+from ops.console.index import page_of
 from ops.console.rendering import Console
 
 
@@ -15,10 +16,16 @@ def routes(console: Console) -> list[BaseRoute]:
     backend = console.backend
 
     async def index(request: Request) -> Response:
+        query = request.query_params
         found = await backend.ask(
             lambda cluster: listed_documents(cluster, ListTransactionsRequest())
         )
-        return console.page(request, "transactions.html", title="Transactions", found=found)
+        by_id = {each["transactional_id"]: each for each in found}
+        page = page_of(sorted(by_id), query.get("q", ""), query.get("page", ""))
+        return console.page(
+            request, "transactions.html", title="Transactions", page=page,
+            found=[by_id[name] for name in page.names],
+        )  # fmt: skip
 
     async def show(request: Request) -> Response:
         name = request.path_params["id"]
