@@ -93,8 +93,10 @@ def _count_native(
 ) -> None:
     """Offsets of native topics are times: their difference is no lag."""
     behind: dict[TopicPartition, int] = {}
+    there = {place for place, shown in partitions.items() if shown["end_offset"] is not None}
+    natives = native.native_among(place.topic for place in there)
     for place, shown in partitions.items():
-        shown["native"] = shown["end_offset"] is not None and native.is_native(place.topic)
+        shown["native"] = place in there and place.topic in natives
         if shown["native"] and shown["lag"]:  # 0 is 0: everything below the end is committed
             behind[place] = shown["committed_offset"]
     counted = native.lags(group_id, behind)

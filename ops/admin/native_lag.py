@@ -6,8 +6,7 @@ be asked on the machine of the broker; elsewhere the lag is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from broker.metrics.record_counts import (
     MAX_BEHIND,
@@ -18,9 +17,10 @@ from broker.metrics.record_counts import (
     encode_behind,
 )
 from ops.admin.local_workers import LocalWorkers
-from ops.admin.topic_state import native_facts, topic_configs
+from ops.admin.topic_state import config_values
 from ops.client import Cluster, Node, TopicPartition
 
+STORAGE = "moldau.storage"
 ATTEMPTS = 5  # what is counted at a time is bounded
 
 
@@ -30,12 +30,16 @@ class NativeLags:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._workers: LocalWorkers | None = None  # looked for when one is to be asked
-        self._facts: dict[str, dict[str, Any] | None] = {}
+        self._is_native: dict[str, bool] = {}
 
-    def is_native(self, topic: str) -> bool:
-        if topic not in self._facts:
-            self._facts[topic] = native_facts(topic_configs(self._cluster, topic))
-        return self._facts[topic] is not None
+    def native_among(self, topics: Iterable[str]) -> set[str]:
+        """Those that are native; all are asked for at once."""
+        wanted = set(topics)
+        unknown = sorted(wanted - self._is_native.keys())
+        if unknown:
+            found = config_values(self._cluster, unknown, STORAGE)
+            self._is_native |= {topic: found.get(topic) == "native" for topic in unknown}
+        return {topic for topic in wanted if self._is_native[topic]}
 
     def lags(
         self, group_id: str, committed: Mapping[TopicPartition, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from broker.log.epochs import EPOCH_ZERO
@@ -102,6 +103,18 @@ def native_facts(configs: list[dict[str, Any]]) -> dict[str, Any] | None:
         "stream": values["moldau.native.key"] or "moldau:{topic}:{partition}",
         "bits": int(values["moldau.native.sequence.bits"]),
         "value": values["moldau.native.value"] or None,
+    }
+
+
+def config_values(cluster: Cluster, topics: Sequence[str], key: str) -> dict[str, str | None]:
+    """One configuration of many topics; those that cannot be described are left out."""
+    wanted = [DescribeConfigsResource(TOPIC_RESOURCE, name, [key]) for name in topics]
+    return {
+        result.resource_name: entry.value
+        for result in cluster.call(DescribeConfigsRequest(wanted)).results
+        if not result.error_code
+        for entry in result.configs
+        if entry.name == key
     }
 
 

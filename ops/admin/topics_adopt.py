@@ -125,7 +125,7 @@ def _adopt(
 ) -> tuple[CreatableTopicResult, bool]:
     """The topic, and whether its streams are new."""
     # With the bits given the broker does not check that the stream exists: ask first.
-    made = _ask(cluster, wanted.request(CHOOSE, dry_run=bits != CHOOSE))
+    made = ask_for_topic(cluster, wanted.request(CHOOSE, dry_run=bits != CHOOSE))
     missing = made.error_code == ErrorCode.RESOURCE_NOT_FOUND
     if missing and not create:
         raise ClientError(
@@ -136,12 +136,12 @@ def _adopt(
         # Those that exist may need more bits than usual, and the broker reads all or none.
         raise ClientError(f"{made.error_message}, others may exist; add --bits")
     if missing or (bits != CHOOSE and not made.error_code):
-        made = _ask(cluster, wanted.request(bits or None, dry_run=False))
+        made = ask_for_topic(cluster, wanted.request(bits or None, dry_run=False))
     _refuse(wanted, made)
     return made, missing
 
 
-def _ask(cluster: Cluster, request: CreateTopicsRequest) -> CreatableTopicResult:
+def ask_for_topic(cluster: Cluster, request: CreateTopicsRequest) -> CreatableTopicResult:
     answer: CreatableTopicResult
     (answer,) = cluster.call(request).topics
     return answer

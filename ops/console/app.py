@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from ops.client import ClientError
 from ops.console import formats
 from ops.console.backend import Backend
-from ops.console.pages import access, groups, overview, records, topics, transactions
+from ops.console.pages import access, adopt, groups, overview, records, topics, transactions
 from ops.console.rendering import Console
 from ops.console.security import Protection
 
@@ -52,6 +52,7 @@ def create_app(
     routes = [
         *overview.routes(console),
         *topics.routes(console),
+        *adopt.routes(console),
         *records.routes(console),
         *groups.routes(console),
         *transactions.routes(console),

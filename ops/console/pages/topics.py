@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -21,9 +22,11 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ops.admin.redis_side import stream_keys, stream_views
 from ops.admin.topic_state import describe_topic, topic_configs, topic_sizes
 from ops.client import ClientError, Cluster, refusal
 from ops.console.index import page_of
+from ops.console.redis_side import Stream, sides
 from ops.console.rendering import Console
 
 TOPIC_RESOURCE = 2
@@ -46,12 +49,15 @@ def routes(console: Console) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         name = request.path_params["topic"]
         query = request.query_params
-        topic, configs = await backend.ask(lambda cluster: _described(cluster, name))
+        topic, configs, streams = await backend.ask(lambda cluster: _described(cluster, name))
         known = await backend.index()
         page = page_of(known.readers.get(name, []), query.get("q", ""), query.get("page", ""))
+        groups = known.groups_of(name, page.names)
         return console.page(
             request, "topic.html", title=name, topic=topic, configs=configs, page=page,
-            groups=known.groups_of(name, page.names), rates=backend.history.record_rates(name),
+            groups=groups, rates=backend.history.record_rates(name), streams=streams,
+            records=known.topic(name).records if name in known.partitions else topic["records"],
+            sides=sides(streams or [], groups, int(time.time() * 1000)),
         )  # fmt: skip
 
     async def create(request: Request) -> Response:
@@ -101,12 +107,32 @@ def routes(console: Console) -> list[BaseRoute]:
 # --- asking ---
 
 
-def _described(cluster: Cluster, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+Described = tuple[dict[str, Any], list[dict[str, Any]], list[Stream] | None]
+
+
+def _described(cluster: Cluster, name: str) -> Described:
+    """The topic, its configurations, and the streams of a native one."""
     found = cluster.topics([name])
     if name not in found:
         raise ClientError(f"there is no topic {name}")
     topic = describe_topic(cluster, found[name], topic_sizes(cluster, found))
-    return topic, topic_configs(cluster, name)
+    return topic, topic_configs(cluster, name), _streams(cluster, topic)
+
+
+def _streams(cluster: Cluster, topic: dict[str, Any]) -> list[Stream] | None:
+    """None: not a native topic, or they cannot be asked for."""
+    if topic["native"] is None:
+        return None
+    numbers = [each["partition"] for each in topic["partitions"]]
+    keys = stream_keys(topic["native"]["stream"], topic["name"], numbers)
+    views = stream_views(cluster, keys)
+    if views is None:
+        return None
+    return [
+        Stream(number, key.decode("utf-8", "replace"), view)
+        for number, key, view in zip(numbers, keys, views, strict=False)
+        if view is not None
+    ]
 
 
 def parse_configs(text: str) -> dict[str, str]:

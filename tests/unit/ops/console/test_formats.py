@@ -91,4 +91,4 @@ def test_rates_are_between_points_and_wait_for_every_worker() -> None:
     history.add(15.0, 15.0, reports(0))  # deleted and created again
     assert history.record_rates() == [5.0, 0.0]
     assert history.record_rates("t") == [5.0, 0.0]
-    assert history.record_rates("other") == [0.0, 0.0]
+    assert history.record_rates("other") == []
