@@ -36,7 +36,7 @@ def overview(before: Sampled, after: Sampled) -> dict[str, Any]:
     seconds = max(after.at - before.at, 1e-3)
     rates = _Rates(before.reports, after.reports, seconds)
     lags = Lags(after.reports)
-    documents = dict(_documents(after.reports))
+    memory, limit = store_memory(after.reports)
     return {
         "interval_s": round(seconds, 3),
         "problems": health.problems(after.reports),
@@ -45,13 +45,27 @@ def overview(before: Sampled, after: Sampled) -> dict[str, Any]:
         "bytes_in_per_s": rates.total(BYTES_IN),
         "bytes_out_per_s": rates.total(BYTES_OUT),
         "store": {
-            "memory_bytes": _gauge(documents, STORE_MEMORY),
-            "memory_limit_bytes": _gauge(documents, STORE_LIMIT),
+            "memory_bytes": memory,
+            "memory_limit_bytes": limit,
         },
         "processes": _processes(before, after, rates, seconds),
         "topics": _topics(rates, lags),
         "groups": _groups(lags),
     }
+
+
+def process_figures(before: Sampled, after: Sampled) -> dict[Key, dict[str, Any]]:
+    """By role and index, as `processes` of the overview."""
+    seconds = max(after.at - before.at, 1e-3)
+    rates = _Rates(before.reports, after.reports, seconds)
+    found = _processes(before, after, rates, seconds)
+    return {(each["role"], each["index"]): each for each in found}
+
+
+def store_memory(reports: Reports) -> tuple[int | None, int | None]:
+    """What the store uses, and its limit (0: none)."""
+    documents = dict(_documents(reports))
+    return _gauge(documents, STORE_MEMORY), _gauge(documents, STORE_LIMIT)
 
 
 def _processes(

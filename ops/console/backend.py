@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ops.admin.top_state import Key, Sampled, process_figures
 from ops.client import Cluster, LocalSockets
 from ops.console.group_events import GroupEventLog
 from ops.console.history import History
 from ops.console.index import Index
-from ops.http.reports import Reports
+from ops.console.recent import RecentReports
+from ops.http.reports import Reports, usages
 
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 SAMPLE_EVERY_S = 5.0
-# Pages that ask again and again leave the broker this much more time than asking it takes.
-REST = 4
 # The default executor has few threads: followers of a log would occupy them.
 MAX_QUESTIONS = 32
 
@@ -36,31 +37,28 @@ class Backend:
     ) -> None:
         """`port`: the bootstrap port."""
         self.port = port
-        self.reports = reports
+        self.reports = RecentReports(reports)
         self.history = History()
         self.group_events = GroupEventLog()
         self._sockets = sockets
         self._index: Index | None = None
-        self._index_until = 0.0
+        self._samples: deque[Sampled] = deque(maxlen=2)
         self._places = asyncio.Semaphore(MAX_QUESTIONS)
 
     async def index(self) -> Index:
-        """What the processes report, arranged for pages.
-
-        With thousands of groups a report is work for every process; it is then used for a moment,
-        in proportion to the time it took. A small broker is asked for each page.
-        """
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        if self._index is None or began >= self._index_until:
-            self._index = Index(await self.reports())
-            now = loop.time()
-            self._index_until = now + REST * (now - began)
+        """What the processes report, arranged for pages."""
+        reports = await self.reports()
+        if self._index is None or self._index.reports is not reports:
+            self._index = Index(reports)
         return self._index
 
     def changed(self) -> None:
         """A page has changed something: the next one must show it."""
-        self._index = None
+        self.reports.forget()
+
+    def figures(self) -> dict[Key, dict[str, Any]]:
+        """What processes used and did lately, by role and index."""
+        return process_figures(self._samples[0], self._samples[-1]) if self._samples else {}
 
     async def ask(self, question: Callable[[Cluster], T]) -> T:
         """Ask the broker. Raises ClientError."""
@@ -83,5 +81,7 @@ class Backend:
         """Remember the reports now and then: the last hour, for the charts."""
         loop = asyncio.get_running_loop()
         while True:
-            self.history.add(loop.time(), time.time(), await self.reports())
+            reports = await self.reports()
+            self.history.add(loop.time(), time.time(), reports)
+            self._samples.append(Sampled(loop.time(), reports, usages(reports.status)))
             await asyncio.sleep(SAMPLE_EVERY_S)

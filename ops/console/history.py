@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from itertools import pairwise
+from collections.abc import Set
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from ops.http.lag import Lags
@@ -59,6 +60,7 @@ class History:
         self.points: deque[Point] = deque(maxlen=POINTS)
         self._records: dict[str, Series] = {}  # by topic, how many it ever had
         self._lags: dict[str, Series] = {}  # by group, in records, where that is known
+        self.topics_of: dict[str, set[str]] = {}  # by group, those it has committed offsets of
         self._next = 0
 
     def add(self, now: float, clock: float, reports: Reports) -> None:
@@ -79,6 +81,10 @@ class History:
         self.points.append(Point(number, now, clock, sum(records.values()), requests))
         _add(self._records, number, records)
         _add(self._lags, number, _known(lags))
+        self.topics_of = {
+            group.group: {committed.topic for committed in group.committed}
+            for group in lags.groups[:MAX_SERIES]
+        }
 
     def lags(self, group: str) -> list[tuple[int, int]]:
         """Times in milliseconds, and the lag of a group."""
@@ -91,8 +97,15 @@ class History:
             for number, lag in series.between(first, self._next)
         ]
 
-    def record_rates(self, topic: str | None = None, most: int = POINTS) -> list[float]:
-        """Records a second between one point and the next, of a topic or of all together."""
+    def record_rates(
+        self, topic: str | None = None, most: int = POINTS, among: Set[str] | None = None
+    ) -> list[float]:
+        """Records a second between one point and the next, of a topic or of all together; `among`:
+        of these."""
+        if among is not None:
+            each = [self.record_rates(name) for name in sorted(among) if name in self._records]
+            backwards = zip_longest(*(rates[::-1] for rates in each), fillvalue=0.0)
+            return [sum(rates) for rates in backwards][::-1]
         if topic is None:
             return _rates([(point.at, float(point.records)) for point in self.points])
         series = self._records.get(topic)

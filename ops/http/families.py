@@ -137,21 +137,22 @@ def _group_families(lags_of: Lags) -> list[Family]:
     ages: dict[tuple[str, str], float] = {}
     unknown: set[tuple[str, str]] = set()  # without a part of it, a sum would be wrong
     groups = lags_of.groups
+    has_partitions = sum(len(group.committed) for group in groups) <= MAX_PARTITION_SERIES
     for group in groups:
         for each in lags_of.of(group):
-            labels = (group.group, each.topic, str(each.partition))
             whole = (group.group, each.topic)
-            current.append(Sample(labels, each.offset))
+            if has_partitions:
+                labels = (*whole, str(each.partition))
+                current.append(Sample(labels, each.offset))
+                if each.records is not None:
+                    lags.append(Sample(labels, each.records))
             if each.seconds is not None:
                 ages[whole] = max(ages.get(whole, 0.0), each.seconds)
             if each.records is None:
                 unknown.add(whole)
             else:
-                lags.append(Sample(labels, each.records))
                 sums[whole] = sums.get(whole, 0) + each.records
     sums = {whole: lag for whole, lag in sums.items() if whole not in unknown}
-    if len(current) > MAX_PARTITION_SERIES:
-        current, lags = [], []
     by_group = ("consumergroup",)
     return [
         gauge("kafka_consumergroup_members", "Members of a group.", by_group,

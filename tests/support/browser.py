@@ -15,11 +15,16 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PATIENCE_MS = 15_000
 
 
+def address(broker: Broker) -> str:
+    match = re.search(r" http=(http://\S+)$", broker.ready_line)
+    assert match is not None, broker.ready_line
+    return match[1]
+
+
 class Watched:
-    def __init__(self, chromium: Browser, broker: Broker, **options: Any) -> None:
-        match = re.search(r" http=(http://\S+)$", broker.ready_line)
-        assert match is not None, broker.ready_line
-        self._url = match[1]
+    def __init__(self, chromium: Browser, at: Broker | str, **options: Any) -> None:
+        """`at`: a broker's console, or the address of a page."""
+        self._url = at if isinstance(at, str) else address(at)
         self.elsewhere: list[str] = []
         self.complaints: list[str] = []
         self._context = chromium.new_context(base_url=self._url, **options)

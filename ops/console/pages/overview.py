@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ops.admin.top_state import store_memory
 from ops.console.rendering import Console
 from ops.http import health
 
@@ -28,6 +29,9 @@ def routes(console: Console) -> list[BaseRoute]:
             rates=history.record_rates(),
             request_rates=history.request_rates(),
             totals=index.totals,
+            figures=console.backend.figures(),
+            memory=store_memory(reports),
+            workers=len(reports.workers),
         )
 
     return [Route("/", show)]

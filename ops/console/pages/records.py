@@ -32,6 +32,7 @@ MAX_LOOKED_AT = 20_000  # records, when few pass the filter
 MAX_SECONDS = 5.0
 LIVE_WAIT_MS = 1_000
 MAX_LIVE_PER_SECOND = 200
+LINE = 160  # characters of a value, before it is folded
 
 
 class View(NamedTuple):
@@ -227,6 +228,12 @@ def _beginnings(
     return {each: found[each] if found[each] >= 0 else ends[each] for each in ends}
 
 
+def one_line(value: str) -> str:
+    """The beginning of a value; all of it where that is a line."""
+    line = " ".join(value.split()) if "\n" in value else value
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"
+
+
 def row_of(partition: int, record: Record, how: str) -> dict[str, Any]:
     value, value_format = shown_bytes(record.value, how)
     key, key_format = shown_bytes(record.key, "auto" if how in ("json", "msgpack") else how)
@@ -237,6 +244,7 @@ def row_of(partition: int, record: Record, how: str) -> dict[str, Any]:
         "key": key,
         "key_format": key_format,
         "value": value,
+        "line": one_line(value),
         "value_format": value_format,
         "size": len(record.value or b""),
         "headers": [(name, shown_bytes(data)[0]) for name, data in decode_headers(record.headers)],

@@ -128,6 +128,8 @@ def _streams(cluster: Cluster, topic: dict[str, Any]) -> list[Stream] | None:
     views = stream_views(cluster, keys)
     if views is None:
         return None
+    for each, view in zip(topic["partitions"], views, strict=False):
+        each["records"] = None if view is None else view.length
     return [
         Stream(number, key.decode("utf-8", "replace"), view)
         for number, key, view in zip(numbers, keys, views, strict=False)

@@ -7,6 +7,8 @@ function showLocalTimes(root) {
     if (!Number.isNaN(at.getTime())) {
       element.textContent = "short" in element.dataset
         ? at.toLocaleTimeString(undefined, { timeStyle: "short" })
+        : "time" in element.dataset
+        ? at.toLocaleTimeString(undefined, { timeStyle: "medium" })
         : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
       element.title = element.dateTime;
     }
@@ -18,6 +20,21 @@ function follow(button) {
   const rows = document.getElementById("rows");
   const most = 500;
   let source = null;
+  let came = 0; // records, those that were not sent to this page too
+
+  function count(made) {
+    const skipped = made.querySelector("[data-skipped]");
+    came += made.querySelectorAll("[data-record]").length;
+    if (skipped !== null) came += Number(skipped.dataset.skipped);
+  }
+
+  function describe() {
+    const shown = rows.querySelectorAll("[data-live]").length;
+    const hidden = came - shown;
+    state.textContent = came === 0
+      ? "live: new records appear at the top"
+      : `live: ${came} new records` + (hidden > 0 ? `, ${shown} shown, ${hidden} not` : "");
+  }
 
   function stop(text) {
     if (source !== null) source.close();
@@ -32,12 +49,14 @@ function follow(button) {
       stop("stopped");
       return;
     }
+    came = 0;
+    for (const row of rows.querySelectorAll("[data-live]")) delete row.dataset.live;
     source = new EventSource(button.dataset.url);
     button.setAttribute("aria-pressed", "true");
     button.textContent = "Stop";
     state.textContent = "connecting";
     source.addEventListener("state", (event) => {
-      if (event.data === "live") state.textContent = "live: new records appear at the top";
+      if (event.data === "live") describe();
       else stop(event.data);
     });
     source.addEventListener("rows", (event) => {
@@ -45,8 +64,11 @@ function follow(button) {
       const made = document.createElement("template");
       made.innerHTML = event.data;
       showLocalTimes(made.content);
+      count(made.content);
+      for (const row of made.content.querySelectorAll("[data-record]")) row.dataset.live = "";
       rows.prepend(made.content);
       while (rows.children.length > most) rows.lastElementChild.remove();
+      describe();
     });
     source.addEventListener("error", () => {
       if (source !== null && source.readyState === EventSource.CLOSED) stop("the connection ended");

@@ -75,7 +75,9 @@ def _panel(title: str, body: str) -> str:
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
+    # It may be wider than a phone: it is scrolled by keyboard, too.
+    scroll = "<div class='scroll' tabindex='0' role='region' aria-label='Table'>"
+    return f"{scroll}<table><tr>{head}</tr>{body}</table></div>"
 
 
 # --- topics ---
