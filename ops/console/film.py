@@ -15,7 +15,10 @@ from ops.console.formats import colour_of
 WIDTH = 1000.0
 LANE, GAP = 18, 4
 MAX_LANES = 60
-TICKS = 6
+MAX_TICKS = 6
+# Between ticks: 10 s to a day.
+STEPS_MS = tuple(1000 * each for each in (10, 30, 60, 180, 600, 1800, 3600, 14_400, 86_400))
+MAX_CAUSES = 3
 HUES = 12
 
 
@@ -85,12 +88,30 @@ def draw(film: Film, *, by: str = "partition", lags: Sequence[tuple[int, int]] =
     points = " ".join(
         f"{x(at)},{round(height - 2 - lag / (most or 1) * (height - 4), 1)}" for at, lag in lags
     )
-    ticks = [
-        Tick(x(at), at)
-        for at in (film.since_ms + length * step // TICKS for step in range(1, TICKS))
-    ]
+    ticks = [Tick(x(at), at) for at in tick_times(film.since_ms, film.until_ms)]
     hidden = max(len(grouped) - MAX_LANES, 0)
     return Picture(height, lanes, stops, ticks, owners, points if most else "", most, hidden)
+
+
+def tick_times(since_ms: int, until_ms: int) -> list[int]:
+    """Round times, as many as can be read."""
+    length = until_ms - since_ms
+    step = next((each for each in STEPS_MS if length // each <= MAX_TICKS), STEPS_MS[-1])
+    # Not at the very edges, where a label would be cut off.
+    first = -(-(since_ms + length // 25) // step) * step
+    return list(range(first, until_ms - length // 25, step))
+
+
+def causes(film: Film) -> list[tuple[Pause, str]]:
+    """The last pauses, with members named as their clients."""
+    clients = {span.member: span.client for span in film.spans}
+    found = []
+    for pause in reversed(film.pauses[-MAX_CAUSES:]):
+        text = pause.cause
+        for member, client in clients.items():
+            text = text.replace(member, client)
+        found.append((pause, text))
+    return found
 
 
 def hue_of(member: str) -> int:

@@ -26,7 +26,7 @@ from ops.admin.reset_offsets import (
     parse_topic,
 )
 from ops.client import ClientError, Cluster, refusal
-from ops.console.film import draw
+from ops.console.film import causes, draw
 from ops.console.index import page_of
 from ops.console.measures import Measure, measures
 from ops.console.rendering import Console
@@ -96,7 +96,7 @@ def routes(console: Console) -> list[BaseRoute]:
         lags = [point for point in backend.history.lags(name) if point[0] >= since_ms]
         return console.page(
             request, "film.html", title=name, group=name, film=shown, by=by,
-            picture=draw(shown, by=by, lags=lags), lengths=list(LENGTHS),
+            picture=draw(shown, by=by, lags=lags), causes=causes(shown), lengths=list(LENGTHS),
             since=query.get("since", "15min"),
         )  # fmt: skip
 

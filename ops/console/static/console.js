@@ -1,16 +1,22 @@
 // What the pages cannot do without a script: local times, the live tail, tokens for htmx.
 "use strict";
 
+const TIME_STYLES = {
+  short: { hour: "2-digit", minute: "2-digit" },
+  time: { hour: "2-digit", minute: "2-digit", second: "2-digit" },
+  day: { weekday: "short", day: "numeric" },
+};
+
 function showLocalTimes(root) {
-  for (const element of root.querySelectorAll("time[datetime]")) {
-    const at = new Date(element.dateTime);
+  for (const element of root.querySelectorAll("time[datetime], [data-datetime]")) {
+    const text = element.dateTime || element.dataset.datetime;
+    const at = new Date(text);
     if (!Number.isNaN(at.getTime())) {
-      element.textContent = "short" in element.dataset
-        ? at.toLocaleTimeString(undefined, { timeStyle: "short" })
-        : "time" in element.dataset
-        ? at.toLocaleTimeString(undefined, { timeStyle: "medium" })
-        : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
-      element.title = element.dateTime;
+      const style = Object.keys(TIME_STYLES).find((name) => name in element.dataset);
+      element.textContent = style === undefined
+        ? at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" })
+        : at.toLocaleString(undefined, TIME_STYLES[style]);
+      if ("dateTime" in element) element.title = text;
     }
   }
 }

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ops.admin.group_history import Film, Marker, Pause, Span
 from ops.client import TopicPartition
-from ops.console.film import GAP, LANE, MAX_LANES, WIDTH, draw, hue_of
+from ops.console.film import (
+    GAP,
+    LANE,
+    MAX_LANES,
+    MAX_TICKS,
+    WIDTH,
+    causes,
+    draw,
+    hue_of,
+    tick_times,
+)
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 10)
 FILM = Film(
@@ -52,3 +64,23 @@ def test_lanes_are_bounded() -> None:
     picture = draw(FILM._replace(spans=spans))
     assert (len(picture.lanes), picture.hidden) == (MAX_LANES, 5)
     assert picture.lanes[11].name == "t-11"
+
+
+def test_ticks_are_at_round_times() -> None:
+    since = 1_794_963_403_123
+    for minutes in (5, 15, 60, 360, 1440, 7 * 1440):
+        until = since + minutes * 60_000
+        times = tick_times(since, until)
+        assert 3 <= len(times) <= MAX_TICKS + 1
+        steps = {after - before for before, after in pairwise(times)}
+        (step,) = steps
+        assert all(at % step == 0 for at in times)
+        assert since < times[0]
+        assert times[-1] < until
+
+
+def test_causes_name_clients_and_not_their_member_ids() -> None:
+    span = Span(P0, "c-1-4711", "c-1", "10.0.0.1", 0, 100)
+    pauses = [Pause(at, at + 5, f"member c-1-4711 joined {at}", 1) for at in range(0, 50, 10)]
+    texts = [text for _, text in causes(FILM._replace(spans=[span], pauses=pauses))]
+    assert texts == ["member c-1 joined 40", "member c-1 joined 30", "member c-1 joined 20"]
