@@ -38,6 +38,7 @@ TURN_NS = 2_000_000  # how long requests wait for a part of a report
 # Logs unused since the worker started: loaded for their bounds, so many at a time.
 LOADED_AT_A_TIME = 64
 LOAD_PATIENCE_S = 0.5
+MAX_PENDING_SERIES = 10_000
 
 T = TypeVar("T")
 
@@ -84,7 +85,12 @@ class WorkerReport:
         partitions = await self._partition_rows(led)
         return Document(
             is_ready=self._store.is_up,
-            families=[*self._families(), *store, *_appended_families(led)],
+            families=[
+                *self._families(),
+                *store,
+                *_appended_families(led),
+                await _pending_family(led),
+            ],
             partitions=partitions,
             groups=await self._group_rows(),
             clients=self._telemetry.rows() if self._telemetry is not None else [],
@@ -223,6 +229,25 @@ def _appended_families(logs: Collection[Log]) -> list[Family]:
         Family("moldau_topic_records_in_total", Kind.COUNTER, "Records appended.", ("topic",),
                [Sample((name,), count) for name, count in records.items() if count]),
     ]  # fmt: skip
+
+
+async def _pending_family(logs: Collection[Log]) -> Family:
+    pending: dict[tuple[str, str], int] = {}
+    for log in logs:
+        if log.has_consecutive_offsets or not log.is_loaded:
+            continue
+        with contextlib.suppress(MoldauError):  # deleted meanwhile, or the store is down
+            for group, count in (await log.pending()).items():
+                place = (log.topic, group)
+                if place in pending or len(pending) < MAX_PENDING_SERIES:
+                    pending[place] = pending.get(place, 0) + count
+    return Family(
+        "moldau_native_pending_entries",
+        Kind.GAUGE,
+        "Entries of native topics that were delivered to a group and are not committed.",
+        ("topic", "consumergroup"),
+        [Sample(place, count) for place, count in pending.items()],
+    )
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:

@@ -294,6 +294,10 @@ class Log(ABC):
 
     # --- consumer groups, where Redis shows them ---
 
+    async def pending(self) -> dict[str, int]:
+        """By group, what was delivered to it and is not committed."""
+        return {}
+
     def offset_committed(self, group_id: str, offset: int) -> None:  # noqa: B027
         """A group committed an offset."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from broker.log.archived import ARCHIVE_GROUP
 from broker.metrics.document import (
     Family,
     HistogramSample,
@@ -167,6 +168,10 @@ def _group_families(lags_of: Lags) -> list[Family]:
         gauge("kafka_consumergroup_lag_sum", "The same, over the partitions of a topic.",
               ("consumergroup", "topic"),
               _largest(sums)),
+        gauge("moldau_archive_lag_records", "Records that the archiver has not copied yet.",
+              ("topic",),
+              [Sample((topic,), lag) for (group, topic), lag in sums.items()
+               if group == ARCHIVE_GROUP]),
         gauge("moldau_consumergroup_lag_seconds",
               "Age of the first record that is not committed, of the worst partition.",
               ("consumergroup", "topic"),

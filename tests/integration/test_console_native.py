@@ -112,6 +112,8 @@ def test_redis_and_kafka_groups_are_side_by_side(
     # Of Kafka: state, members, lag; of Redis: consumers, pending, age, not delivered.
     assert re.search(r"dashboard has committed nothing 1 3 \d\S*( \S+)? 6 ", shown)
     assert re.search(r"billing Empty 0 5 ", shown)
+    pending = 'moldau_native_pending_entries{topic="shared",consumergroup="dashboard",worker='
+    assert re.search(re.escape(pending) + r'"\d"} 3$', browser.get("/metrics"), re.MULTILINE)
     details = shown.partition("Consumers and pending entries of dashboard")[2]
     assert re.search(r"screen-7 0 3 .*? ago", details)
     for pending in ids[1:4]:

@@ -200,6 +200,22 @@ def test_dashboard_and_alerts_name_metrics_that_exist(broker: Broker) -> None:
             assert name in known or base in known or name in CONDITIONAL, name
 
 
+def test_there_is_an_alert_for_each_way_a_broker_fails() -> None:
+    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+    watched = " ".join(rule["expr"] for group in rules["groups"] for rule in group["rules"])
+    for metric in (
+        "moldau_up",
+        "moldau_store_memory_bytes",
+        "kafka_consumergroup_lag_sum",
+        "moldau_consumergroup_rebalances_total",
+        "moldau_tls_certificate_expires_at_timestamp_seconds",
+        "moldau_authentications_total",
+        "moldau_append_conflicts_total",
+        "moldau_store_fsyncs_pending",
+    ):
+        assert metric in watched
+
+
 def test_requests_are_counted_and_timed(broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(20):

@@ -181,6 +181,10 @@ class NativeLog(Log):
 
     # --- groups, as Redis sees them ---
 
+    async def pending(self) -> dict[str, int]:
+        groups = await self._host.native.groups_of(self.key)
+        return {group.name: group.pending for group in groups}
+
     def offset_committed(self, group_id: str, offset: int) -> None:
         """XACK: what a group has read and commits is not pending any more."""
         last = self.replica.numbering.start_at(offset).first.before

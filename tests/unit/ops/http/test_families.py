@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.metrics.document import (
     CommittedRow,
     Document,
@@ -117,6 +119,25 @@ def test_series_of_partitions_are_bounded_and_their_sums_stay() -> None:
     assert found(reports, "kafka_consumergroup_lag") == {}
     assert found(reports, "kafka_topic_partition_current_offset") == {}
     assert found(reports, "kafka_consumergroup_lag_sum") == {("g", "orders"): 9 * (limit + 1)}
+
+
+def test_sums_are_bounded_and_the_furthest_behind_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_families, "MAX_SUM_SERIES", 3)
+    groups = [
+        GroupRow(f"g{number}", "Empty", 0, [CommittedRow("t", 0, number)]) for number in range(9)
+    ]
+    leader = worker(partitions=[PartitionRow("t", 0, 0, 100, 1, 0)], groups=groups)
+    assert found(Reports(STATUS, [leader], []), "kafka_consumergroup_lag_sum") == {
+        ("g0", "t"): 100,
+        ("g1", "t"): 99,
+        ("g2", "t"): 98,
+    }
+
+
+def test_the_archiver_is_a_group_with_a_metric_of_its_own() -> None:
+    archiver = GroupRow("__moldau_archive", "Empty", 0, [CommittedRow("t", 0, 60)])
+    leader = worker(partitions=[PartitionRow("t", 0, 0, 100, 1, 0)], groups=[archiver])
+    assert found(Reports(STATUS, [leader], []), "moldau_archive_lag_records") == {("t",): 40}
 
 
 def test_ready_when_every_worker_reaches_the_store_and_a_router_answers() -> None:
