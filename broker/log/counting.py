@@ -8,6 +8,7 @@ import time
 class CountBudget:
     def __init__(self, records: int, until: float) -> None:
         """`until`: by time.monotonic()."""
+        self.total = records
         self._left = records
         self._until = until
 

@@ -272,6 +272,7 @@ class Log(ABC):
 
     async def count_from(self, wanted: Sequence[tuple[str, int]], budget: CountBudget) -> Counts:
         """For groups and the offsets they have committed: how many records follow."""
+        await self.current()
         return [self.epochs.count(max(offset, self.start), self.end) for _, offset in wanted]
 
     # --- removing ---

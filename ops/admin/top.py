@@ -24,6 +24,7 @@ from ops.admin.status import local_port, not_running
 from ops.admin.top_screen import print_overview, screen
 from ops.admin.top_state import Sampled, overview
 from ops.command_line import discard_output, parse_duration, parsed_by, print_json
+from ops.http.reporting import Reporting
 from ops.http.reports import Reporters, usages
 from ops.serve.runtime import control_socket, router_socket, runtime_dir, worker_socket
 
@@ -159,7 +160,7 @@ async def sample(port: int) -> Sampled | None:
         [str(worker_socket(directory, port, index)) for index in workers],
         [str(router_socket(directory, port, index)) for index in routers],
     )
-    reports = await reporters.ask_all()
+    reports = await Reporting(reporters).ask()
     return Sampled(time.monotonic(), reports, usages(reports.status))
 
 

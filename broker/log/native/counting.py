@@ -16,8 +16,10 @@ from broker.log.native.replica import NativeReplica
 from broker.metrics.record_counts import UNKNOWN, Counts
 from broker.store.native import NativeStreams, StreamGroup
 
-STEP = 100  # entries at a time: they may be large, and the store holds as many of them twice
 MAX_COUNTED = 10_000
+# Entries may be large, and the store holds as many of them twice while it counts them.
+MAX_STEP, STEP_BYTES = 100, 1 << 20
+UNIT = 1024  # bytes of an entry that count as one record of the budget
 
 
 async def count_from(
@@ -32,7 +34,8 @@ async def count_from(
     if not bounds.length:
         return [0] * len(wanted)
     groups = {group.name: group for group in await native.groups_of(replica.key)}
-    counting = _Counting(native, replica, bounds.length, parse(bounds.first), budget)
+    size = await native.memory(replica.key) // bounds.length
+    counting = _Counting(native, replica, bounds.length, parse(bounds.first), size, budget)
     return [await counting.count(groups.get(group), offset) for group, offset in wanted]
 
 
@@ -43,12 +46,16 @@ class _Counting:
         replica: NativeReplica,
         length: int,
         first: Id,
+        size: int,
         budget: CountBudget,
     ) -> None:
+        """`size`: bytes of an entry, on average."""
         self._native = native
         self._replica = replica
         self._length = length
         self._first = first
+        self._step = max(min(MAX_STEP, STEP_BYTES // max(size, 1)), 1)
+        self._cost = 1 + size // UNIT
         self._budget = budget
 
     async def count(self, group: StreamGroup | None, offset: int) -> int | None:
@@ -67,11 +74,12 @@ class _Counting:
         places = [(self._replica.last_id.after, 0), (self._first, self._length)]
         if wanted.ms - self._first.ms < self._replica.last_id.ms - wanted.ms:
             places.reverse()
-        for place in places:
-            counted = await self._from(place, wanted)
-            if counted != UNKNOWN:
-                return counted
-        return UNKNOWN
+        counted = await self._from(places[0], wanted)
+        if counted != UNKNOWN:
+            return counted
+        # Too far from one of them: what is left of the budget decides whether to try the other.
+        counted = await self._from(places[1], wanted)
+        return UNKNOWN if counted is None else counted
 
     async def _from(self, known: tuple[Id, int], wanted: Id) -> int | None:
         """Count from where it is known how many entries follow."""
@@ -101,8 +109,11 @@ class _Counting:
             if counted > MAX_COUNTED:
                 return UNKNOWN
             if self._budget.is_used_up:
-                return None
-            at, more = await self._native.count_range(self._replica.key, at, bytes(last), STEP)
-            self._budget.use(more)
+                # Unless others have used it, there is no point in trying again.
+                return UNKNOWN if counted * self._cost > self._budget.total // 2 else None
+            at, more = await self._native.count_range(
+                self._replica.key, at, bytes(last), self._step
+            )
+            self._budget.use(more * self._cost)
             counted += more
         return counted if counted <= MAX_COUNTED else UNKNOWN
