@@ -100,6 +100,7 @@ def test_a_page_costs_few_requests_however_much_there_is(browser: Pages) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_how_long_pages_take_with_2000_topics_and_10000_groups() -> None:
     with running_broker(workers=2, http=f"127.0.0.1:{free_ports(1)}") as broker:
         began = time.monotonic()
@@ -109,6 +110,7 @@ def test_how_long_pages_take_with_2000_topics_and_10000_groups() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_how_long_a_scrape_takes_with_1000_groups_and_10000_partitions() -> None:
     with running_broker(workers=2, http=f"127.0.0.1:{free_ports(1)}") as broker:
         populate(broker.port, topics=1_000, groups=1_000, partitions=10)
@@ -120,7 +122,9 @@ def report(broker: Broker, paths: list[str]) -> None:
     """Times of a page for which all processes are asked, and of the same one right after it."""
     browser = serving(broker)
     for path in paths:
-        fresh, again, size = [], [], 0
+        fresh: list[float] = []
+        again: list[float] = []
+        size = 0
         for _ in range(5):
             time.sleep(PAUSE_S)  # until pages do not share the report of the one before
             for times in (fresh, again):
