@@ -81,7 +81,7 @@ class Backend:
         """Remember the reports now and then: the last hour, for the charts."""
         loop = asyncio.get_running_loop()
         while True:
-            reports = await self.reports()
+            reports = await self.reports.renew()
             self.history.add(loop.time(), time.time(), reports)
             self._samples.append(Sampled(loop.time(), reports, usages(reports.status)))
             await asyncio.sleep(SAMPLE_EVERY_S)

@@ -1,8 +1,8 @@
 """Reports that pages share for a moment.
 
-With thousands of groups a report is work for every process of the broker. Pages that ask again and
-again leave them some rest, in proportion to the time that asking took; a small broker is asked for
-each page.
+With thousands of groups a report is work for every process of the broker. Pages then show the last
+one for a while, in proportion to the time that asking took, and it is renewed in the background; a
+small broker is asked for each page.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from ops.http.reports import Reports
 
-REST = 4
+REST = 10  # times as long as asking took
+MAX_AGE_S = 15.0
 
 
 class RecentReports:
@@ -20,16 +21,25 @@ class RecentReports:
         self._ask = ask
         self._found: Reports | None = None
         self._until = 0.0
+        self._changes = 0
 
     async def __call__(self) -> Reports:
+        found = self._found
+        if found is not None and asyncio.get_running_loop().time() < self._until:
+            return found
+        return await self.renew()
+
+    async def renew(self) -> Reports:
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        if self._found is None or began >= self._until:
-            self._found = await self._ask()
+        began, changes = loop.time(), self._changes
+        found = await self._ask()
+        if changes == self._changes:  # else it may have been made before the change
             now = loop.time()
-            self._until = now + REST * (now - began)
-        return self._found
+            self._found = found
+            self._until = now + min(REST * (now - began), MAX_AGE_S)
+        return found
 
     def forget(self) -> None:
         """A page has changed something: the next one must show it."""
         self._found = None
+        self._changes += 1

@@ -30,15 +30,19 @@ class TestTheStream:
     async def test_where_it_begins_and_ends(self, server: RedisServer, client: Any) -> None:
         async with opened(server) as store:
             native = store.native
-            assert await store.reply(native.bounds, STREAM, BASE) == (0, b"", b"0-0", 0, 0)
+            assert await store.reply(native.bounds, STREAM, BASE) == (0, b"", b"0-0", 0, 0, 0)
             client.xadd(STREAM, {"n": 1}, id="5-1")
             client.xadd(STREAM, {"n": 2}, id="5-2")
             await native.add_marks(BASE, [b"m1", b"m2"])
             await native.set_start(BASE, 1 << 62)
             bounds = await store.reply(native.bounds, STREAM, BASE)
-            assert bounds == (2, b"5-1", b"5-2", 2, 1 << 62)
-            assert await native.last_before(STREAM, b"5-2") == b"5-1"
-            assert await native.last_before(STREAM, b"5-1") is None
+            assert bounds == (2, b"5-1", b"5-2", 2, 1 << 62, 2)
+            client.xdel(STREAM, "5-1")
+            bounds = await store.reply(native.bounds, STREAM, BASE)
+            assert (bounds.length, bounds.added) == (1, 2)
+            client.xadd(STREAM, {"n": 3}, id="5-3")
+            assert await native.last_before(STREAM, b"5-3") == b"5-2"
+            assert await native.last_before(STREAM, b"5-2") is None
             client.delete(STREAM)
             assert (await store.reply(native.bounds, STREAM, BASE))[:3] == (0, b"", b"0-0")
             client.set(STREAM, "text")
