@@ -27,12 +27,16 @@ def stream_keys(pattern: str, topic: str, partitions: Sequence[int]) -> list[byt
 def stream_views(
     cluster: Cluster, streams: Sequence[bytes], *, groups: bool = True, entries: bool = False
 ) -> list[StreamView | None] | None:
-    """In the order of the keys, the first MAX_STREAMS of them; None for those that could not be
-    read, and for all where no worker can be asked from here."""
-    question = encode_question(Question(list(streams[:MAX_STREAMS]), groups, entries))
+    """In the order of the keys; None for those that could not be read, and for all where no worker
+    can be asked from here."""
     workers = LocalWorkers(cluster)
-    for node in cluster.nodes():
-        answer = workers.ask(node, STREAM_VIEWS, question)
-        if answer is not None:
-            return decode_views(answer)
-    return None
+    nodes = cluster.nodes()
+    found: list[StreamView | None] = []
+    for first in range(0, len(streams), MAX_STREAMS):
+        question = Question(list(streams[first : first + MAX_STREAMS]), groups, entries)
+        answers = (workers.ask(node, STREAM_VIEWS, encode_question(question)) for node in nodes)
+        answer = next((each for each in answers if each is not None), None)
+        if answer is None:
+            return None
+        found += decode_views(answer)
+    return found

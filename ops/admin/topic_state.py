@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.log.epochs import EPOCH_ZERO
-from broker.metrics.stream_views import MAX_STREAMS
 from broker.settings.kafka.config_key import ConfigSource
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -146,8 +145,7 @@ def _redis_groups(
 
     Both those of Kafka clients and those of Redis applications.
     """
-    numbers = range(min(partitions, MAX_STREAMS))
-    views = stream_views(cluster, stream_keys(native["stream"], topic, numbers))
+    views = stream_views(cluster, stream_keys(native["stream"], topic, range(partitions)))
     if views is None or None in views:
         return None
     return [

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from broker.errors import ErrorCode
 from broker.log.native.fields import from_fields
 from broker.log.native.ids import parse
-from broker.metrics.stream_views import EntryView
+from broker.metrics.stream_views import MAX_STREAMS, EntryView
 from broker.wire.records import decode_headers
 from ops.admin.redis_side import stream_keys, stream_views
 from ops.admin.topics_adopt import BITS, CHOOSE, PARTITION, Wanted, ask_for_topic, name_for
@@ -92,7 +92,7 @@ def look(cluster: Cluster, wanted: Wanted) -> Preview:
         error = refusal(f"topic {wanted.topic}", made.error_code, made.error_message)
         return Preview(str(error), 0, [], [])
     keys = stream_keys(wanted.stream, wanted.topic, range(wanted.partitions))
-    views = stream_views(cluster, keys, entries=True) or []
+    views = stream_views(cluster, keys[:MAX_STREAMS], entries=True) or []
     streams = [
         Stream(number, key.decode("utf-8", "replace"), view)
         for number, (key, view) in enumerate(zip(keys, views, strict=False))

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from broker.metrics.stream_views import MAX_STREAMS
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
     CreatableTopic,
@@ -125,7 +126,7 @@ def _streams(cluster: Cluster, topic: dict[str, Any]) -> list[Stream] | None:
         return None
     numbers = [each["partition"] for each in topic["partitions"]]
     keys = stream_keys(topic["native"]["stream"], topic["name"], numbers)
-    views = stream_views(cluster, keys)
+    views = stream_views(cluster, keys[:MAX_STREAMS])
     if views is None:
         return None
     for each, view in zip(topic["partitions"], views, strict=False):
