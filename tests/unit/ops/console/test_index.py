@@ -37,7 +37,7 @@ def test_topics_know_their_groups() -> None:
     f = index.group("f")
     assert (f.lag, f.owner) == (None, 2), "of a topic that is gone nothing is known"
     assert [each.lag for each in index.groups_of("a", ["g"])] == [6]
-    assert index.ages("nobody") == {}
+    assert index.ages("unknown") == {}
     totals = {"topics": 2, "partitions": 3, "bytes": 300, "groups": 2, "members": 3}
     assert index.totals == totals
     assert sum(slot.members for slot in index.slots) == 3
