@@ -20,58 +20,12 @@ from typing import Any, NamedTuple
 
 from broker.errors import SlotNotTaken, StoreDown, StoreRefused
 from broker.store import keys
-from broker.store.fence import EVEN_IF_FULL, FENCE, fenced
+from broker.store.fence import fenced
+from broker.store.group_scripts import REMOVE, SAVE, TAKE
 from broker.store.offset_scripts import COMMIT, COMMIT_SHA, DROP, END, OVERTAKE
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command, pairs
 
-# Unless another owner has taken the slot since `held`. What was taken under another history of the
-# store may have been lost: generations then go on at a number above all that any member has seen,
-# the seconds since 2020, which an int32 holds until 2088.
-_TAKE = (
-    EVEN_IF_FULL + "local found = redis.call('HMGET', KEYS[1], 'epoch', 'history', 'floor') "
-    "local before, held = tonumber(found[1] or '0'), tonumber(ARGV[2]) "
-    "local floor = tonumber(found[3] or '0') "
-    "if held > 0 and before > held then return {0, before, floor} end "
-    "local now = redis.call('TIME') "
-    "local ms = now[1] * 1000 + math.floor(now[2] / 1000) "
-    "local epoch = math.max(before + 1, held + 1, ms) "
-    "if (found[2] or '') ~= '' and ARGV[3] ~= '' and found[2] ~= ARGV[3] then "
-    "floor = math.max(floor, now[1] - 1577836800) end "
-    "redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', epoch), 'owner', ARGV[1], "
-    "'history', ARGV[3], 'floor', string.format('%.0f', floor)) "
-    "return {epoch, before, floor}"
-)
-_SAVE = (
-    FENCE + "local gone = redis.call('HGET', KEYS[3], 'gone') "
-    "if gone and string.find(gone, ARGV[3], 1, true) then return 0 end "
-    "local at = tonumber(redis.call('HGET', KEYS[3], 'revision') or '-1') "
-    "if tonumber(ARGV[4]) <= at then return 0 end "
-    "redis.call('HSET', KEYS[3], 'identity', ARGV[3], 'revision', ARGV[4], 'record', ARGV[5]) "
-    # Members: all others go if the write is of the whole group; then those that are gone, by
-    # their number; then fields and values. By portions: Lua's stack takes some thousand words.
-    "if ARGV[6] == '1' then for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do "
-    "if string.sub(field, 1, 2) == 'm:' then redis.call('HDEL', KEYS[3], field) end end end "
-    "local at = 8 + tonumber(ARGV[7]) "
-    "for i = 8, at - 1, 1000 do "
-    "redis.call('HDEL', KEYS[3], unpack(ARGV, i, math.min(i + 999, at - 1))) end "
-    "for i = at, #ARGV, 1000 do "
-    "redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 999, #ARGV))) end "
-    "redis.call('SADD', KEYS[2], ARGV[2]) redis.call('PERSIST', KEYS[3]) return 1"
-)
-_REMOVE = (
-    EVEN_IF_FULL + FENCE + "local known = redis.call('HGET', KEYS[3], 'identity') "
-    "local gone = redis.call('HGET', KEYS[3], 'gone') or '' "
-    "if not string.find(gone, ARGV[3], 1, true) then "
-    "gone = string.sub(gone .. ARGV[3] .. ' ', -tonumber(ARGV[4])) end "
-    "redis.call('HSET', KEYS[3], 'gone', gone) "
-    "if known and known ~= ARGV[3] then return 0 end "
-    "redis.call('HDEL', KEYS[3], 'identity', 'revision', 'record') "
-    "for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do "
-    "if string.sub(field, 1, 2) == 'm:' then redis.call('HDEL', KEYS[3], field) end end "
-    "redis.call('EXPIRE', KEYS[3], ARGV[5]) redis.call('UNLINK', KEYS[4]) "
-    "redis.call('SREM', KEYS[2], ARGV[2]) return 1"
-)
 GONE_BYTES = 512  # of identities, the newest
 GONE_SECONDS = 3600
 MEMBER = b"m:"  # begins the field of a member of the consumer protocol
@@ -157,7 +111,7 @@ class GroupStore:
         for slot in slots:  # a write under the old epoch would come behind
             self._taken.pop(slot, None)
         calls = [
-            ("EVAL", _TAKE, 1, keys.slot(slot), owner, self.held(slot), token) for slot in slots
+            ("EVAL", TAKE, 1, keys.slot(slot), owner, self.held(slot), token) for slot in slots
         ]
         # Fenced off, but from now on the store knows the script of commits by its hash.
         where = [name(slots[0]) for name in (keys.slot, keys.groups, keys.slot)]
@@ -216,18 +170,22 @@ class GroupStore:
         """All groups of a slot that was taken."""
         found = []
         for group_id in await self.index(slot):
-            found_group, found_offsets = await self._all(
-                ("HGETALL", keys.group(slot, group_id)),
-                ("HGETALL", keys.offsets(slot, group_id)),
-            )
-            offsets, fields = pairs(found_offsets), pairs(found_group)
-            record = fields.get(b"record")
-            members = tuple(data for name, data in fields.items() if name.startswith(MEMBER))
-            if record is None and not offsets:
+            group = await self.load_group(slot, group_id)
+            if group.record is None and not group.offsets:
                 await self.remove(slot, group_id, "")  # version 0.2 was interrupted removing it
             else:
-                found.append(StoredGroup(group_id, record, offsets, members))
+                found.append(group)
         return found
+
+    async def load_group(self, slot: int, group_id: str) -> StoredGroup:
+        """As it is behind all that was written before."""
+        found_group, found_offsets = await self._all(
+            ("HGETALL", keys.group(slot, group_id)),
+            ("HGETALL", keys.offsets(slot, group_id)),
+        )
+        fields = pairs(found_group)
+        members = tuple(data for name, data in fields.items() if name.startswith(MEMBER))
+        return StoredGroup(group_id, fields.get(b"record"), pairs(found_offsets), members)
 
     async def index(self, slot: int) -> list[str]:
         """The ids of the groups of a slot."""
@@ -273,7 +231,7 @@ class GroupStore:
             if data is not None:
                 words += (field, data)
         given = (group_id, identity, revision, record, *words)
-        if not await self._write(slot, _SAVE, names, *given):
+        if not await self._write(slot, SAVE, names, *given):
             raise StoreRefused(
                 f"revision {revision} of group {group_id} is older than what is there"
             )
@@ -282,7 +240,7 @@ class GroupStore:
         """The group and its offsets, unless there is another of that id since."""
         names = (keys.groups(slot), keys.group(slot, group_id), keys.offsets(slot, group_id))
         words = (group_id, identity, GONE_BYTES, GONE_SECONDS)
-        await self._write(slot, _REMOVE, names, *words)
+        await self._write(slot, REMOVE, names, *words)
 
     # --- offsets ---
 
