@@ -129,7 +129,7 @@ class Worker:
             workers=settings.workers,
             topics=topics_seen(self.topics),
         )
-        self.topics.on_changed = self.group_coordinator.topic_changed
+        self.topics.on_changed = self.group_coordinator.computing.topic_changed
         self.transactions = TransactionServices(
             settings, self.store, self.topics, self.logs, self.group_coordinator, static
         )
@@ -220,7 +220,7 @@ class Worker:
         authorizer = configured_authorizer(static)
         if authorizer is not None:
             self.broker.authorizer = authorizer
-            self.group_coordinator.sights = Sights()
+            self.group_coordinator.computing.sights = Sights()
             self.broker.acls = Acls(store.acls, store.topics, authorizer, self._forget_routes)
             self._kept.add("acl", self.broker.acls)
 

@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
+from broker.coordinator.computing import Computing
 from broker.coordinator.group_counters import GroupCounters
 from broker.coordinator.group_settings import group_config
-from broker.coordinator.sights import Sights
-from broker.coordinator.slices import Slices, Work
+from broker.coordinator.group_writes import MEND_PATIENCE_S, GroupWrites
+from broker.coordinator.reloading import Reloading
 from broker.coordinator.slots import Slots
-from broker.coordinator.stored import encode_members, encode_offset, offset_field, pending_field
+from broker.coordinator.stored import encode_offset, offset_field, pending_field
 from broker.coordinator.transactional_offsets import TransactionalOffsets
-from broker.errors import ErrorCode, SlotNotTaken, StoreFault, StoreFenced, StoreTimeout
+from broker.errors import ErrorCode, SlotNotTaken, StoreFenced
 from broker.group.config import IdGenerator
 from broker.group.effects import (
     Answer,
@@ -35,23 +36,16 @@ from broker.group.effects import (
     Reply,
     Resolve,
     StateChanged,
+    Unrestored,
 )
-from broker.group.events import (
-    Assigned,
-    Delete,
-    Event,
-    Persisted,
-    Resolved,
-    TimerFired,
-    TopicsChanged,
-)
+from broker.group.events import Delete, Event, Request, TimerFired
 from broker.group.groups import Groups
 from broker.group.modern import patterns
 from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.record import encode
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey
-from broker.group.topics import NO_TOPICS, Place, TopicsSeen
+from broker.group.topics import NO_TOPICS, TopicsSeen
+from broker.group.unknown import refuse
 from broker.group.views import Owners
 from broker.placement import slot_of, slots_of
 from broker.settings.kafka import BrokerConfig
@@ -59,13 +53,14 @@ from broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 
-MEND_PATIENCE_S = 15.0  # for slots to be taken again
-
 
 class Token(Protocol):
     """Passed by a handler with a request; the group answers it, at once or later."""
 
     def answered(self, answer: Answer) -> None: ...
+
+    def failed(self) -> None:
+        """`answered` raised an exception: there is no answer."""
 
 
 class Spawn(Protocol):
@@ -98,15 +93,14 @@ class GroupCoordinator:
         # and whether any of them goes back: group events keep what they were.
         self.on_moving: Callable[[str, bool], None] | None = None
         self.counters = GroupCounters()
-        self._topics = topics
         if not patterns.IS_AVAILABLE:
             logger.warning("google-re2 is not installed: consumers cannot subscribe to expressions")
-        self._slices = Slices()
-        self._changed_topics: set[str] = set()
         self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
-        # Given where clients do not see all topics: by group and expression, who may see what.
-        self.sights: Sights | None = None
+        self.computing = Computing(self.submit, self.groups, topics)
+        self._open: dict[object, tuple[str, Request]] = {}  # requests that are not answered yet
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
+        self._writes = GroupWrites(store, self.groups, self._slots, self.submit, self.stored)
+        self._reloading = Reloading(self, store, self.groups, self._slots, self._writes)
         self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
 
     def now_ms(self) -> int:
@@ -122,7 +116,24 @@ class GroupCoordinator:
 
     def submit(self, group_id: str, event: Event) -> None:
         """Pass an event to its group. The token of a request is answered, now or later."""
-        self.run(self.groups.handle(group_id, event, self.now_ms()))
+        if isinstance(event, Request):
+            self._open[event.call] = group_id, event
+        try:
+            effects = self.groups.handle(group_id, event, self.now_ms())
+        except Exception:
+            logger.exception("group %s: %s failed", group_id, type(event).__name__)
+            self._failed(group_id)
+            return
+        self.run(effects)
+
+    def _failed(self, group_id: str) -> None:
+        """A change of the group was left half done. Nothing of it is relied on."""
+        for key in [key for key in self._timers if key.group_id == group_id]:
+            self._cancel(key)
+        self._reloading.start(group_id)
+        for call, (of_group, request) in list(self._open.items()):
+            if of_group == group_id:
+                self._answer(call, refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def run(self, effects: Iterable[Effect]) -> None:
         work: list[Assign | Resolve] = []
@@ -130,86 +141,49 @@ class GroupCoordinator:
             kind = type(effect)
             if kind is Reply:
                 reply = cast("Reply", effect)
-                cast("Token", reply.call).answered(reply.answer)
+                self._answer(reply.call, reply.answer)
             elif kind is ArmTimer:
                 self._arm(cast("ArmTimer", effect))
             elif kind is CancelTimer:
-                self._timers.pop(cast("CancelTimer", effect).key).cancel()
+                self._cancel(cast("CancelTimer", effect).key)
             elif kind is Persist:
-                self.spawn(self._persist(cast("Persist", effect)))
+                self.spawn(self._writes.persist(cast("Persist", effect)))
             elif kind is Assign or kind is Resolve:
                 work.append(cast("Assign | Resolve", effect))
+            elif kind is Unrestored:
+                self._unrestored(cast("Unrestored", effect))
             else:
                 self._report(cast("StateChanged | MemberChanged", effect))
         for one in work:  # what comes of it comes behind the other effects
-            self._compute(one)
+            self.computing.start(one)
 
-    def _compute(self, effect: Assign | Resolve) -> None:
-        """A target, or what expressions stand for: at once if it is little, else in slices."""
-        if isinstance(effect, Assign):
-            job = effect.job
-            what = f"computing the target of group {job.group_id}"
+    def _answer(self, call: object, answer: Answer) -> None:
+        known = self._open.pop(call, None)
+        token = cast("Token", call)
+        try:
+            token.answered(answer)
+        except Exception:
+            # The effects behind it must run: without a write, say, the group could never write.
+            logger.exception("group %s: a request cannot be answered", known and known[0])
+            token.failed()
 
-            def assigned(targets: Mapping[str, frozenset[Place]] | None) -> None:
-                self.submit(job.group_id, Assigned(job, targets))
-
-            self._slices.start(Work(what, job.steps(), assigned))
-            return
-        wanted, of_all = effect.patterns, effect.names is None
-        what = f"matching the expressions of group {effect.group_id}"
-
-        def resolved(matches: Mapping[str, frozenset[str]] | None) -> None:
-            # Valid ones cannot fail; should it happen, they stand for nothing until the next time.
-            found = dict.fromkeys(wanted, frozenset[str]()) if matches is None else matches
-            self.submit(effect.group_id, Resolved(found, of_all))
-
-        may_see = None
-        if self.sights is not None:
-            group = self.groups.by_id.get(effect.group_id)
-            may_see = self.sights.of_group(effect.group_id, group)
-        names = self._topics.names() if effect.names is None else effect.names
-        self._slices.start(Work(what, patterns.match_steps(wanted, list(names), may_see), resolved))
-
-    def topic_changed(self, name: str) -> None:
-        """A topic was made, deleted, or has more partitions."""
-        if not self._changed_topics:
-            self._loop.call_soon(self._report_topics)
-        self._changed_topics.add(name)
-
-    def _report_topics(self) -> None:
-        names, self._changed_topics = frozenset(self._changed_topics), set()
-        what = "telling groups of changed topics"
-        self._slices.start(Work(what, self._tell_groups(TopicsChanged(names)), lambda _: None))
-
-    def _tell_groups(self, event: TopicsChanged) -> Generator[None, None, None]:
-        """One after the other: each may compute a target."""
-        for group_id in self.groups.concerned():
-            self.submit(group_id, event)
-            yield
+    def _unrestored(self, effect: Unrestored) -> None:
+        logger.error("group %s cannot be restored", effect.group_id, exc_info=effect.defect)
+        self._reloading.start(effect.group_id)
 
     def _arm(self, effect: ArmTimer) -> None:
-        armed = self._timers.get(effect.key)
-        if armed is not None:
-            armed.cancel()
+        self._cancel(effect.key)
         delay = max(effect.at_ms - self.now_ms(), 0) / 1000
         self._timers[effect.key] = self._loop.call_later(delay, self._fired, effect.key)
+
+    def _cancel(self, key: TimerKey) -> None:
+        armed = self._timers.pop(key, None)
+        if armed is not None:
+            armed.cancel()
 
     def _fired(self, key: TimerKey) -> None:
         self._timers.pop(key, None)
         self.submit(key.group_id, TimerFired(key))
-
-    async def _persist(self, effect: Persist) -> None:
-        group = self.groups.by_id.get(effect.group_id)
-        while isinstance(fault := await self._write(effect), StoreFenced):
-            self._slots.fenced(slot_of(effect.group_id))
-            try:
-                await self._slots.mended(MEND_PATIENCE_S)
-            except StoreTimeout as late:
-                fault = late
-                break
-            if self.groups.by_id.get(effect.group_id) is not group:
-                return  # another worker owns it: it was unloaded, and no outcome is waited for
-        self._persisted(effect, fault)
 
     async def persist_now(self, effects: Iterable[Effect]) -> None:
         """Run effects, and wait for their writes. Raises StoreFault."""
@@ -220,50 +194,19 @@ class GroupCoordinator:
             else:
                 self.run((effect,))
         for effect in writes:
-            fault = await self._write(effect)
-            self._persisted(effect, fault)
-            if fault is not None:
-                raise fault
-
-    async def _write(self, effect: Persist) -> StoreFault | None:
-        slot = slot_of(effect.group_id)
-        try:
-            if effect.record is None:
-                await self._store.remove(slot, effect.group_id, effect.identity)
-            else:
-                await self._store.save(
-                    slot,
-                    effect.group_id,
-                    effect.identity,
-                    effect.token,
-                    encode(effect.record),
-                    await encode_members(effect.members),
-                    whole=effect.whole,
-                )
-            await self.stored(effect.group_id, effect.owners)
-        except StoreFault as fault:
-            return fault
-        except Exception as defect:
-            # Ours. The group must get an outcome, or it could never write again.
-            logger.exception("group %s could not be stored", effect.group_id)
-            return StoreFault(str(defect))
-        return None
+            await self._writes.persist_now(effect)
 
     async def stored(self, group_id: str, owners: Owners | None) -> None:
         if self.on_stored is not None:
             await self.on_stored(group_id, owners)
 
-    def _persisted(self, effect: Persist, fault: StoreFault | None) -> None:
-        error = ErrorCode.NONE
-        if fault is not None:
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            logger.warning("group %s could not be stored: %s", effect.group_id, fault)
-        self.submit(effect.group_id, Persisted(effect.token, error))
-
     def _report(self, changed: StateChanged | MemberChanged) -> None:
         self.counters.changed(changed, self.now_ms())
         if self.on_changed is not None:
-            self.on_changed(changed)
+            try:
+                self.on_changed(changed)
+            except Exception:  # nothing depends on it, least of all the effects behind it
+                logger.exception("group %s: a change could not be reported", changed.group_id)
         if isinstance(changed, StateChanged):
             logger.info(
                 "group %s: %s -> %s, generation %d, %d members: %s",
@@ -406,3 +349,6 @@ class FutureToken:
     def answered(self, answer: Answer) -> None:
         if not self.future.done():
             self.future.set_result(answer)
+
+    def failed(self) -> None:
+        self.future.cancel()

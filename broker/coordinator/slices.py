@@ -68,6 +68,8 @@ class Slices:
     def _turn(self) -> None:
         self._is_scheduled = False
         work = self._waiting.popleft()
-        if not work.run(perf_counter() + SLICE_S):
-            self._waiting.append(work)  # behind the others
-        self._schedule()
+        try:
+            if not work.run(perf_counter() + SLICE_S):
+                self._waiting.append(work)  # behind the others
+        finally:
+            self._schedule()

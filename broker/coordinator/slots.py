@@ -275,7 +275,7 @@ class Slots:
             )
             written += sum(outcomes)
         for group_id in listed:
-            if group_id not in self._groups.by_id:  # its deletion was lost
+            if group_id not in self._groups.offsets:  # its deletion was lost
                 (facts_of_it,) = await self._store.facts([(slot, group_id)])
                 identity = (facts_of_it.identity or b"").decode()
                 await self._store.remove(slot, group_id, identity)

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from broker.group.classic.owners import owners_in
-from broker.group.groups import LoadedGroup
+from broker.group.loading import LoadedGroup
 from broker.group.offsets import CommittedOffset, CommittedOffsets, PendingOffset, TopicPartition
 from broker.group.record import (
     ConsumerMember,

@@ -5,6 +5,9 @@ Pure checks. The coordinator stores what they allow, then applies it to `Committ
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable
+
 from broker.errors import ErrorCode
 from broker.group.machine import Machine
 from broker.group.offsets import CommittedOffsets, TopicPartition
@@ -68,3 +71,32 @@ def expired_offsets(group: Machine, offsets: CommittedOffsets, now_ms: int) -> l
 def is_forgettable(group: Machine, offsets: CommittedOffsets) -> bool:
     """Nothing is left of the group: it can be ended with a `Delete` event."""
     return group.is_forgettable and offsets.is_empty
+
+
+class InProgress:
+    """Commits that are being stored, also of groups that do not exist yet."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[str, Counter[TopicPartition]] = {}
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._partitions
+
+    def of(self, group_id: str) -> Collection[TopicPartition]:
+        return self._partitions.get(group_id, ())
+
+    def begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        in_progress = self._partitions.setdefault(group_id, Counter())
+        for partition in partitions:
+            in_progress[partition] += 1
+
+    def ended(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        in_progress = self._partitions.get(group_id)
+        if in_progress is None:
+            return
+        for partition in partitions:
+            in_progress[partition] -= 1
+            if in_progress[partition] <= 0:
+                del in_progress[partition]
+        if not in_progress:
+            del self._partitions[group_id]

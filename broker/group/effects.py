@@ -170,6 +170,21 @@ class MemberChanged(Struct, frozen=True):
     """How many there are now."""
 
 
+class Unrestored(Struct, frozen=True):
+    """The group could not be restored from what was stored: load it again, later."""
+
+    group_id: str
+    defect: Exception
+
+
 Effect: TypeAlias = (
-    Reply | Persist | ArmTimer | CancelTimer | StateChanged | MemberChanged | Assign | Resolve
+    Reply
+    | Persist
+    | ArmTimer
+    | CancelTimer
+    | StateChanged
+    | MemberChanged
+    | Assign
+    | Resolve
+    | Unrestored
 )

@@ -139,9 +139,9 @@ class Assigned(Struct, frozen=True):
 
 
 class Resolved(Struct, frozen=True):
-    """The outcome of a `Resolve` effect: the topics that match, by pattern."""
+    """The outcome of a `Resolve` effect: the topics that match, by pattern; None: it failed."""
 
-    matches: Mapping[str, frozenset[str]]
+    matches: Mapping[str, frozenset[str]] | None
     of_all: bool
     """All topics were matched, so these are all; else they are more."""
 

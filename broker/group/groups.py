@@ -5,18 +5,15 @@ No I/O: the coordinator says which slots the worker owns and what was found in t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias, cast
-
-from msgspec import Struct
+from typing import TypeAlias
 
 from broker.errors import ErrorCode
 from broker.group import commits, views
 from broker.group.classic import join, sessions
 from broker.group.classic.group import Group
 from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import Answer, Effect, Persist, Reply
+from broker.group.effects import Answer, Effect, Persist, Reply, Unrestored
 from broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
@@ -29,6 +26,7 @@ from broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
+from broker.group.loading import LoadedGroup, restore
 from broker.group.machine import Machine
 from broker.group.modern import convert, guests
 from broker.group.modern.group import ConsumerGroup
@@ -36,11 +34,9 @@ from broker.group.modern.members import Member
 from broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
-    PendingOffset,
     TopicPartition,
 )
 from broker.group.pending import Pending, PendingCommit
-from broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from broker.group.states import GroupState
 from broker.group.topics import NO_TOPICS, TopicsSeen
 from broker.group.unknown import answer_unknown, not_of_this_kind, refuse
@@ -48,18 +44,6 @@ from broker.slotted import Slotted
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""
-
-
-class LoadedGroup(Struct, frozen=True):
-    """A group from the store. Without a record: only simple consumers committed offsets."""
-
-    group_id: str
-    record: GroupRecord | ConsumerRecord | None
-    offsets: Mapping[TopicPartition, CommittedOffset]
-    pending: Mapping[int, Mapping[TopicPartition, PendingOffset]] = {}
-    """By producer id: of open transactions."""
-    members: tuple[ConsumerMember, ...] = ()
-    """Of a group of the consumer protocol."""
 
 
 class Groups(Slotted[Machine]):
@@ -78,10 +62,10 @@ class Groups(Slotted[Machine]):
         self._topics = topics
         self._patient_until_ms: dict[int, int] = {}
         self.offsets: dict[str, CommittedOffsets] = {}
-        """The offsets of every group in `by_id`."""
+        """The offsets of every group in `by_id`, and of those that are being loaded again."""
         self.pending = Pending(self.offsets, slot_of)
-        self._in_progress: dict[str, Counter[TopicPartition]] = {}
-        """Partitions of commits in progress, also for groups that do not exist yet."""
+        self._in_progress = commits.InProgress()
+        self._reloading: set[str] = set()
 
     # --- slots ---
 
@@ -94,12 +78,13 @@ class Groups(Slotted[Machine]):
         """
         effects: list[Effect] = []
         for found in stored:
-            if found.record is None:
-                effects += self._create(found.group_id, now_ms)
-            else:
-                effects += self._restore(found, found.record, now_ms, generation_floor)
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
             self.pending.loaded(found.group_id, found.pending)
+            try:
+                effects += self._restore(found, now_ms, generation_floor)
+            except Exception as defect:  # the others must not suffer from it
+                self._reloading.add(found.group_id)
+                effects.append(Unrestored(found.group_id, defect))
         self._finish_loading(slot)
         if generation_floor:
             # The store has lost something: members of a group that went along join again instead
@@ -108,19 +93,13 @@ class Groups(Slotted[Machine]):
             self._patient_until_ms[slot] = until_ms
         return effects
 
-    def _restore(
-        self,
-        found: LoadedGroup,
-        record: GroupRecord | ConsumerRecord,
-        now_ms: int,
-        generation_floor: int,
-    ) -> list[Effect]:
+    def _restore(self, found: LoadedGroup, now_ms: int, generation_floor: int) -> list[Effect]:
         group: Machine
-        if isinstance(record, GroupRecord):
-            group, effects = Group.restore(record, self.config, self._ids, now_ms, generation_floor)
+        if found.record is None:
+            group, effects = Group.create(found.group_id, self.config, self._ids, now_ms)
         else:
-            group, effects = ConsumerGroup.restore(
-                record,
+            group, effects = restore(
+                found.record,
                 found.members,
                 self.config,
                 self._ids,
@@ -137,8 +116,43 @@ class Groups(Slotted[Machine]):
         for group in self._give_up(slot):
             effects += group.unload(now_ms)
             del self.offsets[group.group_id]
+        for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
+            self._reloading.discard(group_id)
+            self.offsets.pop(group_id, None)
         self.pending.given_up(slot)
         return effects
+
+    # --- groups that failed ---
+
+    def start_reloading(self, group_id: str) -> None:
+        """An exception has left a change of the group half done: what it was before is in the
+        store. Its offsets stay, no event changes them."""
+        if group_id in self.by_id:
+            self.drop(group_id)
+        self._reloading.add(group_id)
+
+    def is_reloading(self, group_id: str) -> bool:
+        return group_id in self._reloading
+
+    def finish_reloading(
+        self, found: LoadedGroup, now_ms: int, generation_floor: int = 0
+    ) -> list[Effect]:
+        """As `finish_loading`, of one group; without a record and offsets it is gone."""
+        group_id, effects = found.group_id, list[Effect]()
+        if found.record is not None or found.offsets or found.pending:
+            effects = self._restore(found, now_ms, generation_floor)
+            if group_id not in self.offsets:
+                self.offsets[group_id] = CommittedOffsets(found.offsets)
+                self.pending.loaded(group_id, found.pending)
+        else:
+            self.offsets.pop(group_id, None)
+        self._reloading.discard(group_id)
+        return effects
+
+    def availability(self, name: str) -> ErrorCode:
+        if name in self._reloading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return super().availability(name)
 
     def use_config(self, config: GroupConfig) -> None:
         """Use other limits from now on; parked requests and armed timers keep theirs."""
@@ -254,14 +268,12 @@ class Groups(Slotted[Machine]):
         expire. Otherwise an acknowledged commit could be removed.
 
         Returns the order of the commit: which offsets of transactions were sent before it."""
-        in_progress = self._in_progress.setdefault(group_id, Counter())
-        for partition in partitions:
-            in_progress[partition] += 1
+        self._in_progress.begins(group_id, partitions)
         return self.pending.next_order()
 
     def commit_failed(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """The commit announced by `commit_begins` failed."""
-        self._commit_ended(group_id, partitions)
+        self._in_progress.ended(group_id, partitions)
 
     def committed(
         self,
@@ -275,10 +287,12 @@ class Groups(Slotted[Machine]):
         Offsets must be written over the connection that carries the group's own writes, so that
         commits and deletions are reported here in the order in which the store ran them.
         """
-        self._commit_ended(group_id, offsets)
-        if self.availability(group_id) is not ErrorCode.NONE:
-            return []  # unloaded in the meantime: the new owner loads them
-        effects = [] if group_id in self.by_id else self._create(group_id, now_ms)
+        self._in_progress.ended(group_id, offsets)
+        effects: list[Effect] = []
+        if group_id not in self.offsets:
+            if self.availability(group_id) is not ErrorCode.NONE:
+                return []  # unloaded in the meantime: whoever loads it finds them
+            effects = self._create(group_id, now_ms)
         group_offsets = self.offsets[group_id]
         group_offsets.apply(offsets)
         if group_offsets.pending:
@@ -301,30 +315,20 @@ class Groups(Slotted[Machine]):
         self, group_id: str, commit: PendingCommit, now_ms: int, *, may_be_stored: bool
     ) -> list[Effect]:
         """What `txn_commit_begins` announced is pending now, or may be; or it was refused."""
-        self._commit_ended(group_id, commit.partitions)
+        self._in_progress.ended(group_id, commit.partitions)
         effects: list[Effect] = []
-        if may_be_stored and self.availability(group_id) is ErrorCode.NONE:
-            effects = [] if group_id in self.by_id else self._create(group_id, now_ms)
+        is_new = group_id not in self.offsets and self.availability(group_id) is ErrorCode.NONE
+        if may_be_stored and is_new:
+            effects = self._create(group_id, now_ms)
         self.pending.ends(group_id, commit, may_be_stored=may_be_stored)
         return effects
-
-    def _commit_ended(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        in_progress = self._in_progress.get(group_id)
-        if in_progress is None:
-            return
-        for partition in partitions:
-            in_progress[partition] -= 1
-            if in_progress[partition] <= 0:
-                del in_progress[partition]
-        if not in_progress:
-            del self._in_progress[group_id]
 
     def expired_offsets(self, group_id: str, now_ms: int) -> list[TopicPartition]:
         """Offsets to remove from the store, then from `offsets`."""
         group = self.by_id.get(group_id)
         if group is None:
             return []
-        in_progress = self._in_progress.get(group_id, ())
+        in_progress = self._in_progress.of(group_id)
         expired = commits.expired_offsets(group, self.offsets[group_id], now_ms)
         return [partition for partition in expired if partition not in in_progress]
 
@@ -349,19 +353,14 @@ class Groups(Slotted[Machine]):
         return group.describe_consumers()
 
     def _handle(self, group: Machine, event: Event, now_ms: int) -> list[Effect]:
-        effects: list[Effect] = []
-        kind = type(event)
-        if kind is ConsumerHeartbeat and isinstance(group, Group):
-            request = cast("ConsumerHeartbeat", event)
-            if group.state is not GroupState.DEAD:
-                if request.epoch != 0 or not convert.may_upgrade(group):
-                    return [Reply(request.call, not_of_this_kind(group.group_id))]
-                group, effects = convert.upgrade(group, self._topics, now_ms)
-                self.put(group.group_id, group)
-        elif kind is Join and isinstance(group, ConsumerGroup) and group.state is GroupState.EMPTY:
-            # An Empty group is of the kind that its next member wants, whatever the policy.
-            group, effects = convert.to_classic(group, now_ms)
+        known = group
+        group, effects = convert.suited(known, event, self._topics, now_ms)
+        if group is not known:
             self.put(group.group_id, group)
+        if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
+            if group.state is GroupState.DEAD:
+                return [Reply(event.call, refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE))]
+            return [Reply(event.call, not_of_this_kind(group.group_id))]
         effects += group.handle(event, now_ms)
         if isinstance(group, ConsumerGroup) and group.becomes_classic:
             group, converted = convert.downgrade(group, now_ms)

@@ -23,6 +23,7 @@ from broker.group.modern.members import Member
 from broker.group.topics import Place
 from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from broker.handlers.context import Broker
+from broker.handlers.group_token import GroupToken
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.server.request_route import RequestRoute
@@ -40,13 +41,11 @@ from broker.wire.response_template import ResponseTemplate
 HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 
 
-class HeartbeatToken:
-    """What the group calls with the answer."""
-
-    __slots__ = ("_call", "rests")
+class HeartbeatToken(GroupToken):
+    __slots__ = ("rests",)
 
     def __init__(self, call: Call) -> None:
-        self._call = call
+        super().__init__(call)
         self.rests = False
 
     def answered(self, answer: Answer) -> None:
@@ -71,7 +70,7 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
     if wrong is not None:
         call.reply(response(wrong))
         return None
-    if request.subscribed_topic_regex and coordinator.sights is not None:
+    if request.subscribed_topic_regex and coordinator.computing.sights is not None:
         _note_sight(broker, call, request.group_id, request.subscribed_topic_regex)
     if request.member_epoch <= 0:
         coordinator.submit(request.group_id, event)
@@ -96,10 +95,10 @@ def _refusal(
 
 def _note_sight(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
     """An expression stands for topics that the client may describe."""
-    coordinator, identity = broker.group_coordinator, call.identity
+    sights, identity = broker.group_coordinator.computing.sights, call.identity
     allows = broker.authorizer.allows
-    if coordinator.sights is not None:
-        coordinator.sights.note(
+    if sights is not None:
+        sights.note(
             group_id, pattern, lambda name: allows(identity, Operation.DESCRIBE, TOPIC, name)
         )
 

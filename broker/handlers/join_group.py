@@ -10,6 +10,7 @@ from broker.group.effects import Answer, JoinAnswer
 from broker.group.events import Join
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.handlers.group_token import GroupToken
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.join_group import (
@@ -22,13 +23,8 @@ FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP = 9
 
 
-class JoinToken:
-    """What the group calls with the answer."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
+class JoinToken(GroupToken):
+    __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, JoinAnswer)

@@ -7,6 +7,7 @@ from broker.group.effects import Answer, LeaveAnswer
 from broker.group.events import Leave, LeavingMember
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.handlers.group_token import GroupToken
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.leave_group import (
@@ -18,13 +19,8 @@ from broker.wire.messages.leave_group import (
 FIRST_VERSION_WITH_MEMBERS = 3
 
 
-class LeaveToken:
-    """What the group calls with the answer."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
+class LeaveToken(GroupToken):
+    __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, LeaveAnswer)

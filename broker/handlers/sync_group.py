@@ -9,18 +9,14 @@ from broker.group.effects import Answer, SyncAnswer
 from broker.group.events import Sync
 from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from broker.handlers.context import Broker
+from broker.handlers.group_token import GroupToken
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-class SyncToken:
-    """What the group calls with the answer."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
+class SyncToken(GroupToken):
+    __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, SyncAnswer)

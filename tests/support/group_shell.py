@@ -120,6 +120,9 @@ class _Token:
     def answered(self, answer: Answer) -> None:
         self._future.set_result(answer)
 
+    def failed(self) -> None:
+        self._future.cancel()
+
 
 @contextlib.asynccontextmanager
 async def shell(

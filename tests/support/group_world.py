@@ -29,7 +29,8 @@ from broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
-from broker.group.groups import Groups, LoadedGroup
+from broker.group.groups import Groups
+from broker.group.loading import LoadedGroup
 from broker.group.modern.patterns import match_steps
 from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
 from broker.group.record import GroupRecord, decode, decode_member, encode

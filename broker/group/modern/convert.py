@@ -8,6 +8,8 @@ from broker.group.classic.group import Group
 from broker.group.classic.members import Member as ClassicMember
 from broker.group.classic.rebalance import rebalance
 from broker.group.effects import Effect
+from broker.group.events import ConsumerHeartbeat, Event, Join
+from broker.group.machine import Machine
 from broker.group.modern import ending
 from broker.group.modern.group import ConsumerGroup
 from broker.group.modern.members import Guest, Member
@@ -24,6 +26,22 @@ from broker.wire.consumer_protocol import (
 
 # librdkafka's sticky assignor leaves notes for itself in assignments; no client needs them.
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+
+
+def suited(
+    group: Machine, event: Event, topics: TopicsSeen, now_ms: int
+) -> tuple[Machine, list[Effect]]:
+    """The group for this event: converted if a member of the other protocol joins and it may be,
+    else as it is."""
+    if isinstance(group, Group):
+        if isinstance(event, ConsumerHeartbeat) and event.epoch == 0 and may_upgrade(group):
+            return upgrade(group, topics, now_ms)
+    elif isinstance(event, Join) and group.state is GroupState.EMPTY:
+        # An Empty group is of the kind that its next member wants, whatever the policy.
+        assert isinstance(group, ConsumerGroup)
+        return to_classic(group, now_ms)
+    return group, []
+
 
 # --- classic -> consumer ---
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.group.effects import Resolve
 from broker.group.events import Resolved, TopicsChanged
 from broker.group.modern import target
@@ -33,19 +35,27 @@ def _resolve(group: ConsumerCore, patterns: tuple[str, ...], names: frozenset[st
 def resolved(group: ConsumerCore, event: Resolved) -> None:
     group.resolving = False
     group.last_match_ms = group.now_ms
-    if event.of_all:
+    if event.matches is None:
+        # A defect of ours: what is known of them stays, and they are matched again soon.
+        group.refresh_ms = group.now_ms + group.config.consumer.pattern_pause_ms
+    else:
+        _take_over(group, event.matches, of_all=event.of_all)
+        check(group)
+    _arm(group)
+    target.check(group)
+
+
+def _take_over(group: ConsumerCore, matches: Mapping[str, frozenset[str]], *, of_all: bool) -> None:
+    if of_all:
         group.refresh_ms = group.now_ms + group.config.consumer.pattern_refresh_ms
     changed = [
-        group.subscriptions.match(pattern, topics, of_all=event.of_all)
-        for pattern, topics in event.matches.items()
+        group.subscriptions.match(pattern, topics, of_all=of_all)
+        for pattern, topics in matches.items()
     ]
-    if event.matches:
+    if matches:
         group.head_changed = True
     if any(changed):
         group.raise_epoch("expressions stand for other topics")
-    check(group)
-    _arm(group)
-    target.check(group)
 
 
 def _arm(group: ConsumerCore) -> None:

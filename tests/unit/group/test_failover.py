@@ -8,7 +8,8 @@ from broker.group.classic import sessions
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import DeleteAnswer, Reply
 from broker.group.events import Delete, Join
-from broker.group.groups import Groups, LoadedGroup
+from broker.group.groups import Groups
+from broker.group.loading import LoadedGroup
 from broker.group.offsets import TopicPartition, new_commit
 from broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver

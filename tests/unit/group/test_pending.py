@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.group.groups import LoadedGroup
+from broker.group.loading import LoadedGroup
 from broker.group.offsets import CommittedOffsets, PendingOffset, TopicPartition, new_commit
 from broker.group.pending import ANY_NUMBER, Ended, Pending
 from tests.support.group_driver import GroupDriver

@@ -1,0 +1,89 @@
+"""What groups want computed: targets, the topics that expressions stand for, what it means to them
+that topics change. At once if it is little, else in slices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+
+from broker.coordinator.sights import Sights
+from broker.coordinator.slices import Slices, Work
+from broker.group.effects import Assign, Resolve
+from broker.group.events import Assigned, Event, Resolved, TopicsChanged
+from broker.group.groups import Groups
+from broker.group.modern import patterns
+from broker.group.topics import Place, TopicsSeen
+
+
+class Computing:
+    def __init__(
+        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicsSeen
+    ) -> None:
+        self._submit = submit
+        self._groups = groups
+        self._topics = topics
+        self._slices = Slices()
+        self._changed_topics: set[str] = set()
+        # Given where clients do not see all topics: by group and expression, who may see what.
+        self.sights: Sights | None = None
+
+    def start(self, effect: Assign | Resolve) -> None:
+        if isinstance(effect, Assign):
+            self._assign(effect)
+        else:
+            self._resolve(effect)
+
+    def _assign(self, effect: Assign) -> None:
+        job = effect.job
+        report = self._reporter(job.group_id)
+
+        def assigned(targets: Mapping[str, frozenset[Place]] | None) -> None:
+            report(Assigned(job, targets))
+
+        what = f"computing the target of group {job.group_id}"
+        self._slices.start(Work(what, job.steps(), assigned))
+
+    def _resolve(self, effect: Resolve) -> None:
+        of_all = effect.names is None
+        report = self._reporter(effect.group_id)
+
+        def resolved(matches: Mapping[str, frozenset[str]] | None) -> None:
+            report(Resolved(matches, of_all))
+
+        may_see = None
+        if self.sights is not None:
+            group = self._groups.by_id.get(effect.group_id)
+            may_see = self.sights.of_group(effect.group_id, group)
+        names = self._topics.names() if effect.names is None else effect.names
+        what = f"matching the expressions of group {effect.group_id}"
+        steps = patterns.match_steps(effect.patterns, list(names), may_see)
+        self._slices.start(Work(what, steps, resolved))
+
+    def _reporter(self, group_id: str) -> Callable[[Event], None]:
+        """Only the machine that asked has a use for it: another one has other facts."""
+        asking = self._groups.by_id.get(group_id)
+
+        def report(event: Event) -> None:
+            if self._groups.by_id.get(group_id) is asking:
+                self._submit(group_id, event)
+
+        return report
+
+    # --- topics ---
+
+    def topic_changed(self, name: str) -> None:
+        """A topic was made, deleted, or has more partitions."""
+        if not self._changed_topics:
+            asyncio.get_running_loop().call_soon(self._report_topics)
+        self._changed_topics.add(name)
+
+    def _report_topics(self) -> None:
+        names, self._changed_topics = frozenset(self._changed_topics), set()
+        what = "telling groups of changed topics"
+        self._slices.start(Work(what, self._tell_groups(TopicsChanged(names)), lambda _: None))
+
+    def _tell_groups(self, event: TopicsChanged) -> Generator[None, None, None]:
+        """One after the other: each may compute a target."""
+        for group_id in self._groups.concerned():
+            self._submit(group_id, event)
+            yield
