@@ -155,7 +155,12 @@ class GroupCoordinator:
             else:
                 self._report(cast("StateChanged | MemberChanged", effect))
         for one in work:  # what comes of it comes behind the other effects
-            self.computing.start(one)
+            try:
+                self.computing.start(one)
+            except Exception:
+                group_id = one.job.group_id if isinstance(one, Assign) else one.group_id
+                logger.exception("group %s: %s failed", group_id, type(one).__name__)
+                self._failed(group_id)
 
     def _answer(self, call: object, answer: Answer) -> None:
         known = self._open.pop(call, None)

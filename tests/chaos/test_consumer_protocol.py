@@ -6,9 +6,11 @@ To clients nearly every error of a heartbeat is the end (`SURVIVED` are the othe
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import redis
@@ -23,7 +25,7 @@ from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_consumers import SURVIVED, RawConsumer
 from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, wait_until
+from tests.support.running import ROOT, Broker, clean_environment, wait_until
 
 Start = Callable[..., Broker]
 GROUP, TOPIC, PARTITIONS = "survivors", "records", 6
@@ -33,6 +35,7 @@ QUICK = {
     "group.consumer.assignment.interval.ms": 200,
 }
 FATAL_S = 20.0
+DEFECTIVE = ROOT / "tests/support/defective"
 
 
 class Watched:
@@ -97,8 +100,16 @@ class Watched:
 
 
 @pytest.fixture
-def broker(start_moldau: Start) -> Broker:
-    broker = start_moldau(workers=2, broker=QUICK)
+def defect(tmp_path: Path) -> Path:
+    """While this file exists, what it names raises exceptions (tests/support/defective)."""
+    return tmp_path / "defect"
+
+
+@pytest.fixture
+def broker(start_moldau: Start, defect: Path) -> Broker:
+    path = os.pathsep.join((str(DEFECTIVE), clean_environment()["PYTHONPATH"]))
+    environment = {"PYTHONPATH": path, "DEFECT": str(defect)}
+    broker = start_moldau(workers=2, broker=QUICK, env=environment)
     with RawClient(broker.port) as client:
         create_topic(client, TOPIC, partitions=PARTITIONS)
     return broker
@@ -170,6 +181,61 @@ def _end(store: redis.Redis, fault: str) -> None:
             store.config_set("maxmemory", 0)
         case "refused":
             store.config_set("min-replicas-to-write", 0)
+
+
+@pytest.mark.parametrize("part", ["machine", "assignor", "computing", "encoding", "answer"])
+def test_8_36_what_members_see_of_an_exception(
+    broker: Broker, watched: Watched, defect: Path, part: str
+) -> None:
+    """A defect of ours, in the middle of a change: members at rest go on, a joiner survives, the
+    group is as it was stored, and other groups of the worker do not notice."""
+    epoch = watched.epoch
+    other = next(name for name in map("other-{}".format, range(99)) if _meets(name))
+    with ExitStack() as stack:
+        port = coordinator_port(broker, GROUP)
+
+        def member(group: str) -> RawConsumer:
+            made = RawConsumer(port, group, timeout=FATAL_S)
+            stack.callback(made.close)
+            return made
+
+        beside, joining = member(other), member(GROUP)
+        assert beside.join(TOPIC).error_code == 0
+        defect.write_text(part)
+        closed = 0
+        for _ in range(20):
+            watched.round()
+            assert beside.beat().error_code == 0
+            try:
+                joining.join(TOPIC) if joining.epoch <= 0 else joining.tell()
+            except (OSError, AssertionError):
+                closed += 1
+                before, joining = joining, member(GROUP)
+                joining.resume(before)
+            time.sleep(0.1)
+        if part in ("assignor", "computing"):
+            assert not joining.places  # without a new target it may join, and gets nothing yet
+        else:
+            assert joining.epoch <= 0
+        defect.unlink()
+    assert set(joining.codes) <= SURVIVED - {25, 110}
+    watched.members.append(None)
+    watched.broken.append(joining)
+    watched.settle()
+    print(
+        f"{part}: members saw {sorted(watched.codes)}, a joiner {sorted(set(joining.codes))} "
+        f"and {closed} closed connections"
+    )
+    assert watched.codes <= {0, 14, 15, 16}, watched.codes
+    with RawClient(broker.port) as client:
+        (shown,) = client.call(ConsumerGroupDescribeRequest([GROUP])).groups
+    assert shown.group_epoch == epoch + 1  # the join, once
+    assert "Traceback" in broker.log()
+    assert f"group {GROUP}" in broker.log()
+
+
+def _meets(group: str) -> bool:
+    return owner_of(group, 2) == owner_of(GROUP, 2)
 
 
 @pytest.mark.slow

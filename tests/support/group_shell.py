@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import redis
 
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.group.effects import Answer, JoinAnswer, SyncAnswer
-from broker.group.events import Event, Join, Leave, LeavingMember, Sync
+from broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
+from broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
 from broker.group.offsets import TopicPartition, new_commit
+from broker.group.topics import TopicFacts, TopicsSeen
 from broker.placement import slot_of
 from broker.settings.kafka import BrokerConfig
 from broker.store import keys
@@ -59,6 +60,18 @@ class Shell:
         answer: SyncAnswer = await self.ask(
             group,
             lambda token: Sync(token, joined.member_id, None, joined.generation_id, None, None, ()),
+        )
+        return answer
+
+    async def heartbeat(
+        self, group: str, member_id: str, epoch: int = 0, **options: Any
+    ) -> HeartbeatAnswer:
+        """Of the consumer protocol; with epoch 0 a join."""
+        if epoch == 0:
+            options = {"rebalance_timeout_ms": 60_000, "owned": frozenset(), **options}
+        answer: HeartbeatAnswer = await self.ask(
+            group,
+            lambda token: ConsumerHeartbeat(token, member_id, epoch, "client", "host", **options),
         )
         return answer
 
@@ -113,6 +126,14 @@ class Shell:
         await self.ask(group, lambda token: Leave(token, members))
 
 
+def _seen(partitions: Mapping[str, int]) -> TopicsSeen:
+    facts = [
+        TopicFacts(name, name.encode().ljust(16, b"-"), count) for name, count in partitions.items()
+    ]
+    by_name, by_id = {one.name: one for one in facts}, {one.topic_id: one for one in facts}
+    return TopicsSeen(by_name.get, by_id.get, lambda: list(by_name))
+
+
 class _Token:
     def __init__(self, future: asyncio.Future[Answer]) -> None:
         self._future = future
@@ -126,9 +147,13 @@ class _Token:
 
 @contextlib.asynccontextmanager
 async def shell(
-    server: RedisServer, url: str | None = None, token: bytes = b""
+    server: RedisServer,
+    url: str | None = None,
+    token: bytes = b"",
+    topics: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Shell]:
-    """`token`: of the store's history, as its connection finds it."""
+    """`token`: of the store's history, as its connection finds it. `topics`: with how many
+    partitions."""
     store = Store(url or server.url, 0)
     await store.connect()
     if token:
@@ -140,7 +165,14 @@ async def shell(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    coordinator = GroupCoordinator(store.groups, BrokerConfig(QUICK), spawn, worker=0, workers=1)
+    coordinator = GroupCoordinator(
+        store.groups,
+        BrokerConfig(QUICK),
+        spawn,
+        worker=0,
+        workers=1,
+        topics=_seen(topics or {}),
+    )
     try:
         await coordinator.load()
         yield Shell(coordinator)
