@@ -21,7 +21,8 @@ from broker.group.record import (
 from broker.group.views import Owners
 from broker.store.groups import MEMBER, StoredGroup
 
-PORTION = 16  # members that are encoded in one turn of the event loop
+PORTION = 8_192  # bytes of members that are encoded in one turn of the event loop
+MEMBER_BYTES = 400  # as much work as a member without partitions is
 PENDING = b"~"  # begins the field of an offset of an open transaction
 
 encode_offset = msgspec.msgpack.Encoder().encode
@@ -55,9 +56,13 @@ async def encode_members(
 ) -> dict[bytes, bytes | None]:
     """The fields of members; None: to be removed. A thousand take a while, so by portions."""
     fields: dict[bytes, bytes | None] = {}
-    for count, (member_id, snapshot) in enumerate(members.items(), 1):
-        fields[member_field(member_id)] = None if snapshot is None else encode(snapshot())
-        if count % PORTION == 0:
+    done = 0
+    for member_id, snapshot in members.items():
+        data = None if snapshot is None else encode(snapshot())
+        fields[member_field(member_id)] = data
+        done += MEMBER_BYTES + len(data or b"")
+        if done > PORTION:
+            done = 0
             await asyncio.sleep(0)
     return fields
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -27,3 +28,14 @@ class TopicsSeen(Struct, frozen=True):
 
 
 NO_TOPICS = TopicsSeen(lambda _: None, lambda _: None, lambda: ())
+
+
+def by_topic(places: Iterable[Place]) -> dict[bytes, list[int]]:
+    """Partitions by topic id, both in order. A member may have thousands: sorting numbers takes a
+    fraction of what sorting places does."""
+    topics: defaultdict[bytes, list[int]] = defaultdict(list)
+    for topic_id, partition in places:
+        topics[topic_id].append(partition)
+    for partitions in topics.values():
+        partitions.sort()
+    return {topic_id: topics[topic_id] for topic_id in sorted(topics)}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from broker.group.states import GroupState
-from broker.group.topics import Place
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -46,9 +45,9 @@ class ConsumerMemberView(Struct, frozen=True):
     client_host: str
     names: tuple[str, ...]
     pattern: str
-    assigned: tuple[Place, ...]
-    """With what is to be given back."""
-    target: tuple[Place, ...]
+    assigned: Mapping[bytes, Sequence[int]]
+    """Partitions by topic id, in order; with what is to be given back."""
+    target: Mapping[bytes, Sequence[int]]
     is_classic: bool
 
 

@@ -5,8 +5,9 @@ v1 says which members use the classic protocol (KIP-1099).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from broker.errors import ErrorCode
-from broker.group.topics import Place
 from broker.group.views import ConsumerMemberView
 from broker.handlers.authorization import (
     GROUP,
@@ -94,15 +95,11 @@ def _member(broker: Broker, member: ConsumerMemberView) -> Member:
     )
 
 
-def _assignment(broker: Broker, places: tuple[Place, ...]) -> Assignment:
+def _assignment(broker: Broker, places: Mapping[bytes, Sequence[int]]) -> Assignment:
     """Topics that are gone are left out: they have no name any more."""
-    topics: dict[bytes, TopicPartitions] = {}
-    for topic_id, partition in places:
-        known = topics.get(topic_id)
-        if known is None:
-            topic = broker.topics.by_id(topic_id)
-            if topic is None:
-                continue
-            known = topics[topic_id] = TopicPartitions(topic_id, topic.name, [])
-        known.partitions.append(partition)
-    return Assignment(list(topics.values()))
+    topics = []
+    for topic_id, partitions in places.items():
+        topic = broker.topics.by_id(topic_id)
+        if topic is not None:
+            topics.append(TopicPartitions(topic_id, topic.name, list(partitions)))
+    return Assignment(topics)

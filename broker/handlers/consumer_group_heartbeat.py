@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable
+from itertools import chain, repeat
 
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode
@@ -20,7 +21,7 @@ from broker.group.effects import Answer, HeartbeatAnswer
 from broker.group.events import ConsumerHeartbeat
 from broker.group.modern.heartbeat import check_request
 from broker.group.modern.members import Member
-from broker.group.topics import Place
+from broker.group.topics import Place, by_topic
 from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.group_token import GroupToken
@@ -121,7 +122,9 @@ def _event(
         request.server_assignor,
         None
         if owned is None
-        else frozenset((one.topic_id, number) for one in owned for number in one.partitions),
+        else frozenset(
+            chain.from_iterable(zip(repeat(one.topic_id), one.partitions) for one in owned)
+        ),
     )
 
 
@@ -133,15 +136,12 @@ def response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.interval_ms,
-        assignment=None if assigned is None else Assignment(by_topic(assigned)),
+        assignment=None if assigned is None else _assignment(assigned),
     )
 
 
-def by_topic(places: Iterable[Place]) -> list[TopicPartitions]:
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, partition in sorted(places):
-        topics.setdefault(topic_id, []).append(partition)
-    return [TopicPartitions(topic_id, numbers) for topic_id, numbers in topics.items()]
+def _assignment(places: Iterable[Place]) -> Assignment:
+    return Assignment([TopicPartitions(*topic) for topic in by_topic(places).items()])
 
 
 class BeatRoute(RequestRoute):

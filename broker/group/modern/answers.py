@@ -33,7 +33,7 @@ def advance(
         member,
         group.target_epoch,
         owned,
-        group.holders.get,
+        group.holders,
         lambda topic_id: group.subscriptions.has(member, topic_id),
         unsubscribed=unsubscribed,
     )
@@ -75,7 +75,9 @@ def conclude(
 
 
 def _differs(member: Member, step: Step) -> bool:
-    return any(
-        getattr(member, name) != getattr(step, name)
-        for name in ("state", "epoch", "assigned", "revoking")
+    return (
+        member.state is not step.state
+        or member.epoch != step.epoch
+        or (member.assigned is not step.assigned and member.assigned != step.assigned)
+        or member.revoking != step.revoking
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 
 from broker.errors import ErrorCode
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.members import Member
 from broker.group.states import GroupState
-from broker.group.topics import Place, TopicsSeen
+from broker.group.topics import Place, TopicsSeen, by_topic
 from broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
@@ -76,11 +77,11 @@ def check_fetch(group: ConsumerCore, member_id: str | None, epoch: int) -> Error
 def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner]:
     found = []
     for member in members:
-        mine = []
-        for topic_id, partition in (*member.assigned, *member.revoking):
+        mine: list[tuple[str, int]] = []
+        for topic_id, numbers in by_topic((*member.assigned, *member.revoking)).items():
             facts = topics.by_id(topic_id)
             if facts is not None:
-                mine.append((facts.name, partition))
+                mine += zip(repeat(facts.name), numbers, strict=False)
         found.append(
             PartitionOwner(
                 member.member_id, member.client_id, member.client_host, tuple(sorted(mine))
@@ -106,8 +107,8 @@ def view(group: ConsumerCore) -> ConsumerGroupView:
                 member.client_host,
                 tuple(sorted(member.names)),
                 member.pattern,
-                tuple(sorted((*member.assigned, *member.revoking))),
-                tuple(sorted(member.target)),
+                by_topic((*member.assigned, *member.revoking)),
+                by_topic(member.target),
                 member.guest is not None,
             )
             for member in group.members.values()

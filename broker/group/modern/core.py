@@ -6,6 +6,8 @@ The transitions are functions over `ConsumerCore` in modules of their own; none 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from broker.errors import ErrorCode
 from broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
@@ -30,6 +32,8 @@ from broker.group.timers import TimerKey, TimerKind
 from broker.group.topics import Place, TopicsSeen
 from broker.group.views import CONSUMER, Owners
 from broker.group.writes import SaveGroup
+
+_Places: TypeAlias = Mapping[Place, int]
 
 
 class ConsumerCore(Machine, ABC):
@@ -206,8 +210,8 @@ class ConsumerCore(Machine, ABC):
         member.rests_at = NOWHERE
 
     def hold(self, member: Member) -> None:
-        for place in (*member.assigned, *member.revoking):
-            self.holders[place] = member
+        for places in (member.assigned, member.revoking):
+            self.holders.update(dict.fromkeys(places, member))
 
     def release(self, member: Member) -> None:
         for place in (*member.assigned, *member.revoking):
@@ -215,16 +219,25 @@ class ConsumerCore(Machine, ABC):
                 del self.holders[place]
 
     def take_step(self, member: Member, step: Step, shown_epoch: int) -> None:
-        self.release(member)
         revokes = step.revoking != member.revoking
         if step.epoch != member.epoch:
             member.previous_epoch = shown_epoch
             member.epoch = step.epoch
         member.state = step.state
-        if step.assigned != member.assigned:  # else an answer need not repeat it
-            member.assigned = step.assigned
-        member.revoking = step.revoking
-        self.hold(member)
+        # The same object otherwise: an answer need not repeat it.
+        changes = step.assigned is not member.assigned and step.assigned != member.assigned
+        if changes or revokes:
+            before, after = (member.assigned, member.revoking), (step.assigned, step.revoking)
+            if step.state is MemberState.UNREVOKED:
+                before = {}, member.revoking  # what it has to give back it still holds
+            else:
+                self.holders.update(dict.fromkeys(_difference(after, before), member))
+            for place in _difference(before, after):
+                if self.holders.get(place) is member:
+                    del self.holders[place]
+            if changes:
+                member.assigned = step.assigned
+            member.revoking = step.revoking
         self.rest(member)
         self.changed(member)
         if member.state is not MemberState.UNREVOKED:
@@ -320,6 +333,15 @@ class ConsumerCore(Machine, ABC):
                 for name, one in self.subscriptions.patterns.items()
             ),
         )
+
+
+def _difference(these: tuple[_Places, _Places], those: tuple[_Places, _Places]) -> set[Place]:
+    """The partitions that are in these and not in those: mostly few of thousands."""
+    found: set[Place] = set()
+    for mine in these:
+        if not any(mine is theirs for theirs in those):
+            found |= mine.keys() - those[0].keys() - those[1].keys()
+    return found
 
 
 def unknown_member(answer: Answer) -> Answer:

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 from broker.group.events import Protocols
 from broker.group.record import ConsumerMember, StoredGuest, StoredPlaces
-from broker.group.topics import Place
+from broker.group.topics import Place, by_topic
 
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member whose process has stopped and is expected back."""
@@ -146,6 +146,7 @@ def _record(
     target: frozenset[Place],
     guest: StoredGuest | None,
 ) -> ConsumerMember:
+    stored = _assigned(assigned)
     return ConsumerMember(
         member_id,
         instance_id,
@@ -159,9 +160,9 @@ def _record(
         epoch,
         previous_epoch,
         state,
-        _stored(assigned.items()),
-        _stored(revoking.items()),
-        _stored((place, None) for place in target),
+        stored,
+        _assigned(revoking),
+        _target(target, assigned, stored),
         guest,
     )
 
@@ -193,17 +194,28 @@ def restored(stored: ConsumerMember) -> Member:
     return member
 
 
-def _stored(places: Iterable[tuple[Place, int | None]]) -> tuple[StoredPlaces, ...]:
-    topics: dict[bytes, list[tuple[int, int | None]]] = {}
-    for (topic_id, partition), epoch in places:
-        topics.setdefault(topic_id, []).append((partition, epoch))
-    found = []
-    for topic_id in sorted(topics):
-        rows = sorted(topics[topic_id])
-        numbers = tuple([partition for partition, _ in rows])
-        epochs = tuple([epoch for _, epoch in rows if epoch is not None])
-        found.append(StoredPlaces(topic_id, numbers, epochs))
-    return tuple(found)
+def _assigned(assigned: Mapping[Place, int]) -> tuple[StoredPlaces, ...]:
+    epochs = set(assigned.values())
+    one_epoch = epochs.pop() if len(epochs) == 1 else None  # mostly, for one that has thousands
+    return tuple(
+        StoredPlaces(
+            topic_id,
+            tuple(numbers),
+            (one_epoch,) * len(numbers)
+            if one_epoch is not None
+            else tuple([assigned[topic_id, number] for number in numbers]),
+        )
+        for topic_id, numbers in by_topic(assigned).items()
+    )
+
+
+def _target(
+    target: frozenset[Place], assigned: Mapping[Place, int], stored: tuple[StoredPlaces, ...]
+) -> tuple[StoredPlaces, ...]:
+    """`stored`: what is assigned, mostly the same."""
+    if len(target) == len(assigned) and assigned.keys() == target:
+        return tuple(StoredPlaces(one.topic_id, one.partitions) for one in stored)
+    return tuple(StoredPlaces(topic, tuple(mine)) for topic, mine in by_topic(target).items())
 
 
 def _places(stored: Iterable[StoredPlaces]) -> dict[Place, int]:

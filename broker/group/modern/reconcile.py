@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from operator import itemgetter
 
 from msgspec import Struct
 
 from broker.group.modern.members import Member, MemberState
 from broker.group.topics import Place
+
+_TOPIC = itemgetter(0)
 
 
 class Step(Struct, frozen=True):
@@ -31,7 +34,7 @@ def reconcile(
     member: Member,
     target_epoch: int,
     owned: AbstractSet[Place] | None,
-    holder_of: Callable[[Place], Member | None],
+    holders: Mapping[Place, Member],
     is_subscribed: Callable[[bytes], bool],
     *,
     unsubscribed: bool = False,
@@ -44,25 +47,29 @@ def reconcile(
     if member.state is MemberState.STABLE and member.epoch == target_epoch and not unsubscribed:
         return None
     if member.state is MemberState.UNREVOKED and not _gave_up(owned, member.revoking):
-        kept, lost = _split(member.assigned, lambda place: is_subscribed(place[0]))
+        kept, lost = _split(member.assigned, _subscribed(member.assigned.keys(), is_subscribed))
         if not lost:
             return None
         return Step(MemberState.UNREVOKED, member.epoch, kept, {**member.revoking, **lost})
-    wanted = [place for place in member.target if is_subscribed(place[0])]
-    kept, lost = _split(member.assigned, frozenset(wanted).__contains__)
+    wanted = _subscribed(member.target, is_subscribed)
+    kept, lost = _split(member.assigned, wanted)
     if lost and not _gave_up(owned, lost):
         return Step(MemberState.UNREVOKED, member.epoch, kept, lost)
-    assigned = dict(kept)
-    state = MemberState.STABLE
-    for place in wanted:
-        if place in assigned:
-            continue
-        holder = holder_of(place)
-        if holder is None or holder is member:
-            assigned[place] = target_epoch
-        else:
-            state = MemberState.UNRELEASED
-    return Step(state, target_epoch, assigned, {})
+    missing = wanted - kept.keys()
+    if not missing:
+        return Step(MemberState.STABLE, target_epoch, kept, {})
+    free: AbstractSet[Place] = missing
+    if not holders.keys().isdisjoint(missing):
+        free = {place for place in missing if holders.get(place, member) is member}
+    state = MemberState.STABLE if len(free) == len(missing) else MemberState.UNRELEASED
+    return Step(state, target_epoch, {**kept, **dict.fromkeys(free, target_epoch)}, {})
+
+
+def _subscribed(
+    places: AbstractSet[Place], is_subscribed: Callable[[bytes], bool]
+) -> AbstractSet[Place]:
+    gone = {topic_id for topic_id in set(map(_TOPIC, places)) if not is_subscribed(topic_id)}
+    return {place for place in places if place[0] not in gone} if gone else places
 
 
 def _gave_up(owned: AbstractSet[Place] | None, lost: Mapping[Place, int]) -> bool:
@@ -70,10 +77,13 @@ def _gave_up(owned: AbstractSet[Place] | None, lost: Mapping[Place, int]) -> boo
 
 
 def _split(
-    assigned: Mapping[Place, int], keeps: Callable[[Place], bool]
-) -> tuple[dict[Place, int], dict[Place, int]]:
-    kept: dict[Place, int] = {}
-    lost: dict[Place, int] = {}
-    for place, epoch in assigned.items():
-        (kept if keeps(place) else lost)[place] = epoch
-    return kept, lost
+    assigned: Mapping[Place, int], kept: AbstractSet[Place]
+) -> tuple[Mapping[Place, int], Mapping[Place, int]]:
+    """What is kept of it, and what is not. The same object if it is all: one may have thousands."""
+    lost = assigned.keys() - kept
+    if not lost:
+        return assigned, {}
+    return (
+        {place: epoch for place, epoch in assigned.items() if place not in lost},
+        {place: assigned[place] for place in lost},
+    )

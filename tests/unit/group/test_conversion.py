@@ -314,3 +314,15 @@ def test_8_30_timers_go_with_their_members() -> None:
         g.rejoin(name, [("t", number)])
     kinds = {key.kind for key in g.timers}
     assert kinds == {TimerKind.SESSION}
+
+
+def test_8_33_a_classic_group_that_is_being_deleted_answers_such_members() -> None:
+    g = Mixed(t=2)
+    g.classic_join("x")
+    g.sleep(6_000)
+    g.leave("x")
+    g.hold_writes = True
+    deleting = g.delete()
+    assert deleting.is_parked
+    joining = g.heartbeat("a", topics=TOPIC)
+    assert joining.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
