@@ -7,6 +7,7 @@ without the topics that an expression stands for until they are known.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,9 +18,15 @@ except ImportError:  # there are no wheels for every platform
     re2 = None
 
 IS_AVAILABLE = re2 is not None
-MAX_MEMORY = 1 << 20  # of one expression
-MAX_LENGTH = 4_096
-SLICE = 64  # names between two yields
+# Compiling holds the interpreter, and so does a match in a program that grows as it is run: these
+# limits keep each below 5 ms, whatever the expression.
+MAX_MEMORY = 1 << 18  # of a compiled expression
+MAX_COST = 4_096  # about characters
+MAX_DEPTH = 250  # of parentheses
+_UNICODE_CLASS, _UNICODE_COST = re.compile(r"\\[pP]"), 255  # each is hundreds of ranges
+_REPEAT_COST = 63  # each is written out, up to 1,000 times
+_RUNE_COST = 7
+_PARENTHESES = re.compile(r"\\.|[()]", re.DOTALL)
 
 
 @lru_cache(maxsize=256)
@@ -32,7 +39,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def is_valid(pattern: str) -> bool:
-    if not IS_AVAILABLE or len(pattern) > MAX_LENGTH:
+    if not IS_AVAILABLE or _is_costly(pattern):
         return False
     try:
         _compiled(pattern)
@@ -46,12 +53,34 @@ def matches_wholly(pattern: str, text: str) -> bool:
     return _compiled(pattern).fullmatch(text) is not None
 
 
+def _is_costly(pattern: str) -> bool:
+    cost = len(pattern)
+    if cost > MAX_COST:
+        return True
+    cost += _UNICODE_COST * len(_UNICODE_CLASS.findall(pattern))
+    cost += _REPEAT_COST * pattern.count("{")
+    if not pattern.isascii():
+        cost += _RUNE_COST * sum(letter > "\x7f" for letter in pattern)
+    return cost > MAX_COST or (pattern.count("(") > MAX_DEPTH and _depth(pattern) > MAX_DEPTH)
+
+
+def _depth(pattern: str) -> int:
+    deepest = depth = 0
+    for found in _PARENTHESES.findall(pattern):
+        if found == "(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found == ")":
+            depth -= 1
+    return deepest
+
+
 def match_steps(
     patterns: Iterable[str],
     names: Iterable[str],
     may_see: Callable[[str, str], bool] | None = None,
 ) -> Generator[None, None, Mapping[str, frozenset[str]]]:
-    """Yields between slices; returns the names that match, by pattern.
+    """Yields between names, as one may take milliseconds; returns those that match, by pattern.
 
     `may_see`: whether a pattern may stand for a name, where clients do not see all topics.
     """
@@ -60,9 +89,9 @@ def match_steps(
     for pattern in patterns:
         fullmatch = _compiled(pattern).fullmatch
         found: list[str] = []
-        for start in range(0, len(known), SLICE):
-            some = [name for name in known[start : start + SLICE] if fullmatch(name)]
-            found += some if may_see is None else [name for name in some if may_see(pattern, name)]
+        for name in known:
+            if fullmatch(name) and (may_see is None or may_see(pattern, name)):
+                found.append(name)
             yield
         matches[pattern] = frozenset(found)
     return matches

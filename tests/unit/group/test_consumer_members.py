@@ -151,7 +151,7 @@ def test_8_25_hard_expressions_are_matched_in_slices() -> None:
         longest = max(longest, time.thread_time() - before)
         slices += 1
     took = time.thread_time() - began
-    assert slices >= 2_000 / patterns.SLICE
+    assert slices >= 2_000
     assert longest < took / 4
     assert completed(patterns.match_steps(["a*1"], names))["a*1"] == {"a" * 200 + "1"}
 
