@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from broker.errors import ErrorCode
 from broker.group.config import GroupConfig, IdGenerator
@@ -12,7 +13,7 @@ from broker.group.events import Event
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey, TimerKind
 from broker.group.views import GroupListing, GroupView, PartitionOwner
-from broker.group.writes import DeleteGroup, Purpose, Writes
+from broker.group.writes import DeleteGroup, Purpose, SaveGroup, Writes
 
 
 class Machine(ABC):
@@ -37,20 +38,42 @@ class Machine(ABC):
         self._extended: set[TimerKey] = set()
         """Timers that fired late and were armed once more."""
 
-    # --- what a protocol adds ---
+    # --- what happens to a group ---
 
-    @abstractmethod
-    def handle(self, event: Event, now_ms: int) -> list[Effect]: ...
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        handler = self.handlers.get(type(event))
+        if handler is not None:  # else of another protocol: the group was converted meanwhile
+            handler(self, event)
+        return self.finish(type(event).__name__)
 
-    @abstractmethod
     def store_again(self, now_ms: int) -> list[Effect]:
         """The store lost what it had of the group."""
+        self.now_ms = now_ms
+        if self.state is not GroupState.DEAD:
+            self.store(SaveGroup())
+        return self.take_effects()
 
-    @abstractmethod
     def unload(self, now_ms: int) -> list[Effect]:
         """Another worker owns the group from now on: what waits gets NOT_COORDINATOR, all timers
         are cancelled. What is stored stays. The outcome of a write in flight need not be
         reported."""
+        self.now_ms = now_ms
+        self.end()
+        return self.take_effects()
+
+    def finish(self, reason: str) -> list[Effect]:
+        """At the end of every event."""
+        return self.take_effects()
+
+    # --- what a protocol adds ---
+
+    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]]
+    """What is done with each kind of event."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The part of `unload` that differs."""
 
     @abstractmethod
     def check_commit(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from broker.errors import ErrorCode
 from broker.group.classic import commits, join, leave, rebalance, sessions, sync
@@ -76,24 +76,8 @@ class Group(Core):
         group.roster.leader = record.leader
         return group, group.take_effects()
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        self.now_ms = now_ms
-        handler = _HANDLERS.get(type(event))
-        if handler is not None:  # else of another protocol: the group was converted meanwhile
-            handler(self, event)
-        return self.take_effects()
-
-    def store_again(self, now_ms: int) -> list[Effect]:
-        """The store lost what it had of the group. In mid-rebalance its end brings a write."""
-        self.now_ms = now_ms
-        if self.state is not GroupState.DEAD:
-            self.store(SaveGroup())
-        return self.take_effects()
-
-    def unload(self, now_ms: int) -> list[Effect]:
-        self.now_ms = now_ms
+    def end(self) -> None:
         leave.unload(self)
-        return self.take_effects()
 
     # --- offsets and views ---
 
@@ -198,12 +182,11 @@ class Group(Core):
                     leave.saved(self, event.error)
         self.begin_write()
 
-
-_HANDLERS: dict[type[Event], Callable[[Group, Any], None]] = {
-    Join: join.join,
-    Sync: sync.sync,
-    Leave: leave.leave,
-    Delete: leave.delete,
-    TimerFired: Group._timer_fired,
-    Persisted: Group._persisted,
-}
+    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        Join: join.join,
+        Sync: sync.sync,
+        Leave: leave.leave,
+        Delete: leave.delete,
+        TimerFired: _timer_fired,
+        Persisted: _persisted,
+    }

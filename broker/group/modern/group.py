@@ -9,8 +9,8 @@ reached, one step per heartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from broker.errors import ErrorCode
 from broker.group.config import GroupConfig, IdGenerator
@@ -89,22 +89,12 @@ class ConsumerGroup(ConsumerCore):
         target.check(group)
         return group, group.finish("restored")
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        self.now_ms = now_ms
-        _HANDLERS[type(event)](self, event)
-        return self.finish(type(event).__name__)
-
     def store_again(self, now_ms: int) -> list[Effect]:
-        self.now_ms = now_ms
-        if self.state is not GroupState.DEAD:
-            self.unsaved.whole = self.head_changed = True
-            self.store(SaveGroup())
-        return self.take_effects()
+        self.unsaved.whole = self.head_changed = True
+        return super().store_again(now_ms)
 
-    def unload(self, now_ms: int) -> list[Effect]:
-        self.now_ms = now_ms
+    def end(self) -> None:
         ending.unload(self)
-        return self.take_effects()
 
     # --- offsets and views ---
 
@@ -194,16 +184,15 @@ class ConsumerGroup(ConsumerCore):
             elif isinstance(purpose, DeleteGroup):
                 ending.deleted(self, purpose, event.error)
 
-
-_HANDLERS: dict[type[Event], Callable[[ConsumerGroup, Any], None]] = {
-    ConsumerHeartbeat: heartbeat.heartbeat,
-    Join: guests.join,
-    Sync: guests.sync,
-    Leave: guests.leave,
-    Delete: ending.delete,
-    TopicsChanged: resolving.topics_changed,
-    Assigned: target.assigned,
-    Resolved: resolving.resolved,
-    TimerFired: ConsumerGroup._timer_fired,
-    Persisted: ConsumerGroup._persisted,
-}
+    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        ConsumerHeartbeat: heartbeat.heartbeat,
+        Join: guests.join,
+        Sync: guests.sync,
+        Leave: guests.leave,
+        Delete: ending.delete,
+        TopicsChanged: resolving.topics_changed,
+        Assigned: target.assigned,
+        Resolved: resolving.resolved,
+        TimerFired: _timer_fired,
+        Persisted: _persisted,
+    }
