@@ -51,6 +51,8 @@ examples:
   moldau bench latency --rate 1000              open loop, 1,000 records a second
   moldau bench groups                           one group of 10, 100, 1,000; 2,000 groups of 2
   moldau bench groups --members 2 --groups 500  500 groups of 2 members
+  moldau bench groups --protocol both --beside 127.0.0.1:29092 --beside-pid 4711
+                                                both protocols, here and in another broker
   moldau bench transactions --connections 16    16 producers in parallel, and one alone
   moldau bench connections --count 5000         5,000 connections
   moldau bench native --size 100                records of 100 bytes, shared with Redis
@@ -135,7 +137,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", type=_count, action="append", help="groups: of one group")
     parser.add_argument("--groups", type=_count, default=1, help="groups: how many, with --members")
     parser.add_argument(
-        "--protocol", choices=["classic", "consumer"], default="classic", help="groups: KIP-848"
+        "--protocol",
+        choices=["classic", "consumer", "both"],
+        default="classic",
+        help="groups: consumer is KIP-848; both: in turn",
+    )
+    parser.add_argument(
+        "--beside", metavar="HOST:PORT", help="groups: another broker, measured in turn"
+    )
+    parser.add_argument(
+        "--beside-pid", type=int, action="append", help="its process, as --pid; may be repeated"
     )
     parser.add_argument("--store-fsync", choices=["everysec", "always", "no"], default="everysec")
     parser.add_argument("--quick", action="store_true", help="growth: few points, short runs")
@@ -156,6 +167,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise TargetError("--command-config is for a running broker: add --bootstrap")
         if arguments.secure and arguments.bootstrap:
             raise TargetError("--secure is for a broker of its own: leave out --bootstrap")
+        if arguments.beside and arguments.what != "groups":
+            raise TargetError("--beside is for groups")
+        if arguments.beside_pid and not arguments.beside:
+            raise TargetError("--beside-pid is for another broker: add its address, --beside")
         if arguments.what is None:
             print("moldau bench: which one? `moldau bench --help` lists them", file=sys.stderr)
             return 2

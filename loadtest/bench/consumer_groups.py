@@ -94,9 +94,13 @@ class ConsumerGroupsRun(GroupsRun):
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
         await together(member.join() for member in members)
+        joining = time.perf_counter() - began
         await together(member.settle() for member in members)
-        seconds = time.perf_counter() - began
-        return {"form s": seconds, "form us/member": each(meter.stop()["worker"], len(members))}
+        return {
+            "form s": time.perf_counter() - began,
+            "form us/member": each(meter.stop()["worker"], len(members)),
+            "joins/s": len(members) / joining,
+        }
 
     async def _rebalance_all(
         self, crews: list[Crew], members: list[ConsumerBenchMember]

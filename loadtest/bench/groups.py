@@ -15,8 +15,9 @@ import asyncio
 import secrets
 import statistics
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import uvloop
 
@@ -37,7 +38,7 @@ from loadtest.bench.harness.group_members import BenchMember, MemberConnection
 from loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
 from loadtest.bench.harness.requests import CORRELATION_ID, RequestTypes
 from loadtest.bench.harness.secured import open_connection
-from loadtest.bench.harness.target import Target, broker_under_test
+from loadtest.bench.harness.target import Target, await_ready, broker_under_test, running
 
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of a group, groups
 TIMEOUT_S = 120.0
@@ -244,25 +245,65 @@ def _protocol(name: str) -> tuple[type[GroupsRun], RequestTypes]:
     return ConsumerGroupsRun, [*NEEDED, *CONSUMER_NEEDED]
 
 
+class Contender(NamedTuple):
+    """A protocol of a broker: measured in turn with the others."""
+
+    label: str  # empty: the only one
+    kind: type[GroupsRun]
+    target: Target
+    ports: list[int]  # of its workers, by index
+
+
+@contextmanager
+def _contenders(arguments: argparse.Namespace) -> Iterator[list[Contender]]:
+    protocols = {name: _protocol(name) for name in _protocols(arguments)}
+    needed = [request for _, requests in protocols.values() for request in requests]
+    with ExitStack() as stack:
+        targets = {"": stack.enter_context(broker_under_test(arguments, needed))}
+        if arguments.beside:
+            beside = running(arguments.beside, arguments.beside_pid or ())
+            await_ready(beside, needed)
+            targets[arguments.beside] = beside
+        found = []
+        for where, target in targets.items():
+            with Client(target.address) as admin:
+                ports = [port for _, port in admin.brokers()]
+            for name, (kind, _) in protocols.items():
+                label = "".join(
+                    f", {word}" for word in (name if len(protocols) > 1 else "", where) if word
+                )
+                found.append(Contender(label, kind, target, ports))
+        yield found
+
+
+def _protocols(arguments: argparse.Namespace) -> list[str]:
+    return ["classic", "consumer"] if arguments.protocol == "both" else [arguments.protocol]
+
+
 def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
     sizes = [(members, arguments.groups) for members in arguments.members or []] or GROUPS
     rows: Rows = []
-    kind, needed = _protocol(arguments.protocol)
-    with broker_under_test(arguments, needed) as target:
-        with Client(target.address) as admin:
-            ports = [port for _, port in admin.brokers()]
+    with _contenders(arguments) as contenders:
         for members, groups in sizes:
-            run = kind(target, members, groups, arguments.seconds)
-            turns = []
+            runs = [one.kind(one.target, members, groups, arguments.seconds) for one in contenders]
+            turns: list[list[Figures]] = [[] for _ in runs]
             for _ in range(arguments.repeat):
-                turns.append(uvloop.run(run.measure(ports)))
-                advance()
-            figures = summaries(turns)
-            if figures.get("KB/member"):  # later runs reuse the memory of the first one
-                figures["KB/member"] = summary([figures["KB/member"]["max"]])
-            rows.append({"run": run.name, **figures})
+                for run, one, mine in zip(runs, contenders, turns, strict=True):
+                    mine.append(uvloop.run(run.measure(one.ports)))
+                    advance()
+            for run, one, mine in zip(runs, contenders, turns, strict=True):
+                figures = summaries(mine)
+                if figures.get("KB/member"):  # later runs reuse the memory of the first one
+                    figures["KB/member"] = summary([figures["KB/member"]["max"]])
+                rows.append({"run": run.name + one.label, **figures})
     columns = dict.fromkeys(key for row in rows for key in (*row, "KB/member"))
     return [{key: row.get(key) for key in columns} for row in rows]
+
+
+def _rounds(arguments: argparse.Namespace) -> int:
+    contenders = len(_protocols(arguments)) * (2 if arguments.beside else 1)
+    repeat: int = arguments.repeat
+    return len(arguments.members or GROUPS) * repeat * contenders
 
 
 BENCHMARK = Benchmark(
@@ -270,7 +311,7 @@ BENCHMARK = Benchmark(
     summary="groups of 10, 100 and 1,000 members, and 2,000 groups: form, rebalance, heartbeat",
     baseline="heartbeats to a bare uvloop server",
     run=_run,
-    rounds=lambda arguments: len(arguments.members or GROUPS) * arguments.repeat,
+    rounds=_rounds,
     any_broker=True,
     small={"members": [10, 100]},
 )

@@ -95,3 +95,19 @@ def test_a_group_of_1000_members_and_2000_groups(bench_groups: Groups) -> None:
     for row in (thousand, many):
         assert row["heartbeats/s"]["median"] > 0
         assert row["KB/member"]["median"] >= 0
+
+
+def test_both_protocols_here_and_in_another_broker(moldau: Broker, bench_groups: Groups) -> None:
+    """In turn, so that whatever else the machine does affects all of them."""
+    beside = ("--beside", moldau.bootstrap, "--beside-pid", str(moldau.pid))
+    rows = bench_groups(None, "--members", "5", "--protocol", "both", *beside)
+
+    assert [row["run"] for row in rows] == [
+        "1 group of 5, classic",
+        "1 group of 5, consumer",
+        f"1 group of 5, classic, {moldau.bootstrap}",
+        f"1 group of 5, consumer, {moldau.bootstrap}",
+    ]
+    for row in rows:
+        for name in ("joins/s", "rebalance ms", "heartbeats/s", "broker us/heartbeat", "broker MB"):
+            assert row[name]["median"] > 0, name
