@@ -248,7 +248,9 @@ class RemoteDesk(Desk):
             if ask.until is None:
                 ask.until = now + WAIT_FOR_MARKERS_S
             if now < ask.until:
-                delay = min(ask.retry_s, ask.until - now)
+                # Never less than the first: the loop's clock counts milliseconds, and what is left
+                # of the last one would be asked away.
+                delay = max(min(ask.retry_s, ask.until - now), FIRST_RETRY_S)
                 ask.retry_s *= 2
                 self._loop.call_later(delay, self.add, question, ask)
                 return

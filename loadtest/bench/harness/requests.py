@@ -11,6 +11,7 @@ from typing import Any
 from broker.wire.frame import read_response, request_frame
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from broker.wire.messages.create_partitions import CreatePartitionsRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
 from broker.wire.messages.end_txn import EndTxnRequest
@@ -44,6 +45,7 @@ VERSIONS: dict[type[Message], int] = {
     LeaveGroupRequest: 5,
     SyncGroupRequest: 5,
     CreateTopicsRequest: 5,
+    CreatePartitionsRequest: 2,
     DeleteTopicsRequest: 5,
     InitProducerIdRequest: 4,
     AddPartitionsToTxnRequest: 3,

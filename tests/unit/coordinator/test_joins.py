@@ -286,7 +286,9 @@ async def test_7_14_a_transaction_that_is_still_ending_is_asked_again(sockets: P
         assert len(own.peer.requests) == 3
 
 
-async def test_it_is_not_asked_for_ever(sockets: Path) -> None:
+async def test_it_is_not_asked_for_ever(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A busy machine may take longer to answer than a worker that is down is waited for.
+    monkeypatch.setattr(peers_module, "ANSWER_WITHIN_S", 30)
     async with stage(sockets) as own:
         own.errors = [CONCURRENT] * 100
         started = asyncio.get_running_loop().time()
