@@ -172,6 +172,7 @@ def to_classic(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
     """An Empty group that a classic member joins."""
     group.now_ms = now_ms
     new = _empty_classic(group, now_ms)
+    _answer_waiting(group)
     effects = _forget(group)
     new.store(SaveGroup())
     return new, effects + new.take_effects()

@@ -326,3 +326,18 @@ def test_8_33_a_classic_group_that_is_being_deleted_answers_such_members() -> No
     assert deleting.is_parked
     joining = g.heartbeat("a", topics=TOPIC)
     assert joining.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_8_32_who_leaves_while_a_classic_member_joins_is_answered() -> None:
+    """The group is Empty, and becomes classic, before the leave is stored."""
+    g = Mixed(t=2)
+    g.heartbeat("a", topics=TOPIC)
+    g.hold_writes = True
+    leaving = g.heartbeat("a", epoch=-1)
+    assert leaving.is_parked
+    joining = g.classic_join("x")
+    assert (leaving.answer.error, leaving.answer.epoch) == (ErrorCode.NONE, -1)
+    g.hold_writes = False
+    g.write_done()
+    g.sleep(6_000)
+    assert joining.answer.error is ErrorCode.NONE
