@@ -114,13 +114,13 @@ class Router:
             self.settings, self._accept, refuses=self._state.limiter.refuses, tells_expiry=first
         )
 
-    def _use_limits(self, told: bytearray) -> None:
+    def _use_limits(self, body: bytearray) -> None:
         """They were changed while the broker runs."""
-        self._state.limiter.counts.use(decode_limits(told))
+        self._state.limiter.counts.use(decode_limits(body))
 
-    def _close_sessions(self, told: bytearray) -> None:
+    def _close_sessions(self, body: bytearray) -> None:
         """Of users that were removed, or have another password."""
-        ended = decode_ended(told)
+        ended = decode_ended(body)
         for client in list(self._clients):
             if ended.concerns(client.identity):
                 client.close()

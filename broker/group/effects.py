@@ -82,7 +82,7 @@ class HeartbeatAnswer(Struct, frozen=True):
     epoch: int = 0
     interval_ms: int = 0
     assigned: Collection[Place] | None = None
-    """None: as it was told last."""
+    """None: as it was sent last."""
     rests: bool = False
     """The member has all it is to have: the same request gets the same answer until it changes."""
 

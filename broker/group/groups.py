@@ -208,7 +208,7 @@ class Groups(Slotted[Machine]):
             member is None
             or member.rests_at != group.target_epoch
             or member.epoch != epoch
-            or member.told is not member.assigned
+            or member.sent is not member.assigned
             or member_id in group.unsaved
         ):
             return None

@@ -150,6 +150,7 @@ class BeatRoute(RequestRoute):
     __slots__ = (
         "_assigned",
         "_coordinator",
+        "_encoded_for",
         "_epoch_at",
         "_group_id",
         "_groups",
@@ -160,7 +161,6 @@ class BeatRoute(RequestRoute):
         "_settled",
         "_size",
         "_template",
-        "_told",
     )
 
     def __init__(
@@ -188,7 +188,7 @@ class BeatRoute(RequestRoute):
         # What the member had when the group last looked at this request, and it was at rest.
         self._settled: Collection[Place] | None = None
         self._template: ResponseTemplate | None = None
-        self._told: tuple[int, int] = (0, 0)
+        self._encoded_for: tuple[int, int] = (0, 0)
         self._assigned: Collection[Place] | None = None
 
     def varying(self, canonical: bytes) -> tuple[int, int]:
@@ -224,15 +224,15 @@ class BeatRoute(RequestRoute):
             return None
         if (
             self._template is None
-            or self._told != (epoch, interval_ms)
+            or self._encoded_for != (epoch, interval_ms)
             or self._assigned is not member.assigned
         ):
             self._template = self._encode(member, epoch, interval_ms)
         return self._template.answer(frame)
 
     def _encode(self, member: Member, epoch: int, interval_ms: int) -> ResponseTemplate:
-        self._told, self._assigned = (epoch, interval_ms), member.assigned
-        told = HeartbeatAnswer(
+        self._encoded_for, self._assigned = (epoch, interval_ms), member.assigned
+        answer = HeartbeatAnswer(
             ErrorCode.NONE,
             None,
             member.member_id,
@@ -240,7 +240,7 @@ class BeatRoute(RequestRoute):
             interval_ms,
             member.assigned if self._is_full else None,
         )
-        parts = response_frame(HEARTBEAT, self.header.api_version, 0, response(told))
+        parts = response_frame(HEARTBEAT, self.header.api_version, 0, response(answer))
         return ResponseTemplate(b"".join(parts))
 
     def serve(self, call: Call, frame: bytearray) -> bool:

@@ -24,8 +24,8 @@ CREATION_RATE = "max.connection.creation.rate"
 QUOTA_RATE = "the quota connection_creation_rate"
 
 
-# A private API, see `wire/frame.py`: a router asks a worker to be told of the limits, which it does
-# at once, and whenever they change.
+# A private API, see `wire/frame.py`: a router asks a worker for the limits, which come at once
+# and whenever they change.
 CONNECTION_LIMITS = 32762
 
 

@@ -2,7 +2,7 @@
 
 uvloop encrypts all that it is given at once, and passes it on to the socket's own transport, whose
 backlog it does not count: a client that does not read would hold each reply twice, as a copy that
-nobody knows of. What waits here is not encrypted yet, shares its memory with the tail cache, and
+no budget counts. What waits here is not encrypted yet, shares its memory with the tail cache, and
 counts as unsent.
 """
 

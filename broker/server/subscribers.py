@@ -1,4 +1,4 @@
-"""Routers that asked to be told of something: over the connections on which they asked."""
+"""Routers that asked for notice of something: over the connections on which they asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Subscribers:
         self._current: bytes | None = None
 
     def subscribe(self, call: Call) -> None:
-        """A router wants to be told from now on, and what is kept for it at once."""
+        """A router gets every notice from now on, and what is kept for it at once."""
         self._routers.add(call.connection)
         call.no_reply()
         if self._current is not None:

@@ -8,7 +8,7 @@ from broker.group.events import ConsumerHeartbeat
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.members import Member
 from broker.group.modern.reconcile import Step, reconcile
-from broker.group.modern.writes import Told
+from broker.group.modern.writes import PendingAnswer
 from broker.group.topics import Place
 
 
@@ -53,7 +53,7 @@ def conclude(
     owned = None if is_behind else event.owned
     advance(group, member, event.epoch, owned, unsubscribed=unsubscribed)
     # One that is behind missed an answer, and what that assigned.
-    is_new = event.is_full or is_behind or member.told is not member.assigned
+    is_new = event.is_full or is_behind or member.sent is not member.assigned
     answer = HeartbeatAnswer(
         ErrorCode.NONE,
         member_id=member.member_id,
@@ -62,8 +62,8 @@ def conclude(
         assigned=member.assigned.keys() if is_new else None,
         rests=member.rests_at == group.target_epoch,
     )
-    group.tell(
-        Told(
+    group.answer_when_stored(
+        PendingAnswer(
             member.member_id,
             event.call,
             answer,

@@ -25,7 +25,7 @@ def check_commit(
     transactional: bool,
 ) -> ErrorCode:
     """A commit does not renew the session. An older epoch is accepted for partitions that the
-    member has had since then or longer (KIP-1251): nobody else can have committed them."""
+    member has had since then or longer (KIP-1251): no other member can have committed them."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if epoch < 0 and not group.members:

@@ -13,7 +13,7 @@ from broker.group.machine import Machine
 from broker.group.modern import ending
 from broker.group.modern.group import ConsumerGroup
 from broker.group.modern.members import Guest, Member
-from broker.group.modern.writes import Told
+from broker.group.modern.writes import PendingAnswer
 from broker.group.states import GroupState
 from broker.group.topics import Place, TopicsSeen
 from broker.group.writes import SaveGroup
@@ -159,11 +159,15 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
 def _answer_waiting(group: ConsumerGroup) -> None:
     """Who has left is gone; all others have to come again, to the classic group."""
     for purpose in (waiting := group.abandon_writes()):
-        if isinstance(purpose, Told) and purpose.member_id not in group.members:
+        if isinstance(purpose, PendingAnswer) and purpose.member_id not in group.members:
             group.reply(purpose.call, purpose.answer)
     ending.refuse(
         group,
-        [one for one in waiting if isinstance(one, Told) and one.member_id in group.members],
+        [
+            one
+            for one in waiting
+            if isinstance(one, PendingAnswer) and one.member_id in group.members
+        ],
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
 

@@ -25,7 +25,7 @@ from broker.group.machine import Machine
 from broker.group.modern.members import NOWHERE, Member, MemberState
 from broker.group.modern.reconcile import Step
 from broker.group.modern.subscriptions import Subscriptions
-from broker.group.modern.writes import Told, Unsaved
+from broker.group.modern.writes import PendingAnswer, Unsaved
 from broker.group.record import ConsumerRecord, StoredPattern
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey, TimerKind
@@ -266,33 +266,33 @@ class ConsumerCore(Machine, ABC):
 
     # --- answers ---
 
-    def tell(self, told: Told) -> None:
+    def answer_when_stored(self, pending: PendingAnswer) -> None:
         """Answer now, or when what the answer says is stored."""
-        if told.member_id in self.unsaved:
-            self._writes.waiting.append(told)
+        if pending.member_id in self.unsaved:
+            self._writes.waiting.append(pending)
         else:
-            self.told(told, ErrorCode.NONE)
+            self.stored_for(pending, ErrorCode.NONE)
 
-    def told(self, told: Told, error: ErrorCode) -> None:
+    def stored_for(self, pending: PendingAnswer, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            self.reply(told.call, told.refusal)
+            self.reply(pending.call, pending.refusal)
             return
-        self.reply(told.call, told.answer)
-        member = self.members.get(told.member_id)
+        self.reply(pending.call, pending.answer)
+        member = self.members.get(pending.member_id)
         if member is not None:
-            member.told_epoch = told.epoch
-            if told.assigned is not None:
-                member.told = told.assigned
+            member.sent_epoch = pending.epoch
+            if pending.assigned is not None:
+                member.sent = pending.assigned
 
     def _refuse(self, member_id: str) -> None:
         """The member is gone: so is what it waits for."""
         if member_id in self.unsaved:
             writes = self._writes
             for purposes in (writes.waiting, writes.in_flight):
-                for told in [one for one in purposes if isinstance(one, Told)]:
-                    if told.member_id == member_id:
-                        purposes[purposes.index(told)] = SaveGroup()
-                        self.reply(told.call, unknown_member(told.answer))
+                for pending in [one for one in purposes if isinstance(one, PendingAnswer)]:
+                    if pending.member_id == member_id:
+                        purposes[purposes.index(pending)] = SaveGroup()
+                        self.reply(pending.call, unknown_member(pending.answer))
 
     # --- what is stored ---
 

@@ -8,7 +8,7 @@ from broker.errors import ErrorCode
 from broker.group.effects import Answer, DeleteAnswer, HeartbeatAnswer, JoinAnswer
 from broker.group.events import Delete
 from broker.group.modern.core import ConsumerCore
-from broker.group.modern.writes import Told
+from broker.group.modern.writes import PendingAnswer
 from broker.group.states import GroupState
 from broker.group.writes import DeleteGroup, Purpose
 
@@ -53,7 +53,7 @@ def refuse(group: ConsumerCore, purposes: Iterable[Purpose], error: ErrorCode) -
     for purpose in purposes:
         if isinstance(purpose, DeleteGroup) and purpose.call is not None:
             group.reply(purpose.call, DeleteAnswer(error))
-        elif isinstance(purpose, Told):
+        elif isinstance(purpose, PendingAnswer):
             group.reply(purpose.call, with_error(purpose.answer, error, purpose.member_id))
     waiting, group.asking = group.asking, []
     for _, request in waiting:

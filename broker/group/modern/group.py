@@ -32,7 +32,7 @@ from broker.group.modern import commits, ending, guests, heartbeat, resolving, t
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.members import MemberState, restored
 from broker.group.modern.patterns import Pattern
-from broker.group.modern.writes import Told
+from broker.group.modern.writes import PendingAnswer
 from broker.group.record import ConsumerMember, ConsumerRecord
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
@@ -179,8 +179,8 @@ class ConsumerGroup(ConsumerCore):
             if self.state is not GroupState.DEAD:
                 self.store_later()
         for purpose in self.end_write(event.token):
-            if isinstance(purpose, Told):
-                self.told(purpose, event.error)
+            if isinstance(purpose, PendingAnswer):
+                self.stored_for(purpose, event.error)
             elif isinstance(purpose, DeleteGroup):
                 ending.deleted(self, purpose, event.error)
 

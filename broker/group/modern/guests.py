@@ -22,7 +22,7 @@ from broker.group.modern.answers import advance
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.heartbeat import departed, expire, replace, subscribe
 from broker.group.modern.members import Guest, Member, MemberState
-from broker.group.modern.writes import Told
+from broker.group.modern.writes import PendingAnswer
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
 from broker.group.topics import Place
@@ -111,7 +111,9 @@ def _admit(group: ConsumerCore, event: Join, member_id: str, static: Member | No
         protocol_name=event.protocols[0][0],
     )
     refusal = JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, event.member_id)
-    group.tell(Told(member_id, event.call, answer, refusal, member.epoch, None))
+    group.answer_when_stored(
+        PendingAnswer(member_id, event.call, answer, refusal, member.epoch, None)
+    )
 
 
 def _update(group: ConsumerCore, member: Member, event: Join) -> None:
@@ -206,7 +208,9 @@ def sync(group: ConsumerCore, event: Sync) -> None:
             places.append((facts.name, partition))
     answer = SyncAnswer(ErrorCode.NONE, CONSUMER, name, encode_assignment(version, places))
     refusal = SyncAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    group.tell(Told(member.member_id, event.call, answer, refusal, member.epoch, member.assigned))
+    group.answer_when_stored(
+        PendingAnswer(member.member_id, event.call, answer, refusal, member.epoch, member.assigned)
+    )
 
 
 def heartbeat(
@@ -277,7 +281,7 @@ def leave(group: ConsumerCore, event: Leave) -> None:
         return
     departed(group, "members left")
     refusal = LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    group.tell(Told(gone, event.call, answer, refusal, 0, None))
+    group.answer_when_stored(PendingAnswer(gone, event.call, answer, refusal, 0, None))
 
 
 def _leaving(group: ConsumerCore, leaving: LeavingMember) -> Member | ErrorCode:

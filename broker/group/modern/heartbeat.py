@@ -10,7 +10,7 @@ from broker.group.modern import patterns, resolving, target
 from broker.group.modern.answers import UNSTORED, conclude, refused
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
-from broker.group.modern.writes import Told
+from broker.group.modern.writes import PendingAnswer
 from broker.group.states import GroupState
 from broker.group.timers import TimerKind
 
@@ -140,7 +140,7 @@ def _refusal(group: ConsumerCore, event: ConsumerHeartbeat) -> HeartbeatAnswer |
 
 
 def _is_current(member: Member, event: ConsumerHeartbeat) -> bool:
-    """In the epoch it was told last, or in an earlier one because an answer did not reach it."""
+    """In the epoch it was sent last, or in an earlier one because an answer did not reach it."""
     epoch = event.epoch
     if epoch in (member.epoch, 0):
         return True
@@ -148,7 +148,7 @@ def _is_current(member: Member, event: ConsumerHeartbeat) -> bool:
     if not is_possible and epoch != member.previous_epoch:
         return False
     if event.owned is None:
-        return member.told_epoch != member.epoch
+        return member.sent_epoch != member.epoch
     return event.owned <= member.assigned.keys()
 
 
@@ -253,7 +253,9 @@ def _leave(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
         group.remove(member, MemberChange.LEFT)
         departed(group, f"member {member.member_id} left")
     answer = HeartbeatAnswer(ErrorCode.NONE, member_id=member.member_id, epoch=event.epoch)
-    group.tell(Told(member.member_id, event.call, answer, UNSTORED, event.epoch, None))
+    group.answer_when_stored(
+        PendingAnswer(member.member_id, event.call, answer, UNSTORED, event.epoch, None)
+    )
 
 
 def _leave_for_a_while(group: ConsumerCore, member: Member) -> None:

@@ -55,13 +55,13 @@ class Member:
         "rebalance_timeout_ms",
         "rests_at",
         "revoking",
+        "sent",
+        "sent_epoch",
         "session_deadline_ms",
         "session_timer_ms",
         "shown_epoch",
         "state",
         "target",
-        "told",
-        "told_epoch",
     )
 
     def __init__(self, member_id: str, instance_id: str | None = None) -> None:
@@ -87,9 +87,9 @@ class Member:
         """The target's epoch, if it has nothing to ask for until there is another one."""
         self.shown_epoch = 0
         """The highest epoch in which it came: it is in no lower one."""
-        self.told_epoch: int | None = None
+        self.sent_epoch: int | None = None
         """The epoch of the last answer to it; None: not known since the restart."""
-        self.told: Mapping[Place, int] | None = None
+        self.sent: Mapping[Place, int] | None = None
         """What the last answer to it assigned."""
         self.session_deadline_ms = 0
         self.session_timer_ms: int | None = None

@@ -12,7 +12,7 @@ from broker.group.timers import TimerKind
 
 
 def check(group: ConsumerCore) -> None:
-    """Resolve expressions that nobody used before."""
+    """Resolve expressions that were not used before."""
     known = group.subscriptions.patterns
     if group.resolving or not known:
         return

@@ -116,7 +116,7 @@ class Subscriptions:
         """These topics match; True if that changes anything."""
         known = self.patterns.get(pattern)
         if known is None:
-            return False  # nobody uses it any more
+            return False  # no member uses it any more
         before = known.topics
         known.topics = topics if of_all or before is None else before | topics
         if known.topics == before:

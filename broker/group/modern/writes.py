@@ -14,7 +14,7 @@ from broker.group.topics import Place
 from broker.group.writes import Purpose
 
 
-class Told(Purpose, frozen=True):
+class PendingAnswer(Purpose, frozen=True):
     """A member waits for this answer until what it says is stored."""
 
     member_id: str
@@ -24,7 +24,7 @@ class Told(Purpose, frozen=True):
     """If it cannot be stored."""
     epoch: int
     assigned: Mapping[Place, int] | None
-    """What the answer tells it to have; None: nothing new."""
+    """What the answer assigns to it; None: nothing new."""
 
 
 class Unsaved:
