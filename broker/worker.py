@@ -53,6 +53,7 @@ from broker.security.connection_limits import (
     encode_limits,
 )
 from broker.security.identity import ENDED_SESSIONS, Identity
+from broker.security.visible import VISIBLE
 from broker.server.budget import Budget
 from broker.server.connection import Connection
 from broker.server.metering import ClientMetering
@@ -64,6 +65,7 @@ from broker.settings.processes import Listener, WorkerSettings
 from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
 from broker.stream_views import StreamViews
+from broker.visible import Visibility
 
 logger = logging.getLogger("moldau.worker")
 
@@ -189,6 +191,7 @@ class Worker:
             RECORD_TIMES: RecordTimes(self.topics, self.logs).answer,
             RECORD_COUNTS: RecordCounts(self.topics, self.logs).answer,
             STREAM_VIEWS: StreamViews(self.store.native_views).answer,
+            VISIBLE: Visibility(self.broker, self._logins.by_listener).answer,
         }
         self._dispatcher = Dispatcher(self.broker, private, subscriptions)
         await self._listen()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 from ops.client import LocalSockets, Node
@@ -17,22 +18,25 @@ MAX_ROUTERS = 64
 CONNECT_PATIENCE_S = 2.0
 
 
-def find_local_broker(port: int) -> LocalSockets | None:
-    """The sockets of this user's broker with this bootstrap port; None: there is none."""
+def find_local_broker(port: int, routers_at: Collection[int] = ()) -> LocalSockets | None:
+    """The sockets of this user's broker with this bootstrap port; None: there is none.
+
+    `routers_at`: the advertised ports of its routers, where they are known to be others.
+    """
     directory = runtime_dir(os.environ)
     for index in range(MAX_ROUTERS):
         path = router_socket(directory, port, index)
         if not path.exists():
             return None
         if _accepts(path):
-            return _sockets(directory, port, str(path))
+            return _sockets(directory, port, str(path), {port, *routers_at})
     return None
 
 
-def _sockets(directory: Path, port: int, router: str) -> LocalSockets:
+def _sockets(directory: Path, port: int, router: str, routers_at: set[int]) -> LocalSockets:
     def socket_of(node: Node) -> str:
         worker = worker_socket(directory, port, max(node.node_id, 0))
-        is_router = node.node_id < 0 or node.port == port
+        is_router = node.node_id < 0 or node.port in routers_at
         return router if is_router or not worker.exists() else str(worker)
 
     return socket_of

@@ -20,12 +20,13 @@ import msgspec
 
 from broker.limited_log import LimitedLog
 from broker.peer import identify
-from broker.security.identity import NEVER, Identity, Role, preamble
+from broker.security.identity import NEVER, Identity, Role, preamble, read_preamble
 from broker.settings.processes import Listener
 from broker.wire.advertised import software_of
-from broker.wire.frame import read_request_header
+from broker.wire.frame import PREAMBLE, read_request_header
 from broker.wire.frame_reader import InvalidFrameSize
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.primitives import MalformedMessage
 from router.login import ClientLogin
 from router.reply_queue import ReplyQueue, WorkerReplies
 from router.request_forwarder import FAULTS, RequestForwarder
@@ -92,7 +93,7 @@ class ClientConnection(asyncio.Protocol):
             self._leave()
             return
         if self.listener is None:
-            self._forwarder.private = self._state.private_reply
+            self._forwarder.private = self._private
         else:
             if self._state.has_telemetry:
                 self._forwarder.on_versions = self._know_software
@@ -110,6 +111,25 @@ class ClientConnection(asyncio.Protocol):
             request, _ = header.api.request_codec(header.api_version).decode(frame, header.body_at)
             software = software_of(cast("ApiVersionsRequest", request))
             self.identity = msgspec.structs.replace(self.identity, software=software)
+
+    # --- over the unix socket ---
+
+    def _private(self, frame: bytes) -> bytes | None:
+        """What is not Kafka's: for whom the operator speaks, and what the router is asked."""
+        header = read_request_header(frame)
+        if header.api_key != PREAMBLE:
+            return self._state.private_reply(frame)
+        try:
+            identity = read_preamble(header, frame)
+        except ValueError as fault:
+            raise MalformedMessage(f"a preamble that cannot be read: {fault}") from None
+        if identity.role is not Role.CLIENT:
+            raise MalformedMessage(f"a preamble of no user: its role is {identity.role}")
+        self.identity = identity
+        self._forwarder.use_listener(identity.listener)
+        for connection in self.workers.every:
+            connection.transport.write(preamble(identity))
+        return b""
 
     # --- logging in ---
 

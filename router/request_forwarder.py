@@ -79,7 +79,8 @@ class RequestForwarder:
         self.uses_logins = False  # the client has logged in, and may do so again
         self.hands_over = False  # what is kept begins a login
         self.session_is_over = False  # only a login is taken
-        # Replies to requests that are not Kafka's: set for the operator's connections.
+        # Replies to requests that are not Kafka's (b"": it has none): set for the operator's
+        # connections.
         self.private: Callable[[bytes], bytes | None] | None = None
         # Sees the client's ApiVersions requests: set where its name and version are wanted.
         self.on_versions: Callable[[bytes], None] | None = None
@@ -252,6 +253,10 @@ class RequestForwarder:
         self.session_is_over = True
         self._workers.known.clear()
 
+    def use_listener(self, listener: str) -> None:
+        """The client is one of this listener, and hears of brokers as its clients do."""
+        self._local_answers = self._state.local_answers(listener)
+
     def resume_after_login(self) -> None:
         self.uses_logins = True
         self.hands_over = self.session_is_over = False
@@ -298,7 +303,8 @@ class RequestForwarder:
         if route.kind is RouteKind.REFUSED:
             own = self.private(frame) if self.private is not None else None
             if own is not None:
-                self._replies.add(own)
+                if own:
+                    self._replies.add(own)
                 return
             key, version = int.from_bytes(frame[:2]), int.from_bytes(frame[2:4])
             raise MalformedMessage(f"API {key} v{version} is not served")

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from broker.settings.addresses import (
     WILDCARD_HOSTS,
@@ -17,6 +18,7 @@ from broker.settings.addresses import (
 )
 
 ENV_PREFIX = "MOLDAU_"
+HTTPS = "https://"
 MIB = 1024 * 1024
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -102,14 +104,33 @@ def _advertised_host(value: object) -> str:
 
 
 def _http(value: object) -> str:
-    """`off`, or an address as HOST:PORT; the host of an IPv6 address in brackets."""
+    """`off`, or HOST:PORT, with https:// in front for TLS; an IPv6 address in brackets."""
     text = "off" if value is False else _text(value)
     if text.lower() == "off":
         return "off"
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:8092, or off, got {value!r}")
+    text = text.removeprefix("http://")
+    host, colon, port = text.removeprefix(HTTPS).rpartition(":")
+    if not colon or not host or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in host:
+        raise ValueError(
+            f"expected HOST:PORT, such as 127.0.0.1:8092, https://HOST:PORT, or off, got {value!r}"
+        )
     return text
+
+
+def _console_url(value: object) -> str:
+    text = _text(value).removesuffix("/")
+    parts = urlsplit(text)
+    if not text.startswith(HTTPS) or not parts.hostname or text != f"{HTTPS}{parts.netloc}":
+        raise ValueError(
+            f"expected https://HOST or https://HOST:PORT, without a path, got {value!r}"
+        )
+    return text
+
+
+def _console(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return _choice("on", "read-only", "off")(value)
 
 
 def _directory(value: object) -> str:
@@ -177,7 +198,22 @@ OPTIONS: tuple[Option, ...] = (
         "http",
         _http,
         "HOST:PORT|off",
-        "where metrics, health and the console are served (127.0.0.1, PORT-1000)",
+        "where metrics, health and the console are served (127.0.0.1, PORT-1000); with "
+        "https://HOST:PORT over TLS, with the certificate of a listener",
+        _LISTEN,
+    ),
+    Option(
+        "console",
+        _console,
+        "on|read-only|off",
+        "the console there: pages that show everything and change nothing with read-only (on)",
+        _LISTEN,
+    ),
+    Option(
+        "console-url",
+        _console_url,
+        "https://HOST",
+        "where browsers reach the console through a proxy that ends TLS; users log in to it",
         _LISTEN,
     ),
     Option(

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from broker.settings.addresses import Address, Protocol
-from broker.settings.options import MIB
+from broker.settings.options import HTTPS, MIB
 from broker.settings.sasl import SaslSettings
 
 HTTP_PORT_BELOW = 1000  # by default that far below the bootstrap port
@@ -204,6 +204,8 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     workers: int = msgspec.field(default_factory=_default_workers)
     routers: int = 1
     http: str | None = None
+    console: Literal["on", "read-only", "off"] = "on"
+    console_url: str | None = None
     redis: str | None = None
     data_dir: str
     advertise: Literal["workers", "router"] = "workers"
@@ -234,8 +236,12 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             return None
         if self.http is None:
             return "127.0.0.1", self.port - HTTP_PORT_BELOW
-        host, _, port = self.http.rpartition(":")
+        host, _, port = self.http.removeprefix(HTTPS).rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def http_uses_tls(self) -> bool:
+        return self.http is not None and self.http.startswith(HTTPS)
 
     def worker(
         self,

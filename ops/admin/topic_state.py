@@ -46,10 +46,15 @@ def topic_sizes(
 
 
 def describe_topic(
-    cluster: Cluster, topic: MetadataResponseTopic, sizes: dict[TopicPartition, int]
+    cluster: Cluster,
+    topic: MetadataResponseTopic,
+    sizes: dict[TopicPartition, int],
+    configs: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
+    """`configs`: its configuration, where it is known already."""
     name = topic.name or ""
-    configs = topic_configs(cluster, name)
+    if configs is None:
+        configs = topic_configs(cluster, name)
     native = native_facts(configs)
     if native is not None:
         native["groups"] = _redis_groups(cluster, native, name, len(topic.partitions))

@@ -24,7 +24,14 @@ from ops.client.connection import (
     Versions,
     error_name,
 )
-from ops.client.errors import CONFIG_NAMES, RETRIABLE, STALE_LEADER, ClientError, refusal
+from ops.client.errors import (
+    CONFIG_NAMES,
+    RETRIABLE,
+    STALE_LEADER,
+    ClientError,
+    Denied,
+    refusal,
+)
 from ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
 from ops.client.properties import ClientSettings, read_client_settings, security_of
 from ops.client.retry import Backoff
@@ -50,6 +57,7 @@ __all__ = [
     "ClientSettings",
     "Cluster",
     "Connection",
+    "Denied",
     "InvalidSecurity",
     "LocalSockets",
     "Node",

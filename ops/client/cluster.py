@@ -51,7 +51,9 @@ class Cluster:
         local: LocalSockets | None = None,
         timeout: float = TIMEOUT_S,
         client_id: str = "moldau",
+        introduction: bytes = b"",
     ) -> None:
+        """`introduction`: for whom it speaks over `local` sockets; the operator, if empty."""
         # The first that answers is the one to ask.
         self._bootstraps = [Node(BOOTSTRAP_ID, *address) for address in bootstrap]
         self.bootstrap = self._bootstraps[0]
@@ -59,6 +61,7 @@ class Cluster:
         self._local = local
         self._timeout = timeout
         self._client_id = client_id
+        self._introduction = introduction
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[TopicPartition, Node] = {}
         self._coordinators: dict[tuple[int, str], Node] = {}
@@ -123,6 +126,7 @@ class Cluster:
                     security=self._security,
                     timeout=self._timeout,
                     client_id=self._client_id,
+                    introduction=self._introduction,
                 )
                 self._connections[address] = opened
                 opened.negotiate()
@@ -130,6 +134,10 @@ class Cluster:
                 self._drop(node)
                 raise self._unreachable(node, fault, "ApiVersions") from None
         return opened
+
+    def worded(self, error: ClientError) -> str:
+        """An error of the last request, as this cluster's user shall read it."""
+        return str(error)
 
     def _drop(self, node: Node) -> None:
         broken = self._connections.pop((node.host, node.port), None)
@@ -187,6 +195,9 @@ class Cluster:
         if partition not in self._leaders:
             answer = self.metadata([partition.topic])
             self._leaders |= leaders_of(answer)
+            for topic in answer.topics:
+                if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise refusal(f"topic {partition.topic}", topic.error_code)
             if partition not in partitions_of(answer):
                 raise refusal(f"partition {partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if partition not in self._leaders:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Self
 
 from broker.errors import ErrorCode
 from broker.wire.apis import APIS, Api
-from broker.wire.frame import LENGTH, read_response, request_frame
+from broker.wire.frame import LENGTH, private_frame, read_response, request_frame
 from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.primitives import MalformedMessage
+from broker.wire.primitives import INT32, MalformedMessage
 from broker.wire.schema import Message
 from ops.client.faults import TlsAlert
 from ops.client.names import Address
@@ -69,9 +69,11 @@ class Connection:
         timeout: float = TIMEOUT_S,
         client_id: str = "moldau",
         versions: Mapping[str, Versions] = VERSIONS,
+        introduction: bytes = b"",
     ) -> None:
         """`address` is a host and a port, or the path of a unix socket. `security` is that of
-        addresses: a unix socket is the operator's own."""
+        addresses: a unix socket is the operator's own, who may speak for someone else there: the
+        preamble that says so is `introduction`."""
         self._client_id = client_id
         self._wanted = versions
         self._chosen: dict[type[Message], int] = {}
@@ -82,12 +84,14 @@ class Connection:
         self._sasl = None if isinstance(address, str) else security.sasl
         self._session_ends: float | None = None
         self._socket = _connected(address, security, timeout)
-        if self._sasl is not None:
-            try:
-                self._authenticate(self._sasl)
-            except BaseException:
-                self.close()
-                raise
+        try:
+            if introduction:
+                self._socket.sendall(introduction)
+            if self._sasl is not None:
+                self.authenticate(self._sasl)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +135,15 @@ class Connection:
         self.reply_bytes = size
         return reply
 
-    def _authenticate(self, sasl: Sasl) -> None:
+    def ask_private(self, key: int, body: bytes = b"") -> bytes:
+        """The answer to a request that is not Kafka's; over a unix socket, with no other sent."""
+        self._socket.sendall(private_frame(key, body))
+        (size,) = LENGTH.unpack(self._read(LENGTH.size))
+        if not INT32.size <= size < MAX_REPLY_BYTES:
+            raise MalformedMessage(f"a reply of {size} bytes")
+        return bytes(self._read(size)[INT32.size :])
+
+    def authenticate(self, sasl: Sasl) -> None:
         """Raises AuthenticationFailed, too."""
         self._session_ends = None
         steps = authentication(sasl)
@@ -150,7 +162,7 @@ class Connection:
         assert self._sasl is not None
         assert self._session_ends is not None
         if time.monotonic() > self._session_ends:
-            self._authenticate(self._sasl)
+            self.authenticate(self._sasl)
 
     def negotiate(self) -> None:
         """Ask which versions the broker serves. `send` does it when it has to know."""

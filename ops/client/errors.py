@@ -89,8 +89,29 @@ _REASONS: dict[int, tuple[str, str]] = {
 }
 
 
+DENIALS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
 class ClientError(Exception):
     """A request did not succeed; the text names the cause and the remedy."""
+
+
+class Denied(ClientError):
+    """No ACL allows it."""
+
+    def __init__(self, text: str, subject: str, code: int, message: str | None) -> None:
+        """`subject`: what was asked for; `message`: the broker's own, if it gave one."""
+        super().__init__(text)
+        self.subject = subject
+        self.code = code
+        self.message = message
 
 
 def refusal(
@@ -105,4 +126,5 @@ def refusal(
     remedy = remedy or usual
     if message and message != name:
         cause = message.rstrip(".")
-    return ClientError(f"{subject}: {cause} ({name})" + (f"; {remedy}" if remedy else ""))
+    text = f"{subject}: {cause} ({name})" + (f"; {remedy}" if remedy else "")
+    return Denied(text, subject, code, message) if code in DENIALS else ClientError(text)

@@ -16,9 +16,20 @@ from starlette.staticfiles import StaticFiles
 from ops.client import ClientError
 from ops.console import formats
 from ops.console.backend import Backend
-from ops.console.pages import access, adopt, groups, overview, records, topics, transactions
+from ops.console.pages import (
+    access,
+    adopt,
+    groups,
+    login,
+    overview,
+    records,
+    topics,
+    transactions,
+)
 from ops.console.rendering import Console
-from ops.console.security import Protection
+from ops.console.security import Cookies, Protection, to_login
+from ops.console.sessions import Sessions
+from ops.console.user_cluster import NotAllowed, SessionOver
 
 NOT_FOUND = 404
 HERE = Path(__file__).parent
@@ -26,12 +37,14 @@ HERE = Path(__file__).parent
 
 def create_app(
     backend: Backend,
+    sessions: Sessions,
     *,
     hosts: frozenset[str] = frozenset(),
-    login: str = "",
+    is_secure: bool = False,
     read_only: bool = False,
 ) -> Starlette:
-    """`hosts`: the names it answers to; empty: any. `login`: USER:PASSWORD; empty: none."""
+    """`hosts`: the names it answers to; empty: any. `is_secure`: it is reached over TLS only.
+    `sessions` are used where users log in (`backend.logins`)."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -49,7 +62,10 @@ def create_app(
     }
     environment.globals["sparkline"] = formats.sparkline
     console = Console(backend, environment, read_only=read_only)
+    cookies = Cookies(backend.port, is_secure=is_secure)
+    logins = backend.logins
     routes = [
+        *(login.routes(console, logins, sessions, cookies) if logins is not None else ()),
         *overview.routes(console),
         *topics.routes(console),
         *adopt.routes(console),
@@ -59,6 +75,12 @@ def create_app(
         *access.routes(console),
         Mount("/static", StaticFiles(directory=HERE / "static"), name="static"),
     ]
+
+    async def not_allowed(request: Request, error: Exception) -> Response:
+        return console.page(request, "error.html", status=403, title="Not allowed", text=str(error))
+
+    async def session_over(request: Request, error: Exception) -> Response:
+        return to_login(request)
 
     async def refused(request: Request, error: Exception) -> Response:
         return console.page(request, "error.html", status=502, title="Not done", text=str(error))
@@ -72,6 +94,19 @@ def create_app(
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Protection, hosts=hosts, login=login)],
-        exception_handlers={ClientError: refused, HTTPException: wrong},
+        middleware=[
+            Middleware(
+                Protection,
+                hosts=hosts,
+                cookies=cookies,
+                sessions=sessions if logins is not None else None,
+                read_only=read_only,
+            )
+        ],
+        exception_handlers={
+            SessionOver: session_over,
+            NotAllowed: not_allowed,
+            ClientError: refused,
+            HTTPException: wrong,
+        },
     )

@@ -1,5 +1,8 @@
 """How pages ask the broker: Kafka's own requests over its unix sockets, and its processes' reports.
 
+Whoever looks at a page is in `visitor`, and everything a page gets from here is what that user may
+see and do: pages need not know. Where nobody logs in, that is the operator, who may do everything.
+
 The client is a blocking one, so questions run in threads, each with connections of its own: a
 broker that hangs holds up the page that asks, and no other.
 """
@@ -10,22 +13,33 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from ops.admin.group_history import Event
 from ops.admin.top_state import Key, Sampled, process_figures
-from ops.client import Cluster, LocalSockets
+from ops.client import ClientError, Cluster, Denied, LocalSockets
 from ops.console.group_events import GroupEventLog
 from ops.console.history import History
 from ops.console.index import Index
+from ops.console.login import Logins, LoginUnavailable
 from ops.console.recent import RecentReports
+from ops.console.sessions import CHANGED, Session
+from ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
+from ops.console.visible import VisibleHistory, visible_events
 from ops.http.reports import Reports, usages
 
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 SAMPLE_EVERY_S = 5.0
+VISIBLE_S = 1.0  # then workers are asked again what a user may see
 # The default executor has few threads: followers of a log would occupy them.
 MAX_QUESTIONS = 32
+CLIENT_ID = "moldau-console"
+
+# Who looks at the page that is being made; None: nobody has logged in.
+visitor: ContextVar[Session | None] = ContextVar("visitor", default=None)
 
 
 class Backend:
@@ -34,31 +48,41 @@ class Backend:
         port: int,
         reports: Callable[[], Awaitable[Reports]],
         sockets: Callable[[], LocalSockets | None],
+        logins: Logins | None = None,
     ) -> None:
-        """`port`: the bootstrap port."""
+        """`port`: the bootstrap port. `logins`: None where nobody logs in."""
         self.port = port
-        self.reports = RecentReports(reports)
-        self.history = History()
-        self.group_events = GroupEventLog()
+        self.logins = logins
+        self._reports = RecentReports(reports)
+        self._history = History()
+        self._group_events = GroupEventLog()
         self._sockets = sockets
         self._index: Index | None = None
         self._samples: deque[Sampled] = deque(maxlen=2)
         self._places = asyncio.Semaphore(MAX_QUESTIONS)
 
+    # --- for the visitor ---
+
     async def index(self) -> Index:
-        """What the processes report, arranged for pages."""
-        reports = await self.reports()
+        """What the processes report, arranged for pages. Raises ClientError."""
+        reports, session = await self.reports(), self._session()
+        if session is not None and not session.visible.everything:
+            return session.shown.index(reports)
         if self._index is None or self._index.reports is not reports:
             self._index = Index(reports)
         return self._index
 
     def changed(self) -> None:
         """A page has changed something: the next one must show it."""
-        self.reports.forget()
+        self._reports.forget()
+        if (session := self._session()) is not None:
+            session.visible_at = float("-inf")
 
     def figures(self) -> dict[Key, dict[str, Any]]:
         """What processes used and did lately, by role and index."""
-        return process_figures(self._samples[0], self._samples[-1]) if self._samples else {}
+        if not self._samples or not self.sees_cluster:
+            return {}
+        return process_figures(self._samples[0], self._samples[-1])
 
     async def ask(self, question: Callable[[Cluster], T]) -> T:
         """Ask the broker. Raises ClientError."""
@@ -67,21 +91,106 @@ class Backend:
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
         with self.cluster() as cluster:
-            return question(cluster)
+            try:
+                return question(cluster)
+            except Denied as denied:
+                raise NotAllowed(cluster.worded(denied)) from denied
 
     def cluster(self) -> Cluster:
+        """For what goes on for long. Raises ClientError."""
+        session = self._session()
+        if session is None:
+            return self.as_operator()
+        local = self._sockets()
+        if local is None:
+            raise ClientError("the broker does not answer at its unix sockets: is it starting?")
+        assert self.logins is not None
+        return UserCluster(
+            session,
+            self.logins.is_over,
+            self.port,
+            local,
+            timeout=TIMEOUT_S,
+            client_id=CLIENT_ID,
+        )
+
+    async def reports(self) -> Reports:
+        """What processes report, as far as the visitor may see it. Raises ClientError."""
+        session = self._session()
+        if session is None:
+            return await self._reports()
+        await self._see(session)
+        return session.shown.reports(await self._reports(), session.visible)
+
+    @property
+    def history(self) -> History | VisibleHistory:
+        """By what `reports` or `events` has found the visitor may see."""
+        session = self._session()
+        if session is None or session.visible.everything:
+            return self._history
+        return VisibleHistory(self._history, session.visible)
+
+    async def events(self, group: str, since_ms: int) -> list[Event]:
+        """Events of a group since a time. Raises ClientError."""
+
+        def read(cluster: Cluster) -> list[Event]:
+            if session is not None:
+                cluster.coordinator(group)  # is denied to who may not describe the group
+            with self.as_operator() as operator:
+                return self._group_events.of(operator, group, since_ms)
+
+        session = self._session()
+        if session is None:
+            return await self.ask(read)
+        await self._see(session)
+        return visible_events(await self.ask(read), session.visible)
+
+    @property
+    def sees_cluster(self) -> bool:
+        """Whether the visitor may see processes and the store, as found by `reports`."""
+        session = self._session()
+        return session is None or session.visible.cluster
+
+    # --- for everyone ---
+
+    def as_operator(self) -> Cluster:
+        """With all rights, for what decides how something is shown that the visitor may see."""
         return Cluster(
             [("127.0.0.1", self.port)],
             local=self._sockets(),
             timeout=TIMEOUT_S,
-            client_id="moldau-console",
+            client_id=CLIENT_ID,
         )
 
     async def sample(self) -> None:
         """Remember the reports now and then: the last hour, for the charts."""
         loop = asyncio.get_running_loop()
         while True:
-            reports = await self.reports.renew()
-            self.history.add(loop.time(), time.time(), reports)
+            reports = await self._reports.renew()
+            self._history.add(loop.time(), time.time(), reports)
             self._samples.append(Sampled(loop.time(), reports, usages(reports.status)))
             await asyncio.sleep(SAMPLE_EVERY_S)
+
+    # --- sessions ---
+
+    def _session(self) -> Session | None:
+        """None: where nobody logs in. Raises SessionOver."""
+        session = visitor.get()
+        if session is None and self.logins is not None:
+            raise SessionOver("log in first")
+        return session
+
+    async def _see(self, session: Session) -> None:
+        """Know what the user may see. Raises ClientError."""
+        assert self.logins is not None
+        asked_at = time.monotonic()
+        if asked_at - session.visible_at <= VISIBLE_S:
+            return
+        try:
+            visible = await self.logins.ask_visible(session.identity)
+        except LoginUnavailable:
+            raise ClientError("no worker answers: is the broker starting?") from None
+        if visible is None:
+            session.ended = session.ended or CHANGED
+            raise SessionOver(session.ended)
+        session.visible, session.visible_at = visible, asked_at

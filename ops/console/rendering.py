@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ops.console.backend import Backend
+from ops.console.sessions import Session
 
 NAVIGATION = (
     ("/", "Overview"),
@@ -30,14 +31,18 @@ class Console:
         self._environment = environment
 
     def page(self, request: Request, template: str, *, status: int = 200, **facts: Any) -> Response:
+        is_inside = self.backend.logins is None or bool(self._user(request))
         text = self._environment.get_template(template).render(
             request=request,
             path=request.url.path,
-            navigation=NAVIGATION,
+            logged_in_as=self._user(request),
+            navigation=NAVIGATION if is_inside else (),
+            sees_cluster=is_inside and self.backend.sees_cluster,
             csrf=getattr(request.state, "csrf", ""),
             read_only=self.read_only,
             port=self.backend.port,
-            said=request.query_params.get("said", ""),
+            # Not on the page where passwords are typed: links to it can say anything.
+            said=request.query_params.get("said", "") if is_inside else "",
             **facts,
         )
         return HTMLResponse(text, status)
@@ -45,6 +50,12 @@ class Console:
     def fragment(self, template: str, **facts: Any) -> str:
         """A part of a page, without what a request brings."""
         return self._environment.get_template(template).render(read_only=self.read_only, **facts)
+
+    @staticmethod
+    def _user(request: Request) -> str:
+        """Who is logged in; empty where nobody is."""
+        session: Session | None = getattr(request.state, "session", None)
+        return "" if session is None else session.user
 
     def check_writable(self) -> None:
         if self.read_only:

@@ -1,30 +1,33 @@
-"""What keeps the console's pages safe: a login, headers, and tokens for every form.
+"""What keeps the console's pages safe: sessions, headers, and tokens for every form.
 
-A form carries a token that is bound to the browser's cookie, so no other site can send one
-(CSRF). The cookie is SameSite=Strict as well. There is no inline script or style, and nothing is
-loaded from anywhere else; the Content-Security-Policy says so to the browser.
+A form carries a token that is bound to the browser's cookie and to the session, so that no other
+site can send one (CSRF). The cookies are SameSite=Strict as well. There is no inline script or
+style, and nothing is loaded from anywhere else; the Content-Security-Policy says so to the browser.
 
-Where clients of the broker log in, so do browsers (HTTP Basic, on loopback): the console acts as
-the operator, and every user of the machine can reach a loopback address.
+Where clients of the broker log in, so do browsers: without a session there is the login page, and
+nothing else. Whoever looks at a page is in `backend.visitor` while it is made.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import secrets
+import time
+from urllib.parse import quote, urlsplit
 
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-COOKIE = "moldau_console"
+from ops.console.backend import visitor
+from ops.console.sessions import Session, Sessions
+
 TOKEN_FIELD = "csrf"
 TOKEN_HEADER = "x-csrf-token"
-MAX_FORM_BYTES = 8 << 20
-CHALLENGE = 'Basic realm="Moldau", charset="UTF-8"'
-LOG_IN = "log in as admin, with the password in DATA_DIR/security/client.properties\n"
+MAX_FORM_BYTES, MAX_LOGIN_BYTES = 8 << 20, 64 << 10  # anyone can send the latter
+LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
+READ_ONLY = "the console is read-only: it changes nothing"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS = {
     "Content-Security-Policy": (
@@ -39,56 +42,140 @@ HEADERS = {
 }
 
 
+class Cookies:
+    """Their names and flags. Browsers send cookies to every port of a host, so names tell consoles
+    apart; with TLS no other service of the host can set them (__Host-)."""
+
+    def __init__(self, port: int, *, is_secure: bool) -> None:
+        """`port`: the broker's. `is_secure`: browsers reach the console over TLS only."""
+        prefix = "__Host-" if is_secure else ""
+        self.browser = f"{prefix}moldau_console_{port}"
+        self.session = f"{prefix}moldau_session_{port}"
+        self._is_secure = is_secure
+
+    def put(self, response: Response, name: str, value: str) -> None:
+        response.set_cookie(
+            name, value, path="/", secure=self._is_secure, httponly=True, samesite="strict"
+        )
+
+    def remove(self, response: Response, name: str) -> None:
+        response.delete_cookie(
+            name, path="/", secure=self._is_secure, httponly=True, samesite="strict"
+        )
+
+
 class Protection(BaseHTTPMiddleware):
     """Refuses what is not from a page of ours, and adds the headers."""
 
-    def __init__(self, app: object, hosts: frozenset[str], login: str) -> None:
+    def __init__(
+        self,
+        app: object,
+        hosts: frozenset[str],
+        cookies: Cookies,
+        sessions: Sessions | None,
+        read_only: bool,
+    ) -> None:
+        """`sessions`: None where nobody logs in."""
         super().__init__(app)  # type: ignore[arg-type]
         self._hosts = hosts
-        self._login = b"Basic " + base64.b64encode(login.encode()) if login else None
+        self._cookies = cookies
+        self._sessions = sessions
+        self._read_only = read_only
         self._key = secrets.token_bytes(32)
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        is_logged_in = self._is_logged_in(request)
-        refusal = await self._refusal(request) if is_logged_in else None
-        browser = request.cookies.get(COOKIE) or secrets.token_urlsafe(16)
-        request.state.csrf = self._token(browser)
+        browser = request.cookies.get(self._cookies.browser, "")
+        is_new = not browser
+        browser = browser or secrets.token_urlsafe(16)
+        session = self._session(request)
+        request.state.session = session
+        request.state.csrf = self._token(browser, session)
         response: Response
-        if not is_logged_in:
-            response = PlainTextResponse(LOG_IN, 401, {"WWW-Authenticate": CHALLENGE})
-        elif refusal is not None:
+        if refusal := self._refusal(request):
             response = PlainTextResponse(refusal, 403)
+        elif session is None and self._needs_session(request):
+            response = to_login(request)
+        elif request.method not in _SAFE and (is_new or not await self._is_ours(request)):
+            text = "the form was not made by this console, or is too old: load its page again"
+            response = PlainTextResponse(text, 403)
         else:
-            response = await call_next(request)
+            token = visitor.set(session)
+            try:
+                response = await call_next(request)
+            finally:
+                visitor.reset(token)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
-        if COOKIE not in request.cookies:
-            response.set_cookie(COOKIE, browser, httponly=True, samesite="strict", path="/")
+        if is_new:
+            self._cookies.put(response, self._cookies.browser, browser)
         return response
 
-    def _is_logged_in(self, request: Request) -> bool:
-        if self._login is None:
-            return True
-        given = request.headers.get("authorization", "").encode()
-        return hmac.compare_digest(given, self._login)
+    def _session(self, request: Request) -> Session | None:
+        given = request.cookies.get(self._cookies.session, "")
+        if self._sessions is None or not given:
+            return None
+        return self._sessions.find(given, time.monotonic(), is_use=not is_by_itself(request))
 
-    async def _refusal(self, request: Request) -> str | None:
+    def _needs_session(self, request: Request) -> bool:
+        path = request.url.path
+        return self._sessions is not None and path != LOGIN and not path.startswith(STATIC)
+
+    def _refusal(self, request: Request) -> str:
         # Another site may point its own name at this address (DNS rebinding).
         if self._hosts and request.url.hostname not in self._hosts:
             return f"this host name is not served: {request.url.hostname}"
         if request.method in _SAFE:
-            return None
+            return ""
         length = request.headers.get("content-length", "")
-        if not length.isdigit() or int(length) > MAX_FORM_BYTES:
+        most = MAX_LOGIN_BYTES if request.url.path == LOGIN else MAX_FORM_BYTES
+        if not length.isdigit() or int(length) > most:
             return "the form is too large"
-        browser = request.cookies.get(COOKIE, "")
+        if self._read_only and request.url.path not in (LOGIN, LOGOUT):
+            return READ_ONLY
+        return ""
+
+    async def _is_ours(self, request: Request) -> bool:
+        """Whether a form comes from a page that was made for this browser."""
         given = request.headers.get(TOKEN_HEADER)
         if given is None:
             await request.body()  # kept by Starlette: the page reads the form again
             given = str((await request.form()).get(TOKEN_FIELD, ""))
-        if not browser or not hmac.compare_digest(given, self._token(browser)):
-            return "the form was not made by this console, or is too old: load its page again"
-        return None
+        return hmac.compare_digest(given.encode(), request.state.csrf.encode())
 
-    def _token(self, browser: str) -> str:
-        return hmac.new(self._key, browser.encode(), hashlib.sha256).hexdigest()
+    def _token(self, browser: str, session: Session | None) -> str:
+        bound_to = f"{browser} {'' if session is None else session.id}"
+        return hmac.new(self._key, bound_to.encode(), hashlib.sha256).hexdigest()
+
+
+def is_by_itself(request: Request) -> bool:
+    """Whether a live page asks, and not a person."""
+    headers = request.headers
+    return "hx-request" in headers or "text/event-stream" in headers.get("accept", "")
+
+
+def to_login(request: Request) -> Response:
+    """Where to log in; from there back to what was asked for, if that was a page."""
+    if "hx-request" in request.headers:
+        page = urlsplit(request.headers.get("hx-current-url", ""))
+        where = login_url(f"{page.path}?{page.query}" if page.query else page.path)
+        return PlainTextResponse("log in first\n", 401, {"HX-Redirect": where})
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return PlainTextResponse("log in first\n", 401)
+    if request.method not in _SAFE:
+        return RedirectResponse(LOGIN, 303)
+    url = request.url
+    return RedirectResponse(login_url(f"{url.path}?{url.query}" if url.query else url.path), 303)
+
+
+def login_url(after: str) -> str:
+    after = page_after_login(after)
+    return LOGIN if after == "/" else f"{LOGIN}?next={quote(after, safe='')}"
+
+
+def page_after_login(given: str) -> str:
+    """A page of this console, whatever a link to the login says."""
+    # Browsers take \ for /, and leave out tabs and line breaks: // and /\\ lead to other hosts.
+    is_path = given.startswith("/") and not given.startswith(("//", "/\\"))
+    is_plain = all(" " < each != "\x7f" for each in given)
+    is_login = given.partition("?")[0] in (LOGIN, LOGOUT)
+    return given if is_path and is_plain and not is_login else "/"

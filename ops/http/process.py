@@ -20,14 +20,19 @@ import uvloop
 
 from broker.logging_setup import set_up_logging
 from broker.process import say_ready, watch_parent
+from broker.security.identity import ENDED_SESSIONS, decode_ended
+from broker.settings.processes import Listener
+from broker.tls.certificates import Certificates
 from ops.http.app import HttpApp
 from ops.http.reports import Reporters
 from ops.http.settings import HttpSettings
+from router.workers import Workers
 
 logger = logging.getLogger("moldau.http")
 
 DRAIN_SECONDS = 2
-OFF = "There is no console here: it needs a loopback address, and --secure where clients log in\n"
+# Whose X-Forwarded-For is believed, where browsers come through a proxy.
+PROXIES = "127.0.0.1,::1"
 
 
 class Server(uvicorn.Server):
@@ -53,9 +58,18 @@ def main() -> None:
 async def _serve(settings: HttpSettings) -> None:
     reporters = Reporters(settings.control_socket, settings.worker_sockets, settings.router_sockets)
     app = HttpApp(reporters)
-    sampling = _add_console(app, settings)
+    background = _add_console(app, settings)
+    context = None
+    if settings.tls is not None:
+        listener = Listener(name="HTTP", protocol="SSL", tls=settings.tls)
+        certificates = Certificates(listener, tells_expiry=False)
+        context = certificates.context
+        background.append(asyncio.ensure_future(certificates.watch()))
     config = uvicorn.Config(
         app,
+        ssl_context_factory=None if context is None else lambda *_: context,
+        proxy_headers=settings.is_proxied,
+        forwarded_allow_ips=PROXIES,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -64,35 +78,56 @@ async def _serve(settings: HttpSettings) -> None:
         limit_concurrency=256,
     )
     sockets = [socket.socket(fileno=descriptor) for descriptor in settings.listeners]
-    logger.info("metrics and health: http://%s", settings.address)
+    scheme = "http" if context is None else "https"
+    logger.info("metrics and health: %s://%s", scheme, settings.address)
     try:
         await Server(config).serve(sockets)
     finally:
-        if sampling is not None:
-            sampling.cancel()
+        for each in background:
+            each.cancel()
 
 
-def _add_console(app: HttpApp, settings: HttpSettings) -> asyncio.Task[None] | None:
+def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None]]:
     """Let the console serve all other paths, if it is installed and wanted."""
     if settings.console == "off":
-        app.why_no_console = OFF
-        return None
+        app.why_no_console = f"There is no console here: {settings.why_no_console}\n"
+        return []
     try:
         from ops.console.app import create_app
     except ModuleNotFoundError as missing:
         logger.info("no console: %s is not installed (pip install 'moldau[console]')", missing.name)
-        return None
+        return []
     from ops.console.backend import Backend
+    from ops.console.login import Logins
+    from ops.console.sessions import Sessions
     from ops.local_broker import find_local_broker
 
-    backend = Backend(settings.port, app.reports, lambda: find_local_broker(settings.port))
+    logins = None
+    if settings.login is not None:
+        logins = Logins(settings.login, settings.worker_sockets)
+    backend = Backend(
+        settings.port,
+        app.reports,
+        lambda: find_local_broker(settings.port, settings.router_ports),
+        logins,
+    )
+    sessions = Sessions()
     app.console = create_app(
         backend,
+        sessions,
         hosts=frozenset(settings.hosts),
-        login=settings.console_login,
+        is_secure=settings.tls is not None or settings.is_proxied,
         read_only=settings.console == "read-only",
     )
-    return asyncio.ensure_future(backend.sample())
+    background = [asyncio.ensure_future(backend.sample())]
+    if logins is not None:
+        # They say when a user was removed, or has another password.
+        workers = Workers(settings.worker_sockets)
+        workers.subscriptions = {
+            ENDED_SESSIONS: lambda told: sessions.users_changed(decode_ended(told))
+        }
+        background += [asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))]
+    return background
 
 
 if __name__ == "__main__":

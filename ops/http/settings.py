@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.settings.processes import TlsSettings
+
+
+class ConsoleLogin(msgspec.Struct, frozen=True):
+    """How users log in to the console: as clients of this listener, with a password."""
+
+    listener: str
+    mechanisms: list[str]
+
 
 class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     port: int  # of the broker: its bootstrap port
@@ -12,8 +21,12 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     control_socket: str  # of the supervisor
     worker_sockets: list[str]
     router_sockets: list[str]
+    tls: TlsSettings | None = None  # None: it speaks plain HTTP
     hosts: list[str] = []  # the names it answers to; empty: any
+    is_proxied: bool = False  # browsers come through a proxy, which ends TLS
     console: str = "on"  # or off, or read-only
-    console_login: str = ""  # USER:PASSWORD that browsers must send; empty: none
+    why_no_console: str = ""
+    login: ConsoleLogin | None = None  # None: whoever reaches the console is the operator
+    router_ports: list[int] = []  # as they are advertised to clients
     log_level: str = "info"
     log_json: bool = False

@@ -248,7 +248,10 @@ def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
         if name not in (*RELOADABLE, "listening") and getattr(before, name) != getattr(after, name):
             logger.warning("%s changed: restart serve to apply it", name.replace("_", "-"))
     changes = {name: getattr(after, name) for name in RELOADABLE}
-    return resolved(msgspec.structs.replace(before, **changes))
+    changed = resolved(msgspec.structs.replace(before, **changes))
+    if http_child.console_access(changed) != http_child.console_access(before):
+        logger.warning("who may use the console changed: restart serve to apply it")
+    return changed
 
 
 def ready_line(

@@ -9,12 +9,13 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
-from broker.settings.processes import ConfigError, ServeSettings
-from broker.settings.secure import ADMIN
-from ops.http.settings import HttpSettings
+from broker.settings.processes import ConfigError, Listener, ServeSettings, TlsSettings
+from ops.http.settings import ConsoleLogin, HttpSettings
 from ops.serve.child_spec import ChildSpec
 from ops.serve.ports import bind_port
 
@@ -23,6 +24,19 @@ logger = logging.getLogger("moldau.supervisor")
 BACKLOG = 128
 # Of a loopback address: other names that lead to it are not ours (DNS rebinding).
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "::1"]
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+NO_PASSWORDS = (
+    "clients are known by certificates, tokens or addresses here, and browsers log in with a "
+    "password: add a listener with SASL (PLAIN or SCRAM), on loopback if no client needs it"
+)
+NOT_ENCRYPTED = (
+    "passwords would be readable on the way: serve it over TLS with --http https://HOST:PORT, or "
+    "on a loopback address, or behind a proxy that ends TLS with --console-url https://HOST"
+)
+OPEN = (
+    "without logins whoever reaches it could do everything: it needs a loopback address, or users "
+    "(--secure)"
+)
 HTTP_ARGV: tuple[str, ...] = (sys.executable, "-m", "ops.http.process")
 
 
@@ -48,32 +62,78 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def console_login(settings: ServeSettings) -> str | None:
-    """What browsers must send: "" if nothing; None: there is no login that would do.
+class ConsoleAccess(NamedTuple):
+    """Who may use the console: those who log in, the operator (`login` is None), or nobody."""
 
-    Whoever reaches the console may do everything, so it is open only where every user of this
-    machine may do the same through a listener.
-    """
+    mode: str  # on, read-only, off
+    login: ConsoleLogin | None = None
+    reason: str = ""  # why it is off
+
+
+def console_access(settings: ServeSettings) -> ConsoleAccess:
+    """Where clients log in with a password, browsers do. Otherwise whoever reaches the console may
+    do everything, so it is open only where every user of this machine may do the same through a
+    listener, and on loopback addresses only."""
+    address = settings.http_address()
+    if settings.console == "off" or address is None:
+        return ConsoleAccess("off", reason="it was turned off (--console off)")
+    login = console_login(settings.listening)
+    is_local = is_loopback(address[0])
+    if login is not None:
+        if is_local or settings.http_uses_tls or settings.console_url is not None:
+            return ConsoleAccess(settings.console, login)
+        return ConsoleAccess("off", reason=NOT_ENCRYPTED)
     has_authorizer = bool(settings.broker.get("authorizer.class.name", "").strip())
-    if not has_authorizer and not all(one.authenticates for one in settings.listening):
-        return ""
-    if not settings.secure:
-        return None
-    # Imported here: it takes libraries that others start without.
-    from ops.secure.files import SecurityFiles
+    if has_authorizer or all(one.authenticates for one in settings.listening):
+        return ConsoleAccess("off", reason=NO_PASSWORDS)
+    if not is_local or settings.console_url is not None:
+        return ConsoleAccess("off", reason=OPEN)
+    return ConsoleAccess(settings.console)
 
-    password = SecurityFiles(settings.data_dir).password()
-    return None if password is None else f"{ADMIN}:{password}"
+
+def console_login(listeners: Sequence[Listener]) -> ConsoleLogin | None:
+    """By the first listener whose clients log in with a password; the users of all are the same."""
+    for listener in listeners:
+        if listener.uses_sasl and listener.sasl is not None:
+            found = [each for each in listener.sasl.mechanisms if each in PASSWORD_MECHANISMS]
+            if found:
+                return ConsoleLogin(listener.name, found)
+    return None
+
+
+def served_names(settings: ServeSettings, host: str) -> list[str]:
+    """The names that the console answers to; empty: any."""
+    public = urlsplit(settings.console_url or "").hostname
+    if is_loopback(host):
+        return [*LOOPBACK_NAMES, *([public] if public else [])]
+    return [public] if public else []
+
+
+def http_tls(settings: ServeSettings) -> TlsSettings | None:
+    """The certificate of the first listener that has one. Raises ConfigError."""
+    if not settings.http_uses_tls:
+        return None
+    for listener in settings.listening:
+        if listener.tls is not None:
+            # Certificates of browsers are not asked for: users log in with a password.
+            return msgspec.structs.replace(
+                listener.tls, client_auth="none", truststore=None, trusted=None
+            )
+    raise ConfigError(
+        f"http {settings.http}: no listener has a certificate for it: start with --secure, or set "
+        "ssl.keystore.location and a listener with SSL or SASL_SSL"
+    )
 
 
 def prepare(
     settings: ServeSettings, control: Path, workers: Sequence[Path], routers: Sequence[Path]
 ) -> HttpChild | None:
-    """None: it is off, or its address cannot be had."""
+    """None: it is off, or its address cannot be had. Raises ConfigError."""
     address = settings.http_address()
     if address is None:
         return None
     host, port = address
+    tls = http_tls(settings)
     try:
         sockets = bind_port(host, port)
         for each in sockets:
@@ -87,7 +147,9 @@ def prepare(
         return None
     text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     descriptors = [each.fileno() for each in sockets]
-    login = console_login(settings)
+    access = console_access(settings)
+    if access.mode == "off" and settings.console != "off":
+        logger.info("no console: %s", access.reason)
     spec = ChildSpec(
         role="http",
         index=0,
@@ -102,13 +164,18 @@ def prepare(
                 control_socket=str(control),
                 worker_sockets=[str(each) for each in workers],
                 router_sockets=[str(each) for each in routers],
-                hosts=LOOPBACK_NAMES if is_loopback(host) else [],
-                console="on" if is_loopback(host) and login is not None else "off",
-                console_login=login or "",
+                tls=tls,
+                hosts=served_names(settings, host),
+                is_proxied=settings.console_url is not None,
+                console=access.mode,
+                why_no_console=access.reason,
+                login=access.login,
+                router_ports=[each.advertised_port for each in settings.listening],
                 log_level=settings.log_level,
                 log_json=settings.log_json,
             )
         ),
         pass_fds=tuple(descriptors),
     )
-    return HttpChild(f"http://{text}", spec, sockets)
+    scheme = "http" if tls is None else "https"
+    return HttpChild(f"{scheme}://{text}", spec, sockets)

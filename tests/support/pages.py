@@ -1,57 +1,66 @@
-"""The pages of a console without a browser: the cookie, the token, and forms."""
+"""The pages of a console without a browser: cookies, the token, and forms."""
 
 from __future__ import annotations
 
-import base64
 import http.client
 import re
+import ssl
+from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
 from tests.support.running import Broker
 
+FORM = "application/x-www-form-urlencoded"
+
 
 class Pages:
-    """Keeps the cookie, and reads the token of a form."""
+    """Keeps the cookies, and reads the token of a form."""
 
-    def __init__(self, broker: Broker, login: str = "") -> None:
-        match = re.search(r" http=http://([\d.]+):(\d+)$", broker.ready_line)
+    def __init__(self, broker: Broker, login: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """`login`: USER:PASSWORD to log in with."""
+        match = re.search(r" http=(https?)://([\d.]+):(\d+)$", broker.ready_line)
         assert match is not None
-        self._address = match[1], int(match[2])
-        self._cookie = ""
-        self._login: dict[str, str] = {}
-        if login:
-            self._login["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+        self._address = match[2], int(match[3])
+        self._tls = tls
+        assert (tls is not None) == (match[1] == "https")
+        self.cookies: SimpleCookie = SimpleCookie()
         self.token = ""
+        if login:
+            user, _, password = login.partition(":")
+            status, text = self.log_in(user, password)
+            assert status == 303, text
 
     def request(
-        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+        self, method: str, path: str, form: dict[str, str] | None = None, /, **headers: str
     ) -> tuple[int, str, http.client.HTTPMessage]:
-        connection = http.client.HTTPConnection(*self._address, timeout=60)
+        connection = self._connection()
         body = None if form is None else urlencode(form)
+        cookie = "; ".join(f"{name}={one.value}" for name, one in self.cookies.items())
         try:
             connection.request(
-                method,
-                path,
-                body,
-                {"Cookie": self._cookie, "Content-Type": "application/x-www-form-urlencoded"}
-                | self._login
-                | headers,
+                method, path, body, {"Cookie": cookie, "Content-Type": FORM} | headers
             )
             answer = connection.getresponse()
             text = answer.read().decode()
         finally:
             connection.close()
-        if (cookie := answer.headers.get("Set-Cookie")) is not None:
-            assert "HttpOnly" in cookie
-            assert "SameSite=strict" in cookie
-            self._cookie = cookie.partition(";")[0]
+        for given in answer.headers.get_all("Set-Cookie", ()):
+            assert "HttpOnly" in given
+            assert "SameSite=strict" in given
+            assert ("Secure" in given) == (self._tls is not None)
+            self.cookies.load(given)
         if (found := re.search(r'name="csrf" value="(\w+)"', text)) is not None:
             self.token = found[1]
         return answer.status, text, answer.headers
 
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(*self._address, timeout=60)
+        return http.client.HTTPSConnection(*self._address, timeout=60, context=self._tls)
+
     def get(self, path: str) -> str:
-        status, text, _ = self.request("GET", path)
-        assert status == 200, text
+        status, text, headers = self.request("GET", path)
+        assert status == 200, (status, headers.get("Location"), text)
         return text
 
     def post(self, path: str, **form: str) -> str:
@@ -61,3 +70,9 @@ class Pages:
             return self.get(headers["Location"])
         assert status == 200, text
         return text
+
+    def log_in(self, user: str, password: str) -> tuple[int, str]:
+        self.get("/login")
+        form = {"csrf": self.token, "user": user, "password": password}
+        status, text, _ = self.request("POST", "/login", form)
+        return status, text

@@ -134,7 +134,7 @@ def _section(cluster: Cluster, find: Callable[[Cluster], list[Any]]) -> Section:
     try:
         return Section(find(cluster))
     except ClientError as error:
-        return Section([], str(error))
+        return Section([], cluster.worded(error))
 
 
 def _users(cluster: Cluster) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ def look(cluster: Cluster, wanted: Wanted) -> Preview:
     made = ask_for_topic(cluster, wanted.request(CHOOSE, dry_run=True))
     if made.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
         error = refusal(f"topic {wanted.topic}", made.error_code, made.error_message)
-        return Preview(str(error), 0, [], [])
+        return Preview(cluster.worded(error), 0, [], [])
     keys = stream_keys(wanted.stream, wanted.topic, range(wanted.partitions))
     views = stream_views(cluster, keys[:MAX_STREAMS], entries=True) or []
     streams = [

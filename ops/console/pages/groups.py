@@ -64,7 +64,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def show(request: Request) -> Response:
         name = request.path_params["group"]
-        group = await backend.ask(lambda cluster: described(cluster, name))
+        group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
         template = "group_live.html" if request.query_params.get("live") else "group.html"
         known = await backend.index()
         ages = known.ages(name)
@@ -76,7 +76,7 @@ def routes(console: Console) -> list[BaseRoute]:
     async def show_measures(request: Request) -> Response:
         """Everything that a member has pushed of its own metrics."""
         name, wanted = request.path_params["group"], request.query_params.get("client", "")
-        group = await backend.ask(lambda cluster: described(cluster, name))
+        group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
         known = measured(await backend.reports(), group)
         found = next((each for each in known if each.instance_id == wanted), None)
         if found is None:
@@ -91,7 +91,7 @@ def routes(console: Console) -> list[BaseRoute]:
         by = "member" if query.get("by") == "member" else "partition"
         until_ms = int(time.time() * 1000)
         since_ms = until_ms - length_ms
-        events = await backend.ask(lambda cluster: backend.group_events.of(cluster, name, since_ms))
+        events = await backend.events(name, since_ms)
         shown = make_film(events, since_ms, until_ms)
         lags = [point for point in backend.history.lags(name) if point[0] >= since_ms]
         return console.page(
@@ -148,9 +148,13 @@ def measured(reports: Reports, group: dict[str, Any]) -> list[Measure]:
     return measures(reports, group["group"], group["members"], int(time.time() * 1000))
 
 
-def described(cluster: Cluster, name: str) -> dict[str, Any]:
-    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        return describe(cluster, store, NativeLags(cluster), name)
+def described(cluster: Cluster, operator: Cluster, name: str) -> dict[str, Any]:
+    """`operator`: the kind of a topic decides how lag is counted, whoever looks at it."""
+    with (
+        operator,
+        open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store,
+    ):
+        return describe(cluster, store, NativeLags(operator), name)
 
 
 def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] | None]] | None]:

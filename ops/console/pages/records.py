@@ -273,7 +273,7 @@ async def _follow(console: Console, view: View, wanted: filters.Filter) -> Async
             else:
                 yield ": nothing new\n\n"  # a client that is gone is noticed
     except ClientError as error:
-        yield sent_event("state", str(error))
+        yield sent_event("state", cluster.worded(error))
     finally:
         await asyncio.to_thread(cluster.close)
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from broker.metrics.document import PartitionRow
 from broker.metrics.stream_views import MAX_STREAMS
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import (
@@ -24,8 +25,8 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ops.admin.redis_side import stream_keys, stream_views
-from ops.admin.topic_state import describe_topic, topic_configs, topic_sizes
-from ops.client import ClientError, Cluster, refusal
+from ops.admin.topic_state import describe_topic, topic_configs
+from ops.client import ClientError, Cluster, Denied, refusal
 from ops.console.index import page_of
 from ops.console.redis_side import Stream, sides
 from ops.console.rendering import Console
@@ -50,13 +51,19 @@ def routes(console: Console) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         name = request.path_params["topic"]
         query = request.query_params
-        topic, configs, streams = await backend.ask(lambda cluster: _described(cluster, name))
+        topic, configs, hidden = await backend.ask(
+            lambda cluster: _described(cluster, backend.as_operator(), name)
+        )
         known = await backend.index()
+        _add_sizes(topic, known.partitions.get(name, []))
+        if not backend.sees_cluster:  # Redis' side names groups, whoever may describe them
+            topic["native"] = None
+        streams = await backend.ask(lambda cluster: _streams(cluster, topic))
         page = page_of(known.readers.get(name, []), query.get("q", ""), query.get("page", ""))
         groups = known.groups_of(name, page.names)
         return console.page(
-            request, "topic.html", title=name, topic=topic, configs=configs, page=page,
-            groups=groups, rates=backend.history.record_rates(name), streams=streams,
+            request, "topic.html", title=name, topic=topic, configs=configs, hidden=hidden,
+            page=page, groups=groups, rates=backend.history.record_rates(name), streams=streams,
             records=known.topic(name).records if name in known.partitions else topic["records"],
             sides=sides(streams or [], groups, int(time.time() * 1000)),
         )  # fmt: skip
@@ -108,16 +115,28 @@ def routes(console: Console) -> list[BaseRoute]:
 # --- asking ---
 
 
-Described = tuple[dict[str, Any], list[dict[str, Any]], list[Stream] | None]
-
-
-def _described(cluster: Cluster, name: str) -> Described:
-    """The topic, its configurations, and the streams of a native one."""
+def _described(
+    cluster: Cluster, operator: Cluster, name: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """The topic, its configuration, and why that is hidden from the user; empty: it is not."""
     found = cluster.topics([name])
     if name not in found:
         raise ClientError(f"there is no topic {name}")
-    topic = describe_topic(cluster, found[name], topic_sizes(cluster, found))
-    return topic, topic_configs(cluster, name), _streams(cluster, topic)
+    with operator:  # the kind of a topic decides how its records are counted
+        configs = topic_configs(operator, name)
+    topic = describe_topic(cluster, found[name], {}, configs)
+    try:
+        return topic, topic_configs(cluster, name), ""
+    except Denied as denied:
+        return topic | {"native": None}, [], cluster.worded(denied)
+
+
+def _add_sizes(topic: dict[str, Any], rows: list[PartitionRow]) -> None:
+    """As they were reported: to ask for them takes the right to describe the cluster."""
+    sizes = {row.partition: row.size for row in rows}
+    for each in topic["partitions"]:
+        each["size_bytes"] = sizes.get(each["partition"], 0)
+    topic["size_bytes"] = sum(sizes.values())
 
 
 def _streams(cluster: Cluster, topic: dict[str, Any]) -> list[Stream] | None:

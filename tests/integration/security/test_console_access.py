@@ -34,18 +34,6 @@ def operator(broker: Broker) -> OperatorCli:
     return OperatorCli(broker)
 
 
-def test_the_console_is_the_administrators_and_metrics_are_open(
-    pages: Pages, broker: Broker
-) -> None:
-    for stranger in (Pages(broker), Pages(broker, "admin:guess"), Pages(broker, "admin:")):
-        for path in ("/", "/access", "/static/console.css"):
-            status, _, headers = stranger.request("GET", path)
-            assert (status, headers["WWW-Authenticate"][:6]) == (401, "Basic ")
-        assert stranger.request("POST", "/access/users", {"csrf": pages.token})[0] == 401
-        assert "kafka_brokers 2" in stranger.get("/metrics")
-        assert stranger.get("/livez") == "ok\n"
-
-
 def test_a_user_gets_a_password_that_is_shown_once(
     pages: Pages, broker: Broker, operator: OperatorCli
 ) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.wire.frame import read_request_header, read_response, request_frame
+from broker.security.identity import Identity, Role, preamble
+from broker.wire.frame import (
+    PREAMBLE,
+    private_frame,
+    read_request_header,
+    read_response,
+    request_frame,
+)
 from broker.wire.messages.describe_groups import DescribeGroupsResponse
 from broker.wire.messages.heartbeat import HeartbeatRequest
 from router.reply_queue import WorkerReplies
@@ -115,3 +122,33 @@ async def test_a_connection_is_idle_when_nothing_is_asked_for_long(short_tmp_pat
         client.replies.expect(WorkerReplies(PausableTransport()))
         assert not client.is_idle(2000, 60)
         client.replies.clear()
+
+
+async def test_the_operator_may_speak_for_a_user(short_tmp_path: Path) -> None:
+    alice = Identity(principal="User:alice", host="10.0.0.7", listener="SASL_SSL", revision=3)
+    async with Stage(short_tmp_path, answer, 6).open() as stage:
+        rng = random.Random(6)
+        stage.writer.write(preamble(alice) + b"".join(some_request(rng, n) for n in range(50)))
+        for number in range(50):
+            reply = await asyncio.wait_for(stage.receive(), 30)
+            assert struct.unpack_from(">i", reply) == (number,)  # the preamble has no reply
+        (client,) = stage.clients
+        assert client.identity == alice
+        assert {peer for worker in stage.workers for peer in worker.peers} == {"10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    "introduction",
+    [
+        private_frame(PREAMBLE, b"\xc1 nonsense"),
+        preamble(Identity(role=Role.WORKER)),
+        preamble(Identity(role=Role.UNAUTHENTICATED)),
+    ],
+    ids=["nonsense", "worker", "unauthenticated"],
+)
+async def test_a_preamble_of_no_user_closes_the_connection(
+    short_tmp_path: Path, introduction: bytes
+) -> None:
+    async with Stage(short_tmp_path, answer, 7).open() as stage:
+        stage.writer.write(introduction)
+        assert await asyncio.wait_for(stage.reader.read(), 30) == b""

@@ -54,6 +54,8 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
         "host": "10.0.0.1",
         "advertised_host": "example.org",
         "http": "127.0.0.1:8000",
+        "console": "read-only",
+        "console_url": "https://moldau.example",
         "listeners": "PLAINTEXT://10.0.0.1:7000",
         "advertised_listeners": "PLAINTEXT://example.org:7000",
         "listener_security_protocol_map": "INSIDE:SSL",

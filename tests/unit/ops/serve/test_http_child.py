@@ -1,34 +1,115 @@
-"""Who may use the console: whoever could do the same through a listener."""
+"""Who may use the console: those who log in, or whoever could do the same through a listener."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from broker.settings.loading import load_settings
-from ops.secure.files import SecurityFiles
-from ops.serve.http_child import console_login
+from broker.settings.processes import ConfigError, ServeSettings
+from ops.http.settings import ConsoleLogin
+from ops.serve.http_child import (
+    NO_PASSWORDS,
+    NOT_ENCRYPTED,
+    OPEN,
+    ConsoleAccess,
+    console_access,
+    http_tls,
+    served_names,
+)
 
 SASL = "SASL_PLAINTEXT://127.0.0.1:9092"
-MECHANISMS = {"MOLDAU_BROKER_SASL_ENABLED_MECHANISMS": "SCRAM-SHA-512"}
+AUTHORIZER = {"MOLDAU_BROKER_AUTHORIZER_CLASS_NAME": "standard"}
 
 
-def test_it_is_open_where_clients_need_no_login() -> None:
-    assert console_login(load_settings({}, {})) == ""
-    both = {"listeners": f"{SASL},PLAINTEXT://127.0.0.1:19092"}
-    assert console_login(load_settings(both, MECHANISMS)) == ""
+def mechanisms(text: str) -> dict[str, str]:
+    return {
+        "MOLDAU_BROKER_SASL_ENABLED_MECHANISMS": text,
+        "MOLDAU_BROKER_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL": "file:///keys.json",
+    }
 
 
-def test_it_is_off_where_they_do_and_no_administrator_is_known() -> None:
-    assert console_login(load_settings({"listeners": SASL}, MECHANISMS)) is None
-    authorizer = {"MOLDAU_BROKER_AUTHORIZER_CLASS_NAME": "standard"}
-    assert console_login(load_settings({}, authorizer)) is None
+SCRAM = mechanisms("SCRAM-SHA-512")
+LOGIN = ConsoleLogin("SASL_PLAINTEXT", ["SCRAM-SHA-512"])
 
 
-def test_secure_asks_for_the_administrator(tmp_path: Path) -> None:
-    settings = load_settings({"secure": "true", "data_dir": str(tmp_path)}, {})
-    files = SecurityFiles(str(tmp_path))
-    files.make(["localhost"], datetime.now(UTC))
-    assert console_login(settings) == f"admin:{files.password()}"
-    files.client.write_text("security.protocol=SASL_SSL\n")
-    assert console_login(settings) is None
+def load(env: dict[str, str] | None = None, /, **flags: str) -> ServeSettings:
+    return load_settings(flags, env or {})
+
+
+def secured(tmp_path: Path, /, **flags: str) -> ServeSettings:
+    return load(secure="true", data_dir=str(tmp_path), **flags)
+
+
+def test_without_authentication_it_is_the_operators_on_loopback() -> None:
+    assert console_access(load()) == ConsoleAccess("on")
+    assert console_access(load(http="[::1]:8092")) == ConsoleAccess("on")
+    for flags in ({"http": "0.0.0.0:8092"}, {"console_url": "https://moldau.example"}):
+        assert console_access(load(**flags)) == ConsoleAccess("off", reason=OPEN)
+
+
+def test_where_clients_have_passwords_browsers_log_in() -> None:
+    assert console_access(load(SCRAM, listeners=SASL)) == ConsoleAccess("on", LOGIN)
+    assert console_access(load(SCRAM | AUTHORIZER, listeners=SASL)) == ConsoleAccess("on", LOGIN)
+    both = f"PLAINTEXT://127.0.0.1:19092,{SASL}"
+    assert console_access(load(SCRAM, listeners=both)) == ConsoleAccess("on", LOGIN)
+    some = mechanisms("OAUTHBEARER,PLAIN,SCRAM-SHA-512")
+    login = console_access(load(some, listeners=SASL)).login
+    assert login == ConsoleLogin("SASL_PLAINTEXT", ["PLAIN", "SCRAM-SHA-512"])
+
+
+def test_it_is_off_where_users_have_no_passwords() -> None:
+    off = ConsoleAccess("off", reason=NO_PASSWORDS)
+    assert console_access(load(AUTHORIZER)) == off
+    assert console_access(load(mechanisms("OAUTHBEARER"), listeners=SASL)) == off
+    certificates = {
+        "MOLDAU_BROKER_SSL_KEYSTORE_LOCATION": "/server.pem",
+        "MOLDAU_BROKER_SSL_TRUSTSTORE_LOCATION": "/clients.pem",
+        "MOLDAU_BROKER_SSL_CLIENT_AUTH": "required",
+    }
+    assert console_access(load(certificates, listeners="SSL://127.0.0.1:9092")) == off
+
+
+def test_passwords_are_encrypted_on_the_way(tmp_path: Path) -> None:
+    off = ConsoleAccess("off", reason=NOT_ENCRYPTED)
+    assert console_access(secured(tmp_path, http="0.0.0.0:8092")) == off
+    assert console_access(secured(tmp_path)).mode == "on"
+    assert console_access(secured(tmp_path, http="https://0.0.0.0:8092")).mode == "on"
+    behind = secured(tmp_path, http="10.0.0.7:8092", console_url="https://moldau.example")
+    assert console_access(behind).mode == "on"
+
+
+def test_the_mode_is_an_option(tmp_path: Path) -> None:
+    assert console_access(load(console="read-only")) == ConsoleAccess("read-only")
+    assert console_access(secured(tmp_path, console="read-only")).mode == "read-only"
+    assert console_access(load(console="off")).mode == "off"
+    assert console_access(secured(tmp_path, console="off")).mode == "off"
+
+
+def test_https_has_the_certificate_of_a_listener_and_asks_browsers_for_none(
+    tmp_path: Path,
+) -> None:
+    assert http_tls(secured(tmp_path)) is None
+    tls = http_tls(secured(tmp_path, http="https://127.0.0.1:8092"))
+    assert tls is not None
+    assert tls.keystore == str(tmp_path / "security" / "server.pem")
+    env = {
+        "MOLDAU_BROKER_SSL_KEYSTORE_LOCATION": "/server.pem",
+        "MOLDAU_BROKER_SSL_TRUSTSTORE_LOCATION": "/clients.pem",
+        "MOLDAU_BROKER_SSL_CLIENT_AUTH": "required",
+    }
+    tls = http_tls(load(env, listeners="SSL://127.0.0.1:9092", http="https://127.0.0.1:8092"))
+    assert tls is not None
+    assert (tls.keystore, tls.client_auth, tls.truststore) == ("/server.pem", "none", None)
+    with pytest.raises(ConfigError, match="no listener has a certificate"):
+        http_tls(load(http="https://127.0.0.1:8092"))
+
+
+def test_the_names_it_answers_to(tmp_path: Path) -> None:
+    local = ["localhost", "127.0.0.1", "::1"]
+    url = "https://Moldau.example:8443"
+    assert served_names(load(), "127.0.0.1") == local
+    assert served_names(secured(tmp_path, console_url=url), "::1") == [*local, "moldau.example"]
+    assert served_names(secured(tmp_path, console_url=url), "0.0.0.0") == ["moldau.example"]
+    assert served_names(secured(tmp_path, http="https://0.0.0.0:1"), "0.0.0.0") == []

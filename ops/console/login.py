@@ -1,0 +1,117 @@
+"""Name and password, checked by the broker: a login over a worker's unix socket, as by a router.
+
+The worker takes it for the login of a client at the browser's address: failures wait longer and
+longer for their answer, and are in the audit. The same worker is asked as long as it is up, so that
+it remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from broker.security.identity import (
+    WHO_AM_I,
+    Identity,
+    Role,
+    decode_identity,
+    encode_identity,
+    preamble,
+)
+from broker.security.visible import VISIBLE, decode_visible
+from broker.wire.primitives import MalformedMessage
+from ops.client import AuthenticationFailed, Connection
+from ops.client.security import PLAIN, Sasl
+from ops.console.visible import Visible, merged
+from ops.http.reports import PATIENCE_S, ask_process
+from ops.http.settings import ConsoleLogin
+
+TIMEOUT_S = 10.0
+MAX_AT_ONCE = 16
+MAX_AT_ONCE_OF_ADDRESS = 2
+
+
+class LoginRefused(Exception):
+    """An unknown user or a wrong password: which of them is not said."""
+
+
+class TooManyLogins(Exception):
+    """So many wait for their answer that no further one is tried."""
+
+
+class LoginUnavailable(Exception):
+    """No worker answers."""
+
+
+class Logins:
+    def __init__(self, settings: ConsoleLogin, worker_sockets: Sequence[str]) -> None:
+        self._settings = settings
+        self._sockets = list(worker_sockets)
+        self._waiting: dict[str, int] = {}  # by address
+
+    async def check(self, user: str, password: str, host: str) -> Identity:
+        """Raises LoginRefused, TooManyLogins, LoginUnavailable."""
+        own = self._waiting.get(host, 0)
+        if own >= MAX_AT_ONCE_OF_ADDRESS or sum(self._waiting.values()) >= MAX_AT_ONCE:
+            raise TooManyLogins
+        self._waiting[host] = own + 1
+        try:
+            return await asyncio.to_thread(self._check, user, password, host)
+        finally:
+            self._waiting[host] -= 1
+            if not self._waiting[host]:
+                del self._waiting[host]
+
+    def _check(self, user: str, password: str, host: str) -> Identity:
+        stranger = Identity(host=host, listener=self._settings.listener, role=Role.UNAUTHENTICATED)
+        refused = False
+        for mechanism in _to_try(self._settings.mechanisms):
+            try:
+                return self._log_in(stranger, Sasl(mechanism, user, password))
+            except AuthenticationFailed:
+                refused = True  # with SCRAM alone a user may have one kind of it only
+        assert refused
+        raise LoginRefused
+
+    def _log_in(self, stranger: Identity, sasl: Sasl) -> Identity:
+        for path in self._sockets:
+            try:
+                with Connection(
+                    path, introduction=preamble(stranger), timeout=TIMEOUT_S
+                ) as connection:
+                    connection.authenticate(sasl)
+                    identity = decode_identity(connection.ask_private(WHO_AM_I))
+            except AuthenticationFailed:
+                raise
+            except (OSError, MalformedMessage, ValueError):
+                continue  # it is being restarted, most likely
+            if identity.role is not Role.CLIENT:
+                raise LoginUnavailable
+            return identity
+        raise LoginUnavailable
+
+    def is_over(self, identity: Identity) -> bool:
+        """Whether workers refuse to serve this session: of a user that was removed, or has another
+        password. False while none answers."""
+        question = encode_identity(identity)
+        for path in self._sockets:
+            try:
+                with Connection(path, timeout=TIMEOUT_S) as connection:
+                    return decode_visible(connection.ask_private(VISIBLE, question)).is_over
+            except (OSError, MalformedMessage, ValueError):
+                continue
+        return False
+
+    async def ask_visible(self, identity: Identity) -> Visible | None:
+        """What a user may see; None: its session is over. Raises LoginUnavailable."""
+        question = encode_identity(identity)
+        asked = [ask_process(path, VISIBLE, question, PATIENCE_S) for path in self._sockets]
+        found = [decode_visible(each) for each in await asyncio.gather(*asked) if each is not None]
+        if not found:
+            raise LoginUnavailable
+        return None if any(each.is_over for each in found) else merged(found)
+
+
+def _to_try(mechanisms: Sequence[str]) -> list[str]:
+    """PLAIN checks whatever the broker keeps of the user's password."""
+    return [PLAIN] if PLAIN in mechanisms else list(mechanisms)
