@@ -62,6 +62,7 @@ from broker.server.subscribers import Subscribers
 from broker.settings.kafka import BrokerConfig
 from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Listener, WorkerSettings
+from broker.settings.static import static_config
 from broker.store.store import Store, StoreFiles
 from broker.store.topics import Change
 from broker.stream_views import StreamViews
@@ -102,7 +103,7 @@ class Worker:
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
         contents = await self.store.topics.contents_id()
-        static = BrokerConfig(self._static_config())
+        static = static_config(settings, self.store.label)
         self.history = LogHistory(
             self.store.history,
             self.store.log_history,
@@ -248,31 +249,6 @@ class Worker:
         """What clients may do has changed: see `RequestRoute`."""
         for connection in self._connections:
             connection.forget_routes()
-
-    def _static_config(self) -> dict[str, str]:
-        """The operator's broker configs, and those that follow from the process settings."""
-        settings = self.settings
-        node = str(settings.index)
-        served = settings.listeners
-        advertised = [
-            f"{each.listener.name}://{own.host}:{own.port}"
-            for each in served
-            for own in [each.brokers[settings.index if len(each.brokers) > 1 else 0]]
-        ]
-        return {
-            **settings.broker_configs,
-            "node.id": node,
-            "broker.id": node,
-            "listeners": ",".join(
-                f"{each.listener.name}://{each.listener.host}:{each.port}" for each in served
-            ),
-            "advertised.listeners": ",".join(advertised),
-            "listener.security.protocol.map": ",".join(
-                f"{each.listener.name}:{each.listener.protocol}" for each in served
-            ),
-            "log.dirs": self.store.label,
-            "socket.request.max.bytes": str(settings.max_request_bytes),
-        }
 
     def _connection(self, listener: Listener | None) -> Connection:
         most, counters = self.settings.max_request_bytes, self._requests

@@ -1,0 +1,33 @@
+"""The configuration that a worker starts with, before what is set at runtime."""
+
+from __future__ import annotations
+
+from broker.settings.kafka import BrokerConfig
+from broker.settings.processes import WorkerSettings
+
+
+def static_config(settings: WorkerSettings, log_dirs: str) -> BrokerConfig:
+    """The operator's broker configs, and those that follow from the process settings."""
+    node = str(settings.index)
+    served = settings.listeners
+    advertised = [
+        f"{each.listener.name}://{own.host}:{own.port}"
+        for each in served
+        for own in [each.brokers[settings.index if len(each.brokers) > 1 else 0]]
+    ]
+    return BrokerConfig(
+        {
+            **settings.broker_configs,
+            "node.id": node,
+            "broker.id": node,
+            "listeners": ",".join(
+                f"{each.listener.name}://{each.listener.host}:{each.port}" for each in served
+            ),
+            "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": ",".join(
+                f"{each.listener.name}:{each.listener.protocol}" for each in served
+            ),
+            "log.dirs": log_dirs,
+            "socket.request.max.bytes": str(settings.max_request_bytes),
+        }
+    )
