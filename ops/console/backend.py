@@ -1,7 +1,7 @@
 """How pages ask the broker: Kafka's own requests over its unix sockets, and its processes' reports.
 
 Whoever looks at a page is in `visitor`, and everything a page gets from here is what that user may
-see and do: pages need not know. Where nobody logs in, that is the operator, who may do everything.
+see and do: pages need not know. Without logins that is the operator, who may do everything.
 
 The client is a blocking one, so questions run in threads, each with connections of its own: a
 broker that hangs holds up the page that asks, and no other.
@@ -38,7 +38,7 @@ VISIBLE_S = 1.0  # then workers are asked again what a user may see
 MAX_QUESTIONS = 32
 CLIENT_ID = "moldau-console"
 
-# Who looks at the page that is being made; None: nobody has logged in.
+# Who looks at the page that is being made; None: without a login.
 visitor: ContextVar[Session | None] = ContextVar("visitor", default=None)
 
 
@@ -50,7 +50,7 @@ class Backend:
         sockets: Callable[[], LocalSockets | None],
         logins: Logins | None = None,
     ) -> None:
-        """`port`: the bootstrap port. `logins`: None where nobody logs in."""
+        """`port`: the bootstrap port. `logins`: None where there are no logins."""
         self.port = port
         self.logins = logins
         self._reports = RecentReports(reports)
@@ -174,7 +174,7 @@ class Backend:
     # --- sessions ---
 
     def _session(self) -> Session | None:
-        """None: where nobody logs in. Raises SessionOver."""
+        """None where there are no logins. Raises SessionOver."""
         session = visitor.get()
         if session is None and self.logins is not None:
             raise SessionOver("log in first")

@@ -53,7 +53,7 @@ class Console:
 
     @staticmethod
     def _user(request: Request) -> str:
-        """Who is logged in; empty where nobody is."""
+        """Who is logged in; empty without a login."""
         session: Session | None = getattr(request.state, "session", None)
         return "" if session is None else session.user
 

@@ -75,7 +75,7 @@ class Protection(BaseHTTPMiddleware):
         sessions: Sessions | None,
         read_only: bool,
     ) -> None:
-        """`sessions`: None where nobody logs in."""
+        """`sessions`: None where there are no logins."""
         super().__init__(app)  # type: ignore[arg-type]
         self._hosts = hosts
         self._cookies = cookies

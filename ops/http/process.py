@@ -124,7 +124,7 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None
         # They say when a user was removed, or has another password.
         workers = Workers(settings.worker_sockets)
         workers.subscriptions = {
-            ENDED_SESSIONS: lambda told: sessions.users_changed(decode_ended(told))
+            ENDED_SESSIONS: lambda body: sessions.users_changed(decode_ended(body))
         }
         background += [asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))]
     return background

@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 
 class ConsoleAccess(NamedTuple):
-    """Who may use the console: those who log in, the operator (`login` is None), or nobody."""
+    """Who may use the console: those who log in, the operator (`login` is None), or none."""
 
     mode: str  # on, read-only, off
     login: ConsoleLogin | None = None
