@@ -143,8 +143,9 @@ async def listen(
         address = bound.getsockname()
         server: Server
         try:
+            # Not left to uvloop, which hides it when another process was faster to listen there.
+            bound.listen(BACKLOG)
             if context is not None:
-                bound.listen(BACKLOG)
                 server = TlsServer(protocol, bound, context, refuses)
             elif bound.family == socket.AF_UNIX:
                 server = await loop.create_unix_server(

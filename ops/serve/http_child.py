@@ -138,7 +138,7 @@ def prepare(
         sockets = bind_port(host, port)
         for each in sockets:
             each.listen(BACKLOG)  # what connects before the process serves waits for it
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         logger.warning(
             "no metrics, health and console: %s; choose another address with --http HOST:PORT, "
             "or none with --http off",

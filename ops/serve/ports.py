@@ -41,7 +41,7 @@ def bind_port(host: str, port: int, *, shared: bool = False) -> list[socket.sock
     try:
         return _bound(host, port, shared=shared)
     except OSError as error:
-        raise _explained(host, port, [port], error) from None
+        raise _explained(host, port, [], error) from None
 
 
 def _problem(host: str, port: int) -> OSError | None:
@@ -73,8 +73,11 @@ def _bound(host: str, port: int, *, shared: bool = False) -> list[socket.socket]
 
 
 def _explained(host: str, port: int, ports: list[int], problem: OSError) -> ConfigError:
-    what = "the bootstrap port" if port == ports[0] else f"worker {ports.index(port) - 1}'s"
+    """`ports`: all that are needed in a row; empty: not known here."""
+    if problem.errno == errno.EADDRINUSE and not ports:
+        return PortTakenError(f"port {port} on {host} is taken: stop what listens there")
     if problem.errno == errno.EADDRINUSE:
+        what = "the bootstrap port" if port == ports[0] else f"worker {ports.index(port) - 1}'s"
         return PortTakenError(
             f"port {port} ({what}) on {host} is taken: stop what listens there, "
             f"or choose another with --port or --listeners (needs {len(ports)} ports in a row)"
