@@ -93,6 +93,10 @@ class BlockingStore:
         except ValueError:
             return None
 
+    def has_users(self) -> bool:
+        """Whether there are any, or were: the secret stays when the last one is removed."""
+        return bool(self._ask(self._redis.exists, keys.USERS))
+
     def set_user(self, name: str, account: Account) -> None:
         """While no worker runs, which would have to hear of it."""
         value = msgspec.msgpack.encode(account)

@@ -1,5 +1,5 @@
 """The first user: `admin` with the password of client.properties, in the store before clients can
-connect. Whoever changed its password since then keeps it."""
+connect. A password that was changed since then stays, and so does it if the user was removed."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _ensure(url: str, password: str, is_new: bool) -> None:
 
     with BlockingStore(url) as store:
         known = store.user(ADMIN)
-        if known is not None and not is_new:
-            return
+        if not is_new and (known is not None or store.has_users()):
+            return  # without users it is another store, or one that was emptied
         now = time.time_ns() // 1_000_000
         credentials = {}
         for kind in MECHANISMS:

@@ -168,6 +168,17 @@ def test_a_second_start_overwrites_nothing(start_moldau: Callable[..., Broker]) 
     assert can_log_in(second, sasl_password="changed")
 
 
+def test_an_administrator_who_was_removed_stays_removed(
+    start_moldau: Callable[..., Broker],
+) -> None:
+    first = start_moldau(workers=1, secure="true")
+    OperatorCli(first)("users", "remove", "admin")
+    first.stop()
+    second = start_moldau(workers=1, secure="true", data_dir=first.data_dir)
+    assert not can_log_in(second)
+    assert "admin" not in OperatorCli(second)("users", "list").stdout
+
+
 def test_an_external_redis_has_the_administrator_too(
     start_moldau: Callable[..., Broker], server: RedisServer
 ) -> None:
