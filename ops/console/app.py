@@ -58,7 +58,6 @@ def create_app(
         "rate": formats.rate_text,
         "duration": formats.duration_text,
         "time": formats.time_text,
-        "hue": formats.colour_of,
     }
     environment.globals["sparkline"] = formats.sparkline
     console = Console(backend, environment, read_only=read_only)

@@ -21,6 +21,7 @@ from ops.admin.top_state import Key, Sampled, process_figures
 from ops.client import ClientError, Cluster, Denied, LocalSockets
 from ops.console.group_events import GroupEventLog
 from ops.console.history import History
+from ops.console.hues import Hues
 from ops.console.index import Index
 from ops.console.login import Logins, LoginUnavailable
 from ops.console.recent import RecentReports
@@ -54,6 +55,7 @@ class Backend:
         self.port = port
         self.logins = logins
         self._reports = RecentReports(reports)
+        self.hues = Hues()
         self._history = History()
         self._group_events = GroupEventLog()
         self._sockets = sockets

@@ -6,11 +6,10 @@ the light or dark theme and no inline style is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ops.admin.group_history import Film, Pause, Span
-from ops.console.formats import colour_of
 
 WIDTH = 1000.0
 LANE, GAP = 18, 4
@@ -19,7 +18,6 @@ MAX_TICKS = 6
 # Between ticks: 10 s to a day.
 STEPS_MS = tuple(1000 * each for each in (10, 30, 60, 180, 600, 1800, 3600, 14_400, 86_400))
 MAX_CAUSES = 3
-HUES = 12
 
 
 class Bar(NamedTuple):
@@ -59,8 +57,15 @@ class Picture(NamedTuple):
     hidden: int  # lanes that there is no room for
 
 
-def draw(film: Film, *, by: str = "partition", lags: Sequence[tuple[int, int]] = ()) -> Picture:
-    """`by`: a lane for each partition, or for each member. `lags`: times and lags."""
+def draw(
+    film: Film,
+    hues: Mapping[str, int],
+    *,
+    by: str = "partition",
+    lags: Sequence[tuple[int, int]] = (),
+) -> Picture:
+    """`hues`: of its members. `by`: a lane for each partition, or for each member. `lags`: times
+    and lags."""
     length = max(film.until_ms - film.since_ms, 1)
 
     def x(at_ms: int) -> float:
@@ -75,14 +80,14 @@ def draw(film: Film, *, by: str = "partition", lags: Sequence[tuple[int, int]] =
         grouped.setdefault(key, []).append(span)
     shown = [grouped[key] for key in sorted(grouped)][:MAX_LANES]
     lanes = [
-        Lane(number * (LANE + GAP), _name(spans[0], by), _bars(spans, x, by))
+        Lane(number * (LANE + GAP), _name(spans[0], by), _bars(spans, x, by, hues))
         for number, spans in enumerate(shown)
     ]
     stops = [
         Stop(x(pause.since_ms), max(x(pause.until_ms) - x(pause.since_ms), 1.5), _stopped(pause))
         for pause in film.pauses
     ]
-    owners = sorted({(hue_of(span.member), f"{span.client} ({span.host})") for span in film.spans})
+    owners = sorted({(hues[span.member], f"{span.client} ({span.host})") for span in film.spans})
     most = max((lag for _, lag in lags), default=0)
     height = max(len(lanes), 1) * (LANE + GAP)
     points = " ".join(
@@ -114,8 +119,9 @@ def causes(film: Film) -> list[tuple[Pause, str]]:
     return found
 
 
-def hue_of(member: str) -> int:
-    return colour_of(member) // (360 // HUES)
+def members_of(film: Film) -> list[str]:
+    """In the order in which they began to read."""
+    return list(dict.fromkeys(span.member for span in film.spans))
 
 
 def _name(span: Span, by: str) -> str:
@@ -124,10 +130,12 @@ def _name(span: Span, by: str) -> str:
     return f"{span.client} ({span.host})"
 
 
-def _bars(spans: list[Span], x: Callable[[int], float], by: str) -> list[Bar]:
+def _bars(
+    spans: list[Span], x: Callable[[int], float], by: str, hues: Mapping[str, int]
+) -> list[Bar]:
     if by == "partition":
         return [
-            Bar(x(s.since_ms), max(x(s.until_ms) - x(s.since_ms), 0.5), hue_of(s.member),
+            Bar(x(s.since_ms), max(x(s.until_ms) - x(s.since_ms), 0.5), hues[s.member],
                 f"{s.client} ({s.host})")
             for s in spans
         ]  # fmt: skip
@@ -135,7 +143,7 @@ def _bars(spans: list[Span], x: Callable[[int], float], by: str) -> list[Bar]:
     for span in spans:
         name = f"{span.place.topic}-{span.place.partition}"
         times.setdefault((span.since_ms, span.until_ms), []).append(name)
-    hue = hue_of(spans[0].member)
+    hue = hues[spans[0].member]
     return [
         Bar(x(since), max(x(until) - x(since), 0.5), hue, ", ".join(sorted(names)))
         for (since, until), names in sorted(times.items())

@@ -77,7 +77,16 @@ def test_a_record_sent_here_is_read_by_a_client_and_the_reverse(
     filtered = browser.get("/topics/talk/records?" + urlencode({"filter": "value.id = 7"}))
     assert "from a client" not in filtered
     assert "&#34;id&#34;: 7" in filtered
-    assert "{&#34;id&#34;: 7}" in browser.get("/topics/talk/send?partition=0&again=0")
+    again = browser.get("/topics/talk/send?partition=0&again=0")
+    assert "{&#34;id&#34;: 7}" in again
+    assert 'name="no_value">' in again
+
+
+def test_a_tombstone_is_sent_again_as_one(browser: Pages, broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("gone", None, key="k", partition=0)
+    assert producer.flush(30) == 0
+    assert 'name="no_value" checked>' in browser.get("/topics/gone/send?partition=0&again=0")
 
 
 def test_offsets_are_reset_after_a_preview(browser: Pages, broker: Broker) -> None:

@@ -26,7 +26,7 @@ from ops.admin.reset_offsets import (
     parse_topic,
 )
 from ops.client import ClientError, Cluster, refusal
-from ops.console.film import causes, draw
+from ops.console.film import causes, draw, members_of
 from ops.console.index import page_of
 from ops.console.measures import Measure, measures
 from ops.console.rendering import Console
@@ -71,6 +71,7 @@ def routes(console: Console) -> list[BaseRoute]:
         return console.page(
             request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
             measures=measured(known.reports, group),
+            hues=backend.hues.of(name, [each["member_id"] for each in group["members"]]),
         )  # fmt: skip
 
     async def show_measures(request: Request) -> Response:
@@ -93,11 +94,12 @@ def routes(console: Console) -> list[BaseRoute]:
         since_ms = until_ms - length_ms
         events = await backend.events(name, since_ms)
         shown = make_film(events, since_ms, until_ms)
+        hues = backend.hues.of(name, members_of(shown))
         lags = [point for point in backend.history.lags(name) if point[0] >= since_ms]
         return console.page(
             request, "film.html", title=name, group=name, film=shown, by=by,
-            picture=draw(shown, by=by, lags=lags), causes=causes(shown), lengths=list(LENGTHS),
-            since=query.get("since", "15min"),
+            picture=draw(shown, hues, by=by, lags=lags), causes=causes(shown),
+            lengths=list(LENGTHS), since=query.get("since", "15min"),
         )  # fmt: skip
 
     async def reset(request: Request) -> Response:

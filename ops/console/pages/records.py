@@ -105,7 +105,7 @@ def routes(console: Console) -> list[BaseRoute]:
         """The form to send a record; filled in from one that is there, to send it again."""
         view = View.of(request)
         again = request.query_params.get("again", "")
-        filled: dict[str, str] = {"key": "", "value": "", "headers": "", "no_key": "on"}
+        filled: dict[str, str] = {"key": "", "no_key": "on", "value": "", "headers": ""}
         if again.isdigit() and view.partition is not None:
             place = TopicPartition(view.topic, view.partition)
             filled = await backend.ask(lambda cluster: _filled(cluster, place, int(again)))
@@ -360,6 +360,7 @@ def _filled(cluster: Cluster, place: TopicPartition, offset: int) -> dict[str, s
             "key": (record.key or b"").decode(),
             "no_key": "on" if record.key is None else "",
             "value": (record.value or b"").decode(),
+            "no_value": "on" if record.value is None else "",
             "headers": "\n".join(headers),
         }
     except UnicodeDecodeError:

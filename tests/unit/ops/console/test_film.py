@@ -14,7 +14,7 @@ from ops.console.film import (
     WIDTH,
     causes,
     draw,
-    hue_of,
+    members_of,
     tick_times,
 )
 
@@ -32,12 +32,14 @@ FILM = Film(
     [],
 )
 
+HUES = {"a": 3, "b": 7}
+
 
 def test_lanes_by_partition_have_a_bar_for_each_owner() -> None:
-    picture = draw(FILM)
+    picture = draw(FILM, HUES)
     assert [lane.name for lane in picture.lanes] == ["t-0", "t-10"]
     first, second = picture.lanes[0].bars
-    assert (first.x, first.width, first.hue) == (0, WIDTH / 2, hue_of("a"))
+    assert (first.x, first.width, first.hue) == (0, WIDTH / 2, HUES["a"])
     assert (second.x, second.width, second.title) == (600, 400, "beta (h)")
     (stop,) = picture.stops
     assert (stop.x, stop.width) == (500, 100)
@@ -47,21 +49,21 @@ def test_lanes_by_partition_have_a_bar_for_each_owner() -> None:
 
 
 def test_lanes_by_member_say_what_it_had() -> None:
-    alpha, beta = draw(FILM, by="member").lanes
+    alpha, beta = draw(FILM, HUES, by="member").lanes
     assert [bar.title for bar in alpha.bars] == ["t-0, t-10"]
     assert [bar.title for bar in beta.bars] == ["t-0"]
 
 
 def test_lag_is_a_line_up_to_the_most_there_was() -> None:
-    picture = draw(FILM, lags=[(0, 0), (1000, 50)])
+    picture = draw(FILM, HUES, lags=[(0, 0), (1000, 50)])
     assert picture.most_lag == 50
     assert picture.lag == f"0.0,{picture.height - 2.0} 1000.0,2.0"
-    assert draw(FILM, lags=[(0, 0)]).lag == ""
+    assert draw(FILM, HUES, lags=[(0, 0)]).lag == ""
 
 
 def test_lanes_are_bounded() -> None:
     spans = [Span(TopicPartition("t", n), "a", "c", "h", 0, 9) for n in range(MAX_LANES + 5)]
-    picture = draw(FILM._replace(spans=spans))
+    picture = draw(FILM._replace(spans=spans), HUES)
     assert (len(picture.lanes), picture.hidden) == (MAX_LANES, 5)
     assert picture.lanes[11].name == "t-11"
 
@@ -84,3 +86,7 @@ def test_causes_name_clients_and_not_their_member_ids() -> None:
     pauses = [Pause(at, at + 5, f"member c-1-4711 joined {at}", 1) for at in range(0, 50, 10)]
     texts = [text for _, text in causes(FILM._replace(spans=[span], pauses=pauses))]
     assert texts == ["member c-1 joined 40", "member c-1 joined 30", "member c-1 joined 20"]
+
+
+def test_members_come_in_the_order_in_which_they_began_to_read() -> None:
+    assert members_of(FILM) == ["a", "b"]
