@@ -23,6 +23,7 @@ from broker.group.events import (
     Persisted,
     Request,
     Resolved,
+    Sync,
     TimerFired,
     TopicsChanged,
 )
@@ -394,6 +395,9 @@ class Groups(Slotted[Machine]):
         error = self.availability(group_id)
         if error is ErrorCode.NONE:
             return None
+        if isinstance(event, Sync) and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Java takes the other code for the end. The rebalance is lost, so they join again.
+            error = ErrorCode.REBALANCE_IN_PROGRESS
         return refuse(event, error)
 
     def _handle_unknown(self, group_id: str, event: Request, now_ms: int) -> list[Effect]:
