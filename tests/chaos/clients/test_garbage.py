@@ -123,10 +123,15 @@ def test_1_a_hundred_megabytes_of_tiny_elements(victim: Victim) -> None:
     assert victim.grown() < 300 * MIB
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 99), (3, -1), (999, 0), (-5, 0), (71, 0)])
+@pytest.mark.parametrize(("key", "version"), [(0, 99), (3, -1), (999, 0), (-5, 0), (73, 0)])
 def test_1_unknown_apis_and_versions(victim: Victim, key: int, version: int) -> None:
     victim.closes(framed(header(key, version)))
     victim.must_say("is not served")
+
+
+def test_telemetry_is_not_served_where_it_is_off(victim: Victim) -> None:
+    victim.closes(framed(header(71, 0, flexible=True) + bytes(16) + b"\0"))
+    victim.must_say("GetTelemetrySubscriptions v0 is not served")
 
 
 def test_1_api_versions_in_an_unknown_version_is_answered_in_v0(victim: Victim) -> None:
