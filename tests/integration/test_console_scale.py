@@ -45,7 +45,14 @@ def serving(broker: Broker) -> Pages:
 def browser() -> Iterator[Pages]:
     with running_broker(workers=2, http=f"127.0.0.1:{free_ports(1)}") as broker:
         populate(broker.port, topics=TOPICS, groups=GROUPS, topics_of_group=100)
-        yield serving(broker)
+        pages = serving(broker)
+
+        def shown() -> int:
+            return sum(len(rows(pages.get(f"/groups?page={number}"))) for number in (1, 2, 3))
+
+        # A report that was asked for meanwhile is shown for a moment, if it took long.
+        wait_until(lambda: shown() == GROUPS, 60, "all groups are shown")
+        yield pages
 
 
 def rows(page: str, table: str = "<table") -> list[str]:
