@@ -18,6 +18,7 @@ from ops.http.families import families
 from ops.http.prometheus import CONTENT_TYPE, text_of
 from ops.http.reporting import Reporting
 from ops.http.reports import Reporters, Reports, usages
+from ops.http.requests import Requests, TooManyRequests
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -25,6 +26,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HERE = "Moldau: /metrics, /livez, /readyz, /healthz\n"
+BUSY = b"too many requests at once: try again in a moment\n"
 NOT_INSTALLED = "The console is not installed: pip install 'moldau[console]'\n"
 
 
@@ -40,6 +42,7 @@ class HttpApp:
         self._reporting = Reporting(reporters)
         self.console: AsgiApp | None = None
         self.why_no_console = NOT_INSTALLED
+        self._requests = Requests()
         self._asking: asyncio.Task[Reports] | None = None
         self._build = (version("moldau"), platform.python_version())
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -58,11 +61,21 @@ class HttpApp:
             else:
                 await _send(send, Answer(405, b"only GET and HEAD\n"))
         elif self.console is not None:
-            await self.console(scope, receive, send)
+            await self._ask_console(self.console, scope, receive, send)
         elif kind == "http":
             is_root = scope["path"] == "/"
             text = HERE + self.why_no_console
             await _send(send, Answer(200 if is_root else 404, text.encode()))
+
+    async def _ask_console(
+        self, console: AsgiApp, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        client = scope.get("client")
+        try:
+            with self._requests.one(client[0] if client else ""):
+                await console(scope, receive, send)
+        except TooManyRequests:
+            await _send(send, Answer(503, BUSY))
 
     async def reports(self) -> Reports:
         """The processes are asked once for all that ask at the same time."""

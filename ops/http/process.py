@@ -19,11 +19,12 @@ import uvicorn
 import uvloop
 
 from broker.logging_setup import set_up_logging
-from broker.process import say_ready, watch_parent
+from broker.process import prepare_process, say_ready, watch_parent
 from broker.security.identity import ENDED_SESSIONS, decode_ended
 from broker.settings.processes import Listener
 from broker.tls.certificates import Certificates
 from ops.http.app import HttpApp
+from ops.http.connections import BoundedProtocol
 from ops.http.reports import Reporters
 from ops.http.settings import HttpSettings
 from router.workers import Workers
@@ -52,6 +53,7 @@ def main() -> None:
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=HttpSettings)
     set_up_logging("http-0", settings.log_level, json=settings.log_json)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    prepare_process()
     uvloop.run(_serve(settings))
 
 
@@ -75,7 +77,9 @@ async def _serve(settings: HttpSettings) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,
-        limit_concurrency=256,
+        # Not limit_concurrency: it would refuse metrics and health as well.
+        http=BoundedProtocol,
+        ws="none",
     )
     sockets = [socket.socket(fileno=descriptor) for descriptor in settings.listeners]
     scheme = "http" if context is None else "https"

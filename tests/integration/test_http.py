@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import ops
+from ops.http.requests import MAX_REQUESTS_OF_ADDRESS
 from tests.support.running import Broker, free_ports, running_broker, wait_until
 
 Start = Callable[..., Broker]
@@ -155,6 +157,31 @@ def test_not_ready_while_the_store_is_down(start_moldau: Start) -> None:
     assert get(broker, "/livez")[0] == 200
     broker.kill("store", 0, signal.SIGCONT)
     wait_until(lambda: get(broker, "/readyz")[0] == 200, 60, "ready again")
+
+
+def test_half_sent_requests_hold_up_nobody(broker: Broker) -> None:
+    with ExitStack() as opened:
+        for _ in range(300):
+            half = opened.enter_context(socket.create_connection(address(broker), 30))
+            half.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        for path in ("/livez", "/readyz", "/metrics", "/", "/topics"):
+            assert get(broker, path)[0] == 200, path
+        half.settimeout(60)
+        assert half.recv(1) == b""  # it is closed after a while
+
+
+def test_health_is_answered_while_the_console_is_busy(broker: Broker) -> None:
+    with ExitStack() as opened:
+        for _ in range(MAX_REQUESTS_OF_ADDRESS):
+            form = opened.enter_context(socket.create_connection(address(broker), 30))
+            cookie = f"moldau_console_{broker.port}=x"
+            head = f"POST /topics HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
+            form.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
+        wait_until(lambda: get(broker, "/topics")[0] == 503, 20, "the console is busy")
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert get(broker, path)[0] == 200, path
+    wait_until(lambda: get(broker, "/topics")[0] == 200, 60, "it is not busy any more")
+    assert "Traceback" not in broker.log()
 
 
 def test_an_address_that_is_taken_costs_a_warning(start_moldau: Start) -> None:
