@@ -94,7 +94,8 @@ def make_plan(
         raise ClientError(
             f"group {group_id}: it is {group.group_state} (members: {len(group.members)}), and "
             "offsets of an active group cannot be reset; stop its consumers first "
-            f"(`moldau groups describe {group_id}` shows its members)"
+            f"(`moldau groups describe {group_id}` shows its members)",
+            ErrorCode.NON_EMPTY_GROUP,
         )
     committed = {place: one.offset for place, one in committed_offsets(cluster, group_id).items()}
     known = _known_from_history(cluster, group_id, goal)

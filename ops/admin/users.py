@@ -140,7 +140,7 @@ def remove_user(cluster: Cluster, user: str) -> None:
     """Raises ClientError."""
     found = find_users(cluster, [user])
     if user not in found:
-        raise ClientError(f"there is no user {user}")
+        raise ClientError(f"there is no user {user}", ErrorCode.RESOURCE_NOT_FOUND)
     _delete(cluster, user, found[user])
 
 

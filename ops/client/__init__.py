@@ -30,6 +30,7 @@ from ops.client.errors import (
     STALE_LEADER,
     ClientError,
     Denied,
+    Unreachable,
     refusal,
 )
 from ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
@@ -63,6 +64,7 @@ __all__ = [
     "Node",
     "Security",
     "TopicPartition",
+    "Unreachable",
     "UnsupportedVersion",
     "Versions",
     "error_name",

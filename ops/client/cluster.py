@@ -25,7 +25,7 @@ from broker.wire.messages.metadata import (
 from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Message
 from ops.client.connection import API_OF, TIMEOUT_S, Connection
-from ops.client.errors import STALE_COORDINATOR, STALE_LEADER, ClientError, refusal
+from ops.client.errors import STALE_COORDINATOR, STALE_LEADER, ClientError, Unreachable, refusal
 from ops.client.faults import TlsAlert, explain
 from ops.client.names import Address, Node, TopicPartition
 from ops.client.sasl_tokens import AuthenticationFailed
@@ -144,23 +144,23 @@ class Cluster:
         if broken is not None:
             broken.close()
 
-    def _unreachable(self, node: Node, fault: Exception, api: str) -> ClientError:
+    def _unreachable(self, node: Node, fault: Exception, api: str) -> Unreachable:
         if isinstance(fault, MalformedMessage) and not isinstance(fault, TlsAlert):
-            return ClientError(
+            return Unreachable(
                 f"{node.address} does not answer {api} as expected ({fault}); "
                 "is a Moldau broker of this version listening there?"
             )
         cause, remedy = explain(fault, self._security)
         if isinstance(fault, InvalidSecurity):
-            return ClientError(cause)
+            return Unreachable(cause)
         if remedy or isinstance(fault, AuthenticationFailed):  # it is there, but not for us
-            return ClientError("; ".join(filter(None, (f"{node.address}: {cause}", remedy))))
+            return Unreachable("; ".join(filter(None, (f"{node.address}: {cause}", remedy))))
         if node.node_id == BOOTSTRAP_ID:
-            return ClientError(
+            return Unreachable(
                 f"no broker answers at {node.address}: {cause}; start one with `moldau serve`, or "
                 "name its address with --bootstrap HOST:PORT or MOLDAU_BOOTSTRAP"
             )
-        return ClientError(
+        return Unreachable(
             f"broker {node.node_id}, advertised as {node.address}, does not answer: {cause}; "
             "is --advertised-host of `moldau serve` a name this machine can reach?"
         )

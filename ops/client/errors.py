@@ -100,7 +100,18 @@ DENIALS = frozenset(
 
 
 class ClientError(Exception):
-    """A request did not succeed; the text names the cause and the remedy."""
+    """A request did not succeed; the text names the cause and the remedy.
+
+    `code`: the broker's, 0 where it gave none.
+    """
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Unreachable(ClientError):
+    """The broker, or one of its processes, does not answer."""
 
 
 class Denied(ClientError):
@@ -108,9 +119,8 @@ class Denied(ClientError):
 
     def __init__(self, text: str, subject: str, code: int, message: str | None) -> None:
         """`subject`: what was asked for; `message`: the broker's own, if it gave one."""
-        super().__init__(text)
+        super().__init__(text, code)
         self.subject = subject
-        self.code = code
         self.message = message
 
 
@@ -127,4 +137,4 @@ def refusal(
     if message and message != name:
         cause = message.rstrip(".")
     text = f"{subject}: {cause} ({name})" + (f"; {remedy}" if remedy else "")
-    return Denied(text, subject, code, message) if code in DENIALS else ClientError(text)
+    return Denied(text, subject, code, message) if code in DENIALS else ClientError(text, code)

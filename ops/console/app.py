@@ -29,6 +29,7 @@ from ops.console.pages import (
 from ops.console.rendering import Console
 from ops.console.security import Cookies, Protection, to_login
 from ops.console.sessions import Sessions
+from ops.console.statuses import status_of
 from ops.console.user_cluster import NotAllowed, SessionOver
 
 NOT_FOUND = 404
@@ -82,7 +83,10 @@ def create_app(
         return to_login(request)
 
     async def refused(request: Request, error: Exception) -> Response:
-        return console.page(request, "error.html", status=502, title="Not done", text=str(error))
+        assert isinstance(error, ClientError)
+        status = status_of(error)
+        title = "Not found" if status == NOT_FOUND else "Not done"
+        return console.page(request, "error.html", status=status, title=title, text=str(error))
 
     async def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -4,7 +4,8 @@ Whoever looks at a page is in `visitor`, and everything a page gets from here is
 see and do: pages need not know. Without logins that is the operator, who may do everything.
 
 The client is a blocking one, so questions run in threads, each with connections of its own: a
-broker that hangs holds up the page that asks, and no other.
+broker that hangs holds up the page that asks, and no other. Live views have threads of their own,
+as they wait in them for records.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import Any, TypeVar
 
 from ops.admin.group_history import Event
 from ops.admin.top_state import Key, Sampled, process_figures
-from ops.client import ClientError, Cluster, Denied, LocalSockets
+from ops.client import Cluster, Denied, LocalSockets, Unreachable
 from ops.console.group_events import GroupEventLog
 from ops.console.history import History
 from ops.console.hues import Hues
 from ops.console.index import Index
+from ops.console.live_views import MAX_LIVE, LiveViews
 from ops.console.login import Logins, LoginUnavailable
 from ops.console.recent import RecentReports
 from ops.console.sessions import CHANGED, Session
+from ops.console.threads import Threads
 from ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
 from ops.console.visible import VisibleHistory, visible_events
 from ops.http.reports import Reports, usages
@@ -35,7 +38,6 @@ T = TypeVar("T")
 TIMEOUT_S = 10.0
 SAMPLE_EVERY_S = 5.0
 VISIBLE_S = 1.0  # then workers are asked again what a user may see
-# The default executor has few threads: followers of a log would occupy them.
 MAX_QUESTIONS = 32
 CLIENT_ID = "moldau-console"
 
@@ -61,7 +63,9 @@ class Backend:
         self._sockets = sockets
         self._index: Index | None = None
         self._samples: deque[Sampled] = deque(maxlen=2)
-        self._places = asyncio.Semaphore(MAX_QUESTIONS)
+        self._questions = Threads("question", MAX_QUESTIONS)
+        self._followers = Threads("follower", MAX_LIVE)
+        self.live_views = LiveViews()
 
     # --- for the visitor ---
 
@@ -88,8 +92,11 @@ class Backend:
 
     async def ask(self, question: Callable[[Cluster], T]) -> T:
         """Ask the broker. Raises ClientError."""
-        async with self._places:
-            return await asyncio.to_thread(self._ask, question)
+        return await self._questions.run(self._ask, question)
+
+    async def follow(self, step: Callable[[Cluster], T], cluster: Cluster) -> T:
+        """A step of a live view, which has `cluster` for itself. Raises ClientError."""
+        return await self._followers.run(step, cluster)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
         with self.cluster() as cluster:
@@ -105,7 +112,7 @@ class Backend:
             return self.as_operator()
         local = self._sockets()
         if local is None:
-            raise ClientError("the broker does not answer at its unix sockets: is it starting?")
+            raise Unreachable("the broker does not answer at its unix sockets: is it starting?")
         assert self.logins is not None
         return UserCluster(
             session,
@@ -191,7 +198,7 @@ class Backend:
         try:
             visible = await self.logins.ask_visible(session.identity)
         except LoginUnavailable:
-            raise ClientError("no worker answers: is the broker starting?") from None
+            raise Unreachable("no worker answers: is the broker starting?") from None
         if visible is None:
             session.ended = session.ended or CHANGED
             raise SessionOver(session.ended)

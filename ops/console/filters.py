@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from broker.wire.records import Record, decode_headers
+from ops.console.inputs import parse_number
 
 MAX_LENGTH = 500
 _TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(!=|>=|<=|=|>|<)|([^\s"=<>!]+))')
@@ -154,8 +155,8 @@ def _look_up(path: str, record: Record) -> Any:
     for step in rest.split("."):
         if isinstance(found, dict) and step in found:
             found = found[step]
-        elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
-            found = found[int(step)]
+        elif isinstance(found, list) and (at := parse_number(step, len(found) - 1)) is not None:
+            found = found[at]
         else:
             return MISSING
     return found

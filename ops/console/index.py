@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from broker.metrics.document import GroupRow, PartitionRow
 from broker.placement import SLOTS, slot_of
+from ops.console.inputs import parse_number
 from ops.http.lag import Lags, worst
 from ops.http.reports import Reports
 
@@ -199,5 +200,5 @@ def page_of(names: Sequence[str], q: str, number: str) -> Page:
     wanted = q.lower()
     found = [name for name in names if wanted in name.lower()] if wanted else names
     pages = max(-(-len(found) // PER_PAGE), 1)
-    at = min(max(int(number), 1), pages) if number.isascii() and number.isdigit() else 1
+    at = min(max(parse_number(number) or 1, 1), pages)
     return Page(at, pages, len(found), list(found[(at - 1) * PER_PAGE : at * PER_PAGE]), q)

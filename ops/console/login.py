@@ -22,6 +22,7 @@ from broker.security.visible import VISIBLE, decode_visible
 from broker.wire.primitives import MalformedMessage
 from ops.client import AuthenticationFailed, Connection
 from ops.client.security import PLAIN, Sasl
+from ops.console.threads import Threads
 from ops.console.visible import Visible, merged
 from ops.http.reports import PATIENCE_S, ask_process
 from ops.http.settings import ConsoleLogin
@@ -48,6 +49,7 @@ class Logins:
         self._settings = settings
         self._sockets = list(worker_sockets)
         self._waiting: dict[str, int] = {}  # by address
+        self._threads = Threads("login", MAX_AT_ONCE)
 
     async def check(self, user: str, password: str, host: str) -> Identity:
         """Raises LoginRefused, TooManyLogins, LoginUnavailable."""
@@ -56,7 +58,7 @@ class Logins:
             raise TooManyLogins
         self._waiting[host] = own + 1
         try:
-            return await asyncio.to_thread(self._check, user, password, host)
+            return await self._threads.run(self._check, user, password, host)
         finally:
             self._waiting[host] -= 1
             if not self._waiting[host]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from jinja2 import Environment
 from starlette.exceptions import HTTPException
@@ -29,6 +32,7 @@ class Console:
         self.backend = backend
         self.read_only = read_only
         self._environment = environment
+        self._key = secrets.token_bytes(32)
 
     def page(self, request: Request, template: str, *, status: int = 200, **facts: Any) -> Response:
         is_inside = self.backend.logins is None or bool(self._user(request))
@@ -42,7 +46,7 @@ class Console:
             read_only=self.read_only,
             port=self.backend.port,
             # Not on the page where passwords are typed: links to it can say anything.
-            said=request.query_params.get("said", "") if is_inside else "",
+            said=self._said(request) if is_inside else "",
             **facts,
         )
         return HTMLResponse(text, status)
@@ -61,11 +65,29 @@ class Console:
         if self.read_only:
             raise HTTPException(403, "the console is read-only")
 
-    def done(self, where: str, said: str) -> Response:
+    def done(self, request: Request, where: str, said: str) -> Response:
         """After a form: to a page that says what was done. A reload does not do it again."""
         self.backend.changed()
-        return RedirectResponse(_with(where, said), 303)
+        query = urlencode({"said": said, "seal": self._seal(request, said)})
+        return RedirectResponse(f"{where}{'&' if '?' in where else '?'}{query}", 303)
 
+    def _said(self, request: Request) -> str:
+        """What was done, if it is this console that says so to this browser: links can say
+        anything."""
+        said, seal = (request.query_params.get(name, "") for name in ("said", "seal"))
+        is_ours = hmac.compare_digest(seal.encode(), self._seal(request, said).encode())
+        return said if is_ours else ""
 
-def _with(where: str, said: str) -> str:
-    return f"{where}{'&' if '?' in where else '?'}said={quote(said)}"
+    def _seal(self, request: Request, said: str) -> str:
+        text = f"{getattr(request.state, 'csrf', '')} {said}"
+        return hmac.new(self._key, text.encode(errors="replace"), hashlib.sha256).hexdigest()
+
+    @staticmethod
+    def browser_of(request: Request) -> str:
+        """Whose live views are counted together."""
+        session: Session | None = request.state.session
+        if session is not None:
+            return f"session {session.id}"
+        if request.state.browser:
+            return f"browser {request.state.browser}"
+        return f"address {request.client.host if request.client is not None else ''}"

@@ -14,18 +14,22 @@ import hashlib
 import hmac
 import secrets
 import time
+from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from ops.console.backend import visitor
+from ops.console.forms import MAX_FORM_BYTES, read_form
+from ops.console.inputs import parse_number
 from ops.console.sessions import Session, Sessions
 
 TOKEN_FIELD = "csrf"
 TOKEN_HEADER = "x-csrf-token"
-MAX_FORM_BYTES, MAX_LOGIN_BYTES = 8 << 20, 64 << 10  # anyone can send the latter
+MAX_LOGIN_BYTES = 64 << 10  # anyone can send as much
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 READ_ONLY = "the console is read-only: it changes nothing"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -40,6 +44,14 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+class Refusal(NamedTuple):
+    text: str
+    status: int
+
+
+NOT_OURS = Refusal("the form was not made by this console, or is too old: load its page again", 403)
 
 
 class Cookies:
@@ -89,15 +101,15 @@ class Protection(BaseHTTPMiddleware):
         browser = browser or secrets.token_urlsafe(16)
         session = self._session(request)
         request.state.session = session
+        request.state.browser = "" if is_new else browser
         request.state.csrf = self._token(browser, session)
         response: Response
         if refusal := self._refusal(request):
-            response = PlainTextResponse(refusal, 403)
+            response = PlainTextResponse(*refusal)
         elif session is None and self._needs_session(request):
             response = to_login(request)
-        elif request.method not in _SAFE and (is_new or not await self._is_ours(request)):
-            text = "the form was not made by this console, or is too old: load its page again"
-            response = PlainTextResponse(text, 403)
+        elif request.method not in _SAFE and (fault := await self._fault(request, is_new)):
+            response = PlainTextResponse(*fault)
         else:
             token = visitor.set(session)
             try:
@@ -120,27 +132,37 @@ class Protection(BaseHTTPMiddleware):
         path = request.url.path
         return self._sessions is not None and path != LOGIN and not path.startswith(STATIC)
 
-    def _refusal(self, request: Request) -> str:
+    def _refusal(self, request: Request) -> Refusal | None:
         # Another site may point its own name at this address (DNS rebinding).
         if self._hosts and request.url.hostname not in self._hosts:
-            return f"this host name is not served: {request.url.hostname}"
+            return Refusal(f"this host name is not served: {request.url.hostname}", 403)
         if request.method in _SAFE:
-            return ""
+            return None
         length = request.headers.get("content-length", "")
         most = MAX_LOGIN_BYTES if request.url.path == LOGIN else MAX_FORM_BYTES
-        if not length.isdigit() or int(length) > most:
-            return "the form is too large"
+        if not length:
+            return Refusal("a form must say its length (content-length)", 411)
+        if parse_number(length, most) is None:
+            return Refusal(f"the form is too large: {most} bytes are the most", 413)
         if self._read_only and request.url.path not in (LOGIN, LOGOUT):
-            return READ_ONLY
-        return ""
+            return Refusal(READ_ONLY, 403)
+        return None
 
-    async def _is_ours(self, request: Request) -> bool:
-        """Whether a form comes from a page that was made for this browser."""
+    async def _fault(self, request: Request, is_new: bool) -> Refusal | None:
+        """None: the form comes from a page that was made for this browser."""
+        if is_new:
+            return NOT_OURS
         given = request.headers.get(TOKEN_HEADER)
         if given is None:
-            await request.body()  # kept by Starlette: the page reads the form again
-            given = str((await request.form()).get(TOKEN_FIELD, ""))
-        return hmac.compare_digest(given.encode(), request.state.csrf.encode())
+            try:
+                await request.body()  # kept by Starlette: the page reads the form again
+                given = str((await read_form(request)).get(TOKEN_FIELD, ""))
+            except ClientDisconnect:
+                return Refusal("the form did not arrive", 400)
+            except HTTPException as fault:
+                return Refusal(fault.detail, fault.status_code)
+        is_ours = hmac.compare_digest(given.encode(), request.state.csrf.encode())
+        return None if is_ours else NOT_OURS
 
     def _token(self, browser: str, session: Session | None) -> str:
         bound_to = f"{browser} {'' if session is None else session.id}"

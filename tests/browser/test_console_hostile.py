@@ -87,13 +87,14 @@ def test_names_of_all_kinds_do_nothing(page: Page, broker: Broker) -> None:
         f"/topics/{evil}",
         f"/topics?q={evil}",
         f"/groups?q={evil}",
-        f"/topics?said={evil}",
         f"/adopt?stream={evil}&topic=adopted-evil",
     ):
         page.goto(path)
         expect(page.locator("main")).to_contain_text("onerror")
         assert page.locator("main img").count() == 0, path
         assert not page.title().startswith("1"), path
+    page.goto(f"/topics?said={evil}")  # only the console itself can say something there
+    expect(page.locator("main")).not_to_contain_text("onerror")
     page.goto(f"/access?principal={evil}&resource=TOPIC&name={evil}")
     assert page.locator("[name=principal]").first.input_value() == EVIL
     assert page.locator("main img").count() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
+from collections.abc import Iterable
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
@@ -33,7 +34,7 @@ class Pages:
     def request(
         self, method: str, path: str, form: dict[str, str] | None = None, /, **headers: str
     ) -> tuple[int, str, http.client.HTTPMessage]:
-        connection = self._connection()
+        connection = self.connection()
         body = None if form is None else urlencode(form)
         cookie = "; ".join(f"{name}={one.value}" for name, one in self.cookies.items())
         try:
@@ -53,10 +54,21 @@ class Pages:
             self.token = found[1]
         return answer.status, text, answer.headers
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def connection(self) -> http.client.HTTPConnection:
         if self._tls is None:
             return http.client.HTTPConnection(*self._address, timeout=60)
         return http.client.HTTPSConnection(*self._address, timeout=60, context=self._tls)
+
+    def send(self, path: str, body: bytes | Iterable[bytes], kind: str = FORM) -> tuple[int, str]:
+        """A form as it is; in chunks, without a length, if it comes in parts."""
+        connection = self.connection()
+        cookie = "; ".join(f"{name}={one.value}" for name, one in self.cookies.items())
+        try:
+            connection.request("POST", path, body, {"Cookie": cookie, "Content-Type": kind})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
 
     def get(self, path: str) -> str:
         status, text, headers = self.request("GET", path)

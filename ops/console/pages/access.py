@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from broker.errors import ErrorCode
 from broker.security.acl import WILDCARD, Acl
 from broker.security.resources import (
     CLUSTER_NAME,
@@ -24,6 +25,7 @@ from ops.admin.acls_explain import Explained, explained
 from ops.admin.quotas import KEYS, Entity, alter_quotas, entity_text, find_quotas, parse_rate
 from ops.admin.users import MECHANISMS, find_users, generate_password, remove_user, set_password
 from ops.client import ClientError, Cluster
+from ops.console.forms import read_form
 from ops.console.rendering import Console
 
 T = TypeVar("T")
@@ -68,49 +70,51 @@ def routes(console: Console) -> list[BaseRoute]:
     async def add_user(request: Request) -> Response:
         """An existing user gets another password."""
         console.check_writable()
-        form = await request.form()
+        form = await read_form(request)
         name, given = _text(form, "name"), str(form.get("password", ""))
         if not name:
             raise ClientError("a user needs a name")
         password = given or generate_password()
         await backend.ask(lambda cluster: set_password(cluster, name, password))
         if given:
-            return console.done("/access", f"user {name} has this password now")
+            return console.done(request, "/access", f"user {name} has this password now")
         # Not by way of an address, which browsers remember.
         return console.page(request, "password.html", title=name, user=name, password=password)
 
     async def drop_user(request: Request) -> Response:
         console.check_writable()
-        name = str((await request.form()).get("name", ""))
+        name = str((await read_form(request)).get("name", ""))
         await backend.ask(lambda cluster: remove_user(cluster, name))
-        return console.done("/access", f"user {name} was removed; its ACLs stay")
+        return console.done(request, "/access", f"user {name} was removed; its ACLs stay")
 
     async def add_acl(request: Request) -> Response:
         console.check_writable()
-        acl = wanted_acl(await request.form())
+        acl = wanted_acl(await read_form(request))
         await backend.ask(lambda cluster: create_acls(cluster, [acl]))
-        return console.done("/access", acl_text(acl))
+        return console.done(request, "/access", acl_text(acl))
 
     async def drop_acl(request: Request) -> Response:
         console.check_writable()
-        text = str((await request.form()).get("acl", ""))
+        text = str((await read_form(request)).get("acl", ""))
         try:
             acl = Acl.parse(text)
         except ValueError as error:
             raise ClientError(str(error)) from None
         removed = await backend.ask(lambda cluster: delete_acls(cluster, [exactly(acl)]))
         if not removed:
-            raise ClientError(f"there is no such ACL: {acl_text(acl)}")
-        return console.done("/access", f"removed: {acl_text(acl)}")
+            raise ClientError(
+                f"there is no such ACL: {acl_text(acl)}", ErrorCode.RESOURCE_NOT_FOUND
+            )
+        return console.done(request, "/access", f"removed: {acl_text(acl)}")
 
     async def change_quota(request: Request) -> Response:
         console.check_writable()
-        form = await request.form()
+        form = await read_form(request)
         entity, key = wanted_entity(form), _text(form, "key")
         value = None if form.get("action") == "remove" else _rate(_text(form, "value"))
         await backend.ask(lambda cluster: alter_quotas(cluster, entity, {key: value}))
         what = "none" if value is None else f"{value:.15g}"
-        return console.done("/access", f"{entity_text(entity)}: {key} is {what}")
+        return console.done(request, "/access", f"{entity_text(entity)}: {key} is {what}")
 
     return [
         Route("/access", index),

@@ -23,6 +23,8 @@ from ops.admin.redis_side import stream_keys, stream_views
 from ops.admin.topics_adopt import BITS, CHOOSE, PARTITION, Wanted, ask_for_topic, name_for
 from ops.client import ClientError, Cluster, refusal
 from ops.console.formats import shown_bytes
+from ops.console.forms import read_form
+from ops.console.inputs import number_of
 from ops.console.redis_side import YEAR_2001_MS, Stream
 from ops.console.rendering import Console
 
@@ -49,12 +51,12 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def adopt(request: Request) -> Response:
         console.check_writable()
-        wanted = _wanted(await request.form())
+        wanted = _wanted(await read_form(request))
         if wanted is None:
             raise ClientError("name the stream to adopt")
         await backend.ask(lambda cluster: _adopt(cluster, wanted))
         said = f"{wanted.stream} is the topic {wanted.topic}; its data is as it was"
-        return console.done(f"/topics/{quote(wanted.topic, safe='')}", said)
+        return console.done(request, f"/topics/{quote(wanted.topic, safe='')}", said)
 
     return [Route("/adopt", show), Route("/adopt", adopt, methods=["POST"])]
 
@@ -71,15 +73,13 @@ def _wanted(given: QueryParams | FormData) -> Wanted | None:
     topic = text("topic") or name_for(stream)
     if not topic:
         raise ClientError(f"no topic name can be derived from {stream}: choose one")
-    partitions = text("partitions") or "1"
-    if not partitions.isascii() or not partitions.isdigit() or not 1 <= int(partitions) <= 10_000:
-        raise ClientError(f"partitions are a number from 1 to 10000, not {partitions}")
-    if int(partitions) > 1 and PARTITION not in stream:
+    partitions = number_of(text("partitions") or "1", "partitions", least=1, most=10_000)
+    if partitions > 1 and PARTITION not in stream:
         raise ClientError(
             f"{partitions} partitions need as many streams: put {PARTITION} into the key, as in "
             f"{stream}:{PARTITION}"
         )
-    return Wanted(topic, stream, int(partitions), text("value") or None)
+    return Wanted(topic, stream, partitions, text("value") or None)
 
 
 def look(cluster: Cluster, wanted: Wanted) -> Preview:

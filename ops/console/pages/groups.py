@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from broker.errors import ErrorCode
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from ops.admin.group_history import film as make_film
 from ops.admin.group_state import describe
@@ -27,6 +28,7 @@ from ops.admin.reset_offsets import (
 )
 from ops.client import ClientError, Cluster, refusal
 from ops.console.film import causes, draw, members_of
+from ops.console.forms import read_form
 from ops.console.index import page_of
 from ops.console.measures import Measure, measures
 from ops.console.rendering import Console
@@ -81,7 +83,10 @@ def routes(console: Console) -> list[BaseRoute]:
         known = measured(await backend.reports(), group)
         found = next((each for each in known if each.instance_id == wanted), None)
         if found is None:
-            raise ClientError(f"no member of {name} with this id has pushed metrics lately")
+            raise ClientError(
+                f"no member of {name} with this id has pushed metrics lately",
+                ErrorCode.RESOURCE_NOT_FOUND,
+            )
         return console.page(request, "measures.html", title=name, group=name, measure=found)
 
     async def film(request: Request) -> Response:
@@ -104,7 +109,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def reset(request: Request) -> Response:
         """The plan; and what it says, once it is confirmed."""
-        form = await request.form()
+        form = await read_form(request)
         name = request.path_params["group"]
         goal, topics = _wanted(dict(form))
         if not form.get("execute"):
@@ -121,15 +126,15 @@ def routes(console: Console) -> list[BaseRoute]:
             return plan
 
         moved = await backend.ask(move)
-        return console.done(_url(name), f"{len(moved)} offsets were reset")
+        return console.done(request, _url(name), f"{len(moved)} offsets were reset")
 
     async def delete(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["group"]
-        if str((await request.form()).get("confirm", "")) != name:
+        if str((await read_form(request)).get("confirm", "")) != name:
             raise ClientError(f"not deleted: type the name, {name}, to confirm")
         await backend.ask(lambda cluster: _delete(cluster, name))
-        return console.done("/groups", f"{name} was deleted")
+        return console.done(request, "/groups", f"{name} was deleted")
 
     return [
         Route("/groups", index),

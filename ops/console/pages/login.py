@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from ops.console.forms import read_form
 from ops.console.login import LoginRefused, Logins, LoginUnavailable, TooManyLogins
 from ops.console.rendering import Console
 from ops.console.security import LOGIN, LOGOUT, Cookies, page_after_login
@@ -35,7 +36,7 @@ def routes(
         return form(request, after)
 
     async def log_in(request: Request) -> Response:
-        given = await request.form()
+        given = await read_form(request)
         user, password = str(given.get("user", "")), str(given.get("password", ""))
         after = page_after_login(str(given.get("next", "")))
         if not _is_possible(user, password):

@@ -5,7 +5,6 @@ No group is used: reading here moves no offsets.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from broker.errors import ErrorCode
 from broker.wire.records import Record, decode_headers
 from ops.admin.produce import partitions_for_sending
 from ops.admin.reset_offsets import parse_datetime
@@ -25,6 +25,9 @@ from ops.client.reading import OffsetOutOfRange, read
 from ops.client.sending import Outgoing, send
 from ops.console import filters
 from ops.console.formats import FORMATS, shown_bytes
+from ops.console.forms import read_form
+from ops.console.inputs import MAX_INT32, InvalidInput, number_of
+from ops.console.live_views import TooManyLiveViews
 from ops.console.rendering import Console
 
 PER_PAGE = 50
@@ -49,12 +52,10 @@ class View(NamedTuple):
     def of(cls, request: Request) -> View:
         query = request.query_params
         partition = query.get("partition", "")
-        if partition and not partition.isdigit():
-            raise HTTPException(400, f"there is no partition {partition!r}")
         how = query.get("format", "auto")
         return cls(
             request.path_params["topic"],
-            int(partition) if partition else None,
+            number_of(partition, "partition", most=MAX_INT32) if partition else None,
             query.get("from", "end").strip() or "end",
             query.get("filter", ""),
             how if how in FORMATS else "auto",
@@ -98,38 +99,43 @@ def routes(console: Console) -> list[BaseRoute]:
         view = View.of(request)
         wanted, fault = _filter_of(view)
         if fault:
-            raise HTTPException(400, fault)
-        return StreamingResponse(_follow(console, view, wanted), media_type="text/event-stream")
+            raise InvalidInput(fault)
+        browser = console.browser_of(request)
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            # Browsers do not show pages the text of an error: to them an event says it.
+            try:
+                backend.live_views.check(browser)
+            except TooManyLiveViews as refusal:
+                raise HTTPException(429, str(refusal)) from None
+        events = _follow(console, view, wanted, browser)
+        return StreamingResponse(events, media_type="text/event-stream")
 
     async def compose(request: Request) -> Response:
         """The form to send a record; filled in from one that is there, to send it again."""
         view = View.of(request)
         again = request.query_params.get("again", "")
         filled: dict[str, str] = {"key": "", "no_key": "on", "value": "", "headers": ""}
-        if again.isdigit() and view.partition is not None:
-            place = TopicPartition(view.topic, view.partition)
-            filled = await backend.ask(lambda cluster: _filled(cluster, place, int(again)))
+        if again and view.partition is not None:
+            place, offset = TopicPartition(view.topic, view.partition), number_of(again, "again")
+            filled = await backend.ask(lambda cluster: _filled(cluster, place, offset))
         return console.page(
             request, "send.html", title=f"Send to {view.topic}", view=view, filled=filled
         )
 
     async def post(request: Request) -> Response:
         console.check_writable()
-        form = await request.form()
+        form = await read_form(request)
         topic = request.path_params["topic"]
         target = str(form.get("target") or topic)
         headers = _headers(str(form.get("headers", "")))
         key = None if form.get("no_key") else str(form.get("key", "")).encode()
         value = None if form.get("no_value") else _unix_lines(str(form.get("value", ""))).encode()
         record = Outgoing(key, value, headers)
-        chosen = str(form.get("partition", ""))
-        place, offset = await backend.ask(
-            lambda cluster: _send(
-                cluster, target, int(chosen) if chosen.isdigit() else None, record
-            )
-        )
+        chosen = str(form.get("partition", "")).strip()
+        partition = number_of(chosen, "partition", most=MAX_INT32) if chosen else None
+        place, offset = await backend.ask(lambda cluster: _send(cluster, target, partition, record))
         where = View(target, place.partition, str(offset), "", "auto", True).url()
-        return console.done(where, f"sent: partition {place.partition}, offset {offset}")
+        return console.done(request, where, f"sent: partition {place.partition}, offset {offset}")
 
     return [
         Route("/topics/{topic}/records", show),
@@ -189,12 +195,15 @@ def look(cluster: Cluster, view: View, wanted: filters.Filter) -> Found:
 def _places(cluster: Cluster, view: View) -> list[TopicPartition]:
     found = cluster.topics([view.topic])
     if view.topic not in found:
-        raise ClientError(f"there is no topic {view.topic}")
+        raise ClientError(f"there is no topic {view.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     count = len(found[view.topic].partitions)
     if view.partition is None:
         return [TopicPartition(view.topic, number) for number in range(count)]
     if view.partition >= count:
-        raise ClientError(f"{view.topic} has partitions 0 to {count - 1}, not {view.partition}")
+        raise ClientError(
+            f"{view.topic} has partitions 0 to {count - 1}, not {view.partition}",
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
     return [TopicPartition(view.topic, view.partition)]
 
 
@@ -219,12 +228,13 @@ def _beginnings(
         return {each: max(ends[each] - back, starts[each]) for each in ends}
     if begin == "beginning":
         return dict(starts)
-    if begin.isdigit():
-        return {each: min(max(int(begin), starts[each]), ends[each]) for each in ends}
+    if begin.isdecimal():
+        offset = number_of(begin, "from")
+        return {each: min(max(offset, starts[each]), ends[each]) for each in ends}
     try:
         found = _offsets(cluster, places, parse_datetime(begin), view.committed)
     except ValueError as fault:
-        raise ClientError(f"from: {fault}") from None
+        raise InvalidInput(f"from: {fault}") from None
     return {each: found[each] if found[each] >= 0 else ends[each] for each in ends}
 
 
@@ -254,18 +264,30 @@ def row_of(partition: int, record: Record, how: str) -> dict[str, Any]:
 # --- live ---
 
 
-async def _follow(console: Console, view: View, wanted: filters.Filter) -> AsyncIterator[str]:
-    """Server-sent events, each with the rows of what came; what is too much is counted."""
-    backend = console.backend
-    cluster = backend.cluster()
+async def _follow(
+    console: Console, view: View, wanted: filters.Filter, browser: str
+) -> AsyncIterator[str]:
+    """Server-sent events, while there is room for the view."""
     try:
-        places = await asyncio.to_thread(_places, cluster, view)
-        ends = await asyncio.to_thread(_offsets, cluster, places, LATEST, view.committed)
-        positions = dict(ends)
+        with console.backend.live_views.one(browser):
+            async for event in _events(console, view, wanted):
+                yield event
+    except TooManyLiveViews as refusal:
+        yield sent_event("state", str(refusal))
+
+
+async def _events(console: Console, view: View, wanted: filters.Filter) -> AsyncIterator[str]:
+    """Each has the rows of what came; what is too much is counted."""
+    follow, cluster = console.backend.follow, console.backend.cluster()
+    try:
+        places = await follow(lambda cluster: _places(cluster, view), cluster)
+        positions = await follow(
+            lambda cluster: _offsets(cluster, places, LATEST, view.committed), cluster
+        )
         yield sent_event("state", "live")
         while True:
-            rows, skipped = await asyncio.to_thread(
-                _new_rows, cluster, places, positions, view, wanted
+            rows, skipped = await follow(
+                lambda cluster: _new_rows(cluster, places, positions, view, wanted), cluster
             )
             if rows or skipped:
                 text = console.fragment("rows.html", rows=rows, view=view, skipped=skipped)
@@ -275,7 +297,7 @@ async def _follow(console: Console, view: View, wanted: filters.Filter) -> Async
     except ClientError as error:
         yield sent_event("state", cluster.worded(error))
     finally:
-        await asyncio.to_thread(cluster.close)
+        await follow(Cluster.close, cluster)
 
 
 def sent_event(name: str, text: str) -> str:
@@ -348,10 +370,10 @@ def _filled(cluster: Cluster, place: TopicPartition, offset: int) -> dict[str, s
     try:
         found = read(cluster, place, offset, committed=False)
     except OffsetOutOfRange:
-        raise ClientError(f"{place} has no offset {offset}") from None
+        raise ClientError(f"{place} has no offset {offset}", ErrorCode.RESOURCE_NOT_FOUND) from None
     record = next((each for each in found.records if each.offset == offset), None)
     if record is None:
-        raise ClientError(f"{place} has no record at offset {offset}")
+        raise ClientError(f"{place} has no record at offset {offset}", ErrorCode.RESOURCE_NOT_FOUND)
     try:
         headers = [
             f"{name}: {(value or b'').decode()}" for name, value in decode_headers(record.headers)

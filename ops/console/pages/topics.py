@@ -6,10 +6,12 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from broker.errors import ErrorCode
 from broker.metrics.document import PartitionRow
 from broker.metrics.stream_views import MAX_STREAMS
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -27,7 +29,9 @@ from broker.wire.messages.incremental_alter_configs import (
 from ops.admin.redis_side import stream_keys, stream_views
 from ops.admin.topic_state import describe_topic, topic_configs
 from ops.client import ClientError, Cluster, Denied, refusal
+from ops.console.forms import read_form
 from ops.console.index import page_of
+from ops.console.inputs import MAX_INT32, number_of
 from ops.console.redis_side import Stream, sides
 from ops.console.rendering import Console
 
@@ -70,37 +74,39 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def create(request: Request) -> Response:
         console.check_writable()
-        form = await request.form()
+        form = await read_form(request)
         name = str(form.get("name", "")).strip()
-        partitions = int(str(form.get("partitions") or -1))
+        partitions = _partitions(form, -1)
         configs = parse_configs(str(form.get("configs", "")))
         await backend.ask(lambda cluster: _create(cluster, name, partitions, configs))
-        return console.done(f"/topics/{quote(name, safe='')}", f"{name} was created")
+        return console.done(request, f"/topics/{quote(name, safe='')}", f"{name} was created")
 
     async def change(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["topic"]
-        form = await request.form()
+        form = await read_form(request)
         key, value = str(form.get("config", "")), str(form.get("value", ""))
         reset = form.get("action") == "reset"
         await backend.ask(lambda cluster: _alter(cluster, name, key, None if reset else value))
         said = f"{key} has its default again" if reset else f"{key} is {value}"
-        return console.done(f"/topics/{quote(name, safe='')}", said)
+        return console.done(request, f"/topics/{quote(name, safe='')}", said)
 
     async def grow(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["topic"]
-        total = int(str((await request.form()).get("partitions") or 0))
+        total = _partitions(await read_form(request), 0)
         await backend.ask(lambda cluster: _grow(cluster, name, total))
-        return console.done(f"/topics/{quote(name, safe='')}", f"{name} has {total} partitions")
+        return console.done(
+            request, f"/topics/{quote(name, safe='')}", f"{name} has {total} partitions"
+        )
 
     async def delete(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["topic"]
-        if str((await request.form()).get("confirm", "")) != name:
+        if str((await read_form(request)).get("confirm", "")) != name:
             raise ClientError(f"not deleted: type the name, {name}, to confirm")
         await backend.ask(lambda cluster: _delete(cluster, name))
-        return console.done("/topics", f"{name} was deleted")
+        return console.done(request, "/topics", f"{name} was deleted")
 
     return [
         Route("/topics", index),
@@ -112,6 +118,12 @@ def routes(console: Console) -> list[BaseRoute]:
     ]
 
 
+def _partitions(form: FormData, default: int) -> int:
+    """Raises InvalidInput."""
+    text = str(form.get("partitions", "")).strip()
+    return number_of(text, "partitions", least=1, most=MAX_INT32) if text else default
+
+
 # --- asking ---
 
 
@@ -121,7 +133,7 @@ def _described(
     """The topic, its configuration, and why that is hidden from the user; empty: it is not."""
     found = cluster.topics([name])
     if name not in found:
-        raise ClientError(f"there is no topic {name}")
+        raise ClientError(f"there is no topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     with operator:  # the kind of a topic decides how its records are counted
         configs = topic_configs(operator, name)
     topic = describe_topic(cluster, found[name], {}, configs)

@@ -1,0 +1,35 @@
+"""Numbers that people write into forms and addresses. Pure.
+
+They are ASCII digits: `str.isdigit` accepts others, which `int` does not, and `int` refuses what
+has thousands of digits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ops.client import ClientError
+
+MAX_INT32, MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+class InvalidInput(ClientError):
+    """What was written cannot be meant. The text says what is wanted."""
+
+
+def parse_number(text: str, most: int = MAX_INT64) -> int | None:
+    """None: not a whole number from 0 to `most`."""
+    if not _DIGITS.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number <= most else None
+
+
+def number_of(text: str, what: str, least: int = 0, most: int = MAX_INT64) -> int:
+    """Raises InvalidInput."""
+    number = parse_number(text.strip(), most)
+    if number is None or number < least:
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise InvalidInput(f"{what}: want a whole number from {least} to {most}, got {shown!r}")
+    return number
