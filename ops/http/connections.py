@@ -3,7 +3,7 @@
 uvicorn closes connections that are idle after a request, and waits forever for the rest of one.
 Here a request has a deadline for its headers and another for its body, an answer that is not read
 is given up, and there is room for a new connection by closing the one that has waited longest for
-a request: whoever leaves many open keeps nobody else from asking.
+a request: whoever leaves many open keeps no one from asking.
 """
 
 from __future__ import annotations
