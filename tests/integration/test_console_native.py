@@ -84,7 +84,7 @@ def test_a_stream_is_looked_at_and_adopted(
         ("stream=nothing-there", "nothing-there"),
         ("stream=a-string", "a-string is a string in Redis, not a stream"),
         ("stream=s&partitions=3", "put {partition} into the key"),
-        ("stream=s&partitions=x", "a number from 1 to 10000"),
+        ("stream=s&partitions=x", "a whole number from 1 to 10000"),
         ("stream=%3A", "choose one"),
     ],
 )
