@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -188,7 +189,12 @@ class Application:
         for other in others:
             assert other.committed == first.committed
         values = [int(value) for value in first.committed]
-        assert values == sorted(values), f"partition {number} is out of order"
+        wrong = [pair for pair in pairwise(values) if pair[0] >= pair[1]]
+        twice = len(values) - len(set(values))
+        assert not wrong, (
+            f"partition {number} is out of order at {wrong[:5]}, {twice} are there more than once\n"
+            f"{self.errors()[-5000:]}"
+        )
         return first.committed
 
 
