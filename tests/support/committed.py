@@ -6,6 +6,7 @@ read.committed, read.aborted, read.markers, read.open
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -34,15 +35,33 @@ class MarkerSeen(NamedTuple):
 
 
 class Transactions:
-    """Of one partition, in the order of their markers."""
+    """Of one partition. Values are in the order of the log, as consumers get them: of two
+    transactions that are open at once, the one that began later may have its marker first."""
 
     def __init__(self, blob: bytes) -> None:
-        self.committed: list[bytes] = []  # values, of plain batches too
-        self.aborted: list[bytes] = []
         self.markers: list[MarkerSeen] = []
-        self.open: dict[int, list[bytes]] = {}  # by producer id
+        self._batches: list[list[bytes]] = []  # values
+        self._is_committed: dict[int, bool] = {}  # by number of the batch
+        self._open: dict[int, list[int]] = {}  # numbers of batches, by producer id
         for batch in split_batches(blob):
             self._add(batch)
+
+    @property
+    def committed(self) -> list[bytes]:
+        """Values, of plain batches too."""
+        return self._values(n for n, is_it in sorted(self._is_committed.items()) if is_it)
+
+    @property
+    def aborted(self) -> list[bytes]:
+        return self._values(n for n, is_it in sorted(self._is_committed.items()) if not is_it)
+
+    @property
+    def open(self) -> dict[int, list[bytes]]:
+        """By producer id."""
+        return {producer_id: self._values(those) for producer_id, those in self._open.items()}
+
+    def _values(self, numbers: Iterable[int]) -> list[bytes]:
+        return [value for number in numbers for value in self._batches[number]]
 
     def _add(self, batch: memoryview) -> None:
         (header,) = headers(batch)
@@ -53,14 +72,17 @@ class Transactions:
                     header.producer_id, header.producer_epoch, end.coordinator_epoch, end.commit
                 )
             )
-            ended = self.open.pop(header.producer_id, [])
-            (self.committed if end.commit else self.aborted).extend(ended)
+            for number in self._open.pop(header.producer_id, ()):
+                self._is_committed[number] = end.commit
             return
-        values = [bytes(record.value or b"") for record in read_records(batch, DECODED_LIMIT)]
+        number = len(self._batches)
+        self._batches.append(
+            [bytes(record.value or b"") for record in read_records(batch, DECODED_LIMIT)]
+        )
         if header.attributes & TRANSACTIONAL:
-            self.open.setdefault(header.producer_id, []).extend(values)
+            self._open.setdefault(header.producer_id, []).append(number)
         else:
-            self.committed += values
+            self._is_committed[number] = True
 
     def check_markers(self) -> None:
         """Each transaction has one marker here at most, and each producer's come in order."""

@@ -105,6 +105,18 @@ class Instance:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._metadata = consumer.consumer_group_metadata()
+        # Nothing below what is committed may come. librdkafka has delivered records that it had
+        # fetched for an assignment it had lost, right after it was given the partition again; the
+        # broker had answered its OffsetFetch with a higher offset.
+        while not self.is_stopped:
+            try:
+                self._next = {
+                    place.partition: place.offset for place in self._committed(partitions)
+                }
+            except KafkaException as fault:
+                report(f"committed offsets are not known yet: {fault}")
+            else:
+                return
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._metadata = None
@@ -136,7 +148,8 @@ class Instance:
 
     def _take(self, message: Any) -> None:
         """Offsets only rise, unless partitions were assigned or rewound: what a client delivers a
-        second time, as after it has validated its position (KIP-320), is not written again."""
+        second time, as after it has validated its position (KIP-320) or when it was given a
+        partition that it had before, is not written again."""
         partition, offset = message.partition(), message.offset()
         if offset < self._next.get(partition, 0):
             report(f"delivered again: {partition}, offset {offset}")
@@ -195,12 +208,8 @@ class Instance:
         """To what is committed: the records of the aborted transaction come again."""
         self._next.clear()
         while not self.is_stopped:
-            assigned = self._consumer.assignment()
             try:
-                for place in self._consumer.committed(assigned, PATIENCE_S):
-                    if place.error is not None:
-                        raise KafkaException(place.error)
-                    place.offset = max(place.offset, 0)
+                for place in self._committed(self._consumer.assignment()):
                     self._consumer.seek(place)
             except KafkaException as fault:
                 report(f"not rewound yet: {fault}")
@@ -208,6 +217,14 @@ class Instance:
                 self._consumer.poll(0.1)
             else:
                 return
+
+    def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        places = self._consumer.committed(partitions, PATIENCE_S)
+        for place in places:
+            if place.error is not None:
+                raise KafkaException(place.error)
+            place.offset = max(place.offset, 0)
+        return places
 
 
 def main() -> None:

@@ -180,6 +180,9 @@ class Application:
         twice = [value for value, count in counts.items() if count > 1]
         assert not twice, f"{len(twice)} more than once in the input: {twice[:9]}"
         assert len(written) == numbers, f"{len(written)} of {numbers} in the input"
+        for number, read in enumerate(found):
+            wrong = _out_of_order(read.committed)
+            assert not wrong, f"partition {number} of the input is out of order at {wrong[:5]}"
 
     def _prove_partition(self, ports: Sequence[int], number: int) -> list[bytes]:
         """What is committed there, in order; every worker agrees."""
@@ -188,14 +191,17 @@ class Application:
         first.check_markers()
         for other in others:
             assert other.committed == first.committed
-        values = [int(value) for value in first.committed]
-        wrong = [pair for pair in pairwise(values) if pair[0] >= pair[1]]
-        twice = len(values) - len(set(values))
+        wrong = _out_of_order(first.committed)
+        twice = len(first.committed) - len(set(first.committed))
         assert not wrong, (
             f"partition {number} is out of order at {wrong[:5]}, {twice} are there more than once\n"
             f"{self.errors()[-5000:]}"
         )
         return first.committed
+
+
+def _out_of_order(values: Sequence[bytes]) -> list[tuple[int, int]]:
+    return [pair for pair in pairwise(map(int, values)) if pair[0] >= pair[1]]
 
 
 class Feed(threading.Thread):
