@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from broker.errors import ErrorCode
+from broker.security.acl import AclFilter
 from broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -22,6 +23,7 @@ from broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from ops.admin.acl_state import find_acls
 from ops.client import ClientError, Cluster, refusal
 from ops.client.scram import salted_password
 from ops.command_line import (
@@ -226,4 +228,20 @@ def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
         else:
             removed.append(user)
     show_deleted(arguments, removed)
+    for user in removed:
+        _say_what_is_left(cluster, user)
     return 0 if removed == wanted else 1
+
+
+def _say_what_is_left(cluster: Cluster, user: str) -> None:
+    """A later user of the same name would have the rights of this one."""
+    try:
+        left = len(find_acls(cluster, [AclFilter(principal=f"User:{user}")]))
+    except ClientError:  # no authorizer, or the one who removes users may not see ACLs
+        return
+    if left:
+        print(
+            f"ACLs that still name {printable(user)}: {left}. `moldau acls list --user NAME` shows "
+            "them, `moldau acls remove --user NAME` removes them.",
+            file=sys.stderr,
+        )

@@ -145,7 +145,11 @@ def test_users_get_in_do_what_acls_allow_and_are_out_when_removed(
         return not can_log_in(broker, sasl_username="alice", sasl_password=password)
 
     assert not is_out()
-    assert operator("users", "remove", "alice").returncode == 0
+    removed = operator("users", "remove", "alice")
+    assert removed.returncode == 0
+    # Who is called alice later would have these rights.
+    assert "ACLs that still name alice: 5." in removed.stderr
+    operator("acls", "remove", "--user", "alice", "--yes")
     wait_until(is_out, 30, "alice cannot log in any more")
 
 
