@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -79,6 +78,8 @@ def _read(url: str) -> object:
         with Path(unquote(parts.path)).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     else:
+        import urllib.request  # it takes long, and most brokers have no such keys
+
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
             data = response.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:

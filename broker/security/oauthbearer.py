@@ -8,6 +8,9 @@ r"""OAUTHBEARER, the server's side (RFC 7628): a signed JSON web token instead o
 
 A token is valid when one of the known keys has signed it, with an algorithm of public keys, and
 issuer, audience and times are as configured. There is no unsecured mode.
+
+PyJWT and the cryptography behind it take long to import, so that is left to the first key set:
+most brokers have none.
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
-
-import jwt
 
 from broker.security.sasl import MAX_NAME, Accepted, Challenge, Rejected, Step
 
@@ -83,6 +84,8 @@ def _signing_key(fields: Any) -> SigningKey | None:
     """None: not for signatures, a shared secret, or of a kind that is not known."""
     if not isinstance(fields, dict) or fields.get("kty") not in _KEY_TYPES.values():
         return None
+    import jwt
+
     algorithm, key_id = fields.get("alg"), fields.get("kid")
     if fields.get("use", "sig") != "sig" or algorithm not in {None, *ALGORITHMS}:
         return None
@@ -145,6 +148,8 @@ class OAuthBearerConversation:
     def _verified(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_TOKEN:
             raise InvalidToken("the token is too long")
+        import jwt
+
         try:
             header = jwt.get_unverified_header(token)
         except Exception as fault:  # any fault of reading it: not a token

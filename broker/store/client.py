@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import redis
+from redis.asyncio.connection import parse_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
@@ -34,7 +35,9 @@ class _Sentinels(Sentinel):
 
     def __init__(self, url: StoreUrl) -> None:
         self._name = url.master_name
-        options = {key: value for key, value in url.options.items() if key not in ("host", "port")}
+        options: dict[str, Any] = dict(parse_url(url.server_url))
+        for key in ("host", "port", "connection_class"):
+            options.pop(key, None)
         options |= {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
         asking: dict[str, Any] = {
             "socket_timeout": SENTINEL_TIMEOUT_S,

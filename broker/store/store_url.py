@@ -7,21 +7,22 @@
 `rediss+sentinel://` uses TLS for sentinels and servers. User and password are those of the servers;
 the sentinels get the same, unless `sentinel_username` and `sentinel_password` are given (empty: no
 password).
+
+What a worker needs is read here: redis-py takes a tenth of a second to import, at every start.
 """
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
-
-from redis.asyncio.connection import SSLConnection, parse_url
 
 Address = tuple[str, int]
 
 SENTINEL_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 SENTINEL_PORT = 26379
+SERVER_PORT = 6379
+_FALSE = ("0", "F", "FALSE", "N", "NO")  # as redis-py's
 _FORM = "redis+sentinel://host:port,host:port/master-name"
 
 
@@ -49,12 +50,41 @@ class StoreUrl:
         own: Credentials | None = None
         if url.partition("://")[0] in SENTINEL_SCHEMES:
             url, own = self._read_sentinels()
-        # redis-py's keyword arguments for a connection to the server.
-        self.options: dict[str, Any] = dict(parse_url(url))
-        self.uses_tls = self.options.pop("connection_class", None) is SSLConnection
-        self.database: int = self.options.get("db", 0)
-        self.credentials = Credentials(self.options.get("username"), self.options.get("password"))
+        self.server_url = url  # of one server, as redis-py reads it
+        self.path: str | None = None  # of its unix socket
+        self.address: Address = ("localhost", SERVER_PORT)
+        self.database = 0
+        self._parameters: dict[str, str] = {}
+        self.uses_tls = False
+        self.credentials = self._read_server()
         self.sentinel_credentials = self.credentials if own is None else own
+
+    def _read_server(self) -> Credentials:
+        """As redis-py does: a parameter counts where nothing stands in front, `db` always."""
+        parts = urlsplit(self.server_url)
+        for name, value in parse_qsl(parts.query):
+            self._parameters.setdefault(name, value)
+        if parts.scheme == "unix":
+            self.path = unquote(parts.path) or self._parameters.get("path")
+        elif parts.scheme in ("redis", "rediss"):
+            host = unquote(parts.hostname or "") or self._parameters.get("host", "localhost")
+            self.address = (host, parts.port or self._number("port", SERVER_PORT))
+            self.uses_tls = parts.scheme == "rediss"
+            database = unquote(parts.path).replace("/", "")
+            self.database = int(database) if database.isdecimal() else 0
+        else:
+            raise ValueError("expected redis://, rediss://, unix:// or redis+sentinel://")
+        self.database = self._number("db", self.database)
+        return Credentials(
+            unquote(parts.username or "") or self._parameters.get("username"),
+            unquote(parts.password or "") or self._parameters.get("password"),
+        )
+
+    def _number(self, name: str, default: int) -> int:
+        try:
+            return int(self._parameters.get(name, default))
+        except ValueError:
+            raise ValueError(f"{name} is not a number") from None
 
     def _read_sentinels(self) -> tuple[str, Credentials | None]:
         """The rest as a URL of one server, and the sentinels' credentials if they are given."""
@@ -85,13 +115,13 @@ class StoreUrl:
     def tls_context(self) -> ssl.SSLContext | None:
         if not self.uses_tls:
             return None
-        options = self.options
-        context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
-        if certificate := options.get("ssl_certfile"):
-            context.load_cert_chain(certificate, options.get("ssl_keyfile"))
-        if options.get("ssl_check_hostname") in (False, "false", "False"):
+        given = self._parameters
+        context = ssl.create_default_context(cafile=given.get("ssl_ca_certs"))
+        if certificate := given.get("ssl_certfile"):
+            context.load_cert_chain(certificate, given.get("ssl_keyfile"))
+        if given.get("ssl_check_hostname", "").upper() in _FALSE:
             context.check_hostname = False
-        if options.get("ssl_cert_reqs") in ("none", "CERT_NONE", ssl.CERT_NONE):
+        if given.get("ssl_cert_reqs") in ("none", "CERT_NONE"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context

@@ -23,9 +23,8 @@ class Target:
     def __init__(self, url: str) -> None:
         self._url = StoreUrl(url)
         self.label = self._url.label
-        options: dict[str, Any] = self._url.options
-        self._path: str | None = options.get("path")
-        self._address: Address = (options.get("host", "localhost"), options.get("port", 6379))
+        self._path = self._url.path
+        self._address = self._url.address
         self._tls = self._url.tls_context()
         self.sentinels = Sentinels(self._url, self._tls) if self._url.sentinels else None
 
