@@ -3,6 +3,10 @@
 
 venv="$root/.venv"
 
+# Bytecode is kept even where the caller's environment says otherwise, as in many containers: every
+# process of a broker would compile hundreds of modules whenever it starts.
+unset PYTHONDONTWRITEBYTECODE
+
 say() {
     printf 'moldau: %s\n' "$*" >&2
 }
@@ -49,5 +53,7 @@ install() {
     say "installing Moldau into $venv (again only when pyproject.toml changes)"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$2" ||
         fail "installation failed; the message is above"
+    # For `.venv/bin/moldau` too. The tree may be read-only: then it only takes longer to start.
+    "$venv/bin/python" -m compileall -q "$root/broker" "$root/router" "$root/ops" >/dev/null || :
     fingerprint >"$venv/.moldau-$1"
 }
