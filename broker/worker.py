@@ -63,7 +63,7 @@ from broker.settings.kafka import BrokerConfig
 from broker.settings.kafka.limits import connection_limits
 from broker.settings.processes import Listener, WorkerSettings
 from broker.settings.static import static_config
-from broker.store.store import Store, StoreFiles
+from broker.store.store import Store, StoreFiles, reached
 from broker.store.topics import Change
 from broker.stream_views import StreamViews
 from broker.visible import Visibility
@@ -94,9 +94,10 @@ class Worker:
     async def startup(self) -> None:
         settings = self.settings
         files = StoreFiles(*map(Path, settings.store_files)) if settings.store_files else None
-        self.store = Store(settings.redis_url, settings.index, settings.workers, files)
         try:
-            await self.store.connect()
+            self.store = await reached(
+                lambda: Store(settings.redis_url, settings.index, settings.workers, files)
+            )
         except StoreFault as fault:
             raise BootFailure(f"the store cannot be reached: {fault}") from None
         await self.store.topics.check_format()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.errors import StoreFault
 from broker.store.acls import AclStore
 from broker.store.cleaned import Cleaned
 from broker.store.confirmation import Confirmation
@@ -25,6 +28,10 @@ from broker.store.topics import TopicStore
 from broker.store.transactions import TransactionStore
 from broker.store.users import UserStore
 
+logger = logging.getLogger("moldau.store")
+
+PATIENCE_S = 30.0  # when a worker starts
+RETRY_S = 0.1
 # Of INFO: what metrics show of the server.
 STORE_FACTS = (
     "used_memory",
@@ -85,7 +92,12 @@ class Store:
         self.transactions = TransactionStore(self.groups, self.groups_pipe)
 
     async def connect(self) -> None:
-        await asyncio.gather(*(pipe.connect() for pipe in self._pipes()))
+        """Raises StoreFault: then `close` it, and make another."""
+        connecting = (pipe.connect() for pipe in self._pipes())
+        # All are awaited: a connection that opens later would be no one's.
+        for fault in await asyncio.gather(*connecting, return_exceptions=True):
+            if fault is not None:
+                raise fault
         if self._target.sentinels is not None:
             work = follow(self._target.sentinels, self._pipes)
             self._following = asyncio.get_running_loop().create_task(work)
@@ -149,3 +161,25 @@ class Store:
         if not limit:
             return -1, -1
         return limit, max(limit - int(facts.get(b"used_memory", 0)), 0)
+
+
+async def reached(make: Callable[[], Store]) -> Store:
+    """A store that is connected. One that has just died may be back soon, and a worker that waits
+    for it has its imports done: the next one would not. Raises StoreFault in the end."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + PATIENCE_S
+    is_waiting = False
+    while True:
+        store = make()
+        try:
+            await store.connect()
+        except StoreFault as fault:
+            store.close()
+            if loop.time() >= give_up_at:
+                raise
+            if not is_waiting:
+                logger.warning("waiting for the store, which cannot be reached: %s", fault)
+            is_waiting = True
+        else:
+            return store
+        await asyncio.sleep(RETRY_S)

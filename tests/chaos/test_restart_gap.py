@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -18,8 +19,10 @@ import pytest
 from confluent_kafka import Producer
 
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.metadata import MetadataRequest
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
+from tests.support.redis_server import start_redis
 from tests.support.running import Broker, wait_until
 
 Start = Callable[..., Broker]
@@ -159,6 +162,29 @@ def test_the_spare_becomes_what_died_and_is_replaced(start_moldau: Start) -> Non
     os.kill(pid, signal.SIGKILL)  # of no consequence
     assert spare(broker, other_than=pid)
     assert [process["restarts"] for process in broker.status()["processes"]] == [0, 0, 0, 1, 1]
+
+
+def test_a_worker_that_starts_while_the_store_is_down_waits_for_it(
+    start_moldau: Start, tmp_path: Path
+) -> None:
+    """It would exit, and its successor, and each of them costs a start and a longer wait."""
+    store = start_redis(tmp_path, "--appendonly", "yes")
+    try:
+        broker = start_moldau(workers=1, redis=store.url)
+        with RawClient(broker.port + 1) as client:
+            create_topic(client, "kept")
+        store.stop()
+        old = broker.kill("worker", 0)
+        wait_until(lambda: "waiting for the store" in broker.log(), 60, "its successor waits")
+        store = start_redis(tmp_path, "--appendonly", "yes", port=store.port)
+        broker.wait_restarted("worker", 0, old)
+        with RawClient(broker.port + 1) as client:
+            answer = client.call(MetadataRequest(None))
+            assert "kept" in [topic.name for topic in answer.topics]
+        assert broker.processes("worker")[0]["restarts"] == 1
+        assert "could not start" not in broker.log()
+    finally:
+        store.stop()
 
 
 def test_no_spare_outlives_a_killed_supervisor(start_moldau: Start) -> None:
