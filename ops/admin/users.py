@@ -228,8 +228,9 @@ def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
         else:
             removed.append(user)
     show_deleted(arguments, removed)
-    for user in removed:
-        _say_what_is_left(cluster, user)
+    if not arguments.json:
+        for user in removed:
+            _say_what_is_left(cluster, user)
     return 0 if removed == wanted else 1
 
 
