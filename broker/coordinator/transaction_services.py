@@ -64,7 +64,12 @@ class TransactionServices:
         )
         logs.joins = self.joins
         logs.orphans = Orphans(
-            self.coordinator, self.peers, logs.spawn, worker=worker, workers=workers
+            self.coordinator,
+            self.peers,
+            lambda: store.history.token,
+            logs.spawn,
+            worker=worker,
+            workers=workers,
         )
 
     async def close_slots(self) -> None:

@@ -33,7 +33,9 @@ async def handle(
     coordinator = broker.transactions
     transactions = coordinator.transactions
     error = coordinator.loading()
-    if call.is_from_worker and coordinator.is_ending(request.producer_id_filters):
+    if call.is_from_worker and (
+        not coordinator.knows(request.history) or coordinator.is_ending(request.producer_id_filters)
+    ):
         # It looks for transactions that no one is going to end: see `coordinator/orphans.py`.
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error:

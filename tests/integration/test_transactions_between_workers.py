@@ -23,6 +23,7 @@ from broker.wire.messages.add_partitions_to_txn import (
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -171,6 +172,25 @@ def test_a_worker_that_sees_another_history_gets_no_answer(
     owner.history = b"another"
     answer = owner.add(wanted(name, producer, ("t", topic_id(client, "t"), [0])))
     assert answer == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)]]
+
+
+def test_what_is_open_is_said_to_a_worker_of_the_same_history_only(
+    client: RawClient, peers: list[Peer]
+) -> None:
+    """Else it would abort what this one is about to end again: see `coordinator/orphans.py`."""
+    name = "open-in-which-history"
+    producer = begun(client, name)
+    owner = peers[owner_of(name, WORKERS)]
+    owner.add(wanted(name, producer, ("t", topic_id(client, "t"), [0])))
+    for history, error, names in (
+        (b"another", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []),
+        (owner.history, ErrorCode.NONE, [name]),
+    ):
+        request = ListTransactionsRequest(["Ongoing"], [producer[0]], history=history)
+        answer = owner.call(ApiKey.LIST_TRANSACTIONS, 2, request)
+        assert answer.error_code == error
+        assert [one.transactional_id for one in answer.transaction_states] == names
+    assert client.call(EndTxnRequest(name, *producer, False), 4).error_code == 0
 
 
 def test_what_another_worker_is_refused(client: RawClient, peers: list[Peer]) -> None:

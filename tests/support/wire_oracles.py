@@ -11,6 +11,7 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic
 from broker.wire.schema import Field, Message, fields_of
 
@@ -26,6 +27,7 @@ OURS: dict[tuple[type[Message], str], str] = {
     (AddPartitionsToTxnPartitionResult, "transaction_number"): "joins a batch to its transaction",
     (AddPartitionsToTxnRequest, "history"): "an owner that sees another one does not answer",
     (AddPartitionsToTxnTopic, "topic_id"): "which topic of that name",
+    (ListTransactionsRequest, "history"): "an owner that sees another one does not answer",
     (WritableTxnMarkerTopic, "topic_id"): "which topic of that name",
 }
 

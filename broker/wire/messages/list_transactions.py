@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import F, Int16, Int32, Int64, Message, String
+from broker.wire.schema import Bytes, F, Int16, Int32, Int64, Message, String
 
 
 class ListTransactionsRequest(Message):
@@ -12,6 +12,8 @@ class ListTransactionsRequest(Message):
     producer_id_filters: list[Int64] = []
     duration_filter: Annotated[Int64, F(since=1)] = -1
     transactional_id_pattern: Annotated[String | None, F(since=2)] = None
+    # Ours: the history of the store that the worker sees which asks.
+    history: Annotated[Bytes, F(since=0, tag=100)] = b""
 
 
 class TransactionState(Message):

@@ -21,6 +21,7 @@ from broker.wire.messages.describe_transactions import (
     TransactionState,
 )
 from broker.wire.messages.list_transactions import (
+    ListTransactionsRequest,
     ListTransactionsResponse,
 )
 from broker.wire.messages.list_transactions import (
@@ -31,6 +32,8 @@ from tests.support.gaps import lose_and_go_on
 from tests.support.log_host import Host, append, until
 from tests.support.redis_server import RedisServer
 from tests.support.transactional import Coordinator, end, send, transactional_batch
+
+HISTORY = b"second"
 
 
 @pytest.fixture
@@ -48,10 +51,14 @@ class Transactions:
     def __init__(self, *views: TxnView) -> None:
         self.is_loading = 0
         self.ending: set[int] = set()
+        self.history = HISTORY
         self._views = list(views)
 
     def loading(self) -> int:
         return self.is_loading
+
+    def knows(self, history: bytes) -> bool:
+        return self.history == history
 
     def is_ending(self, producers: Collection[int]) -> bool:
         return not self.ending.isdisjoint(producers)
@@ -65,6 +72,8 @@ class FakeLink:
         self._answer = answer
 
     def send(self, message: Message, answered: Any) -> None:
+        if isinstance(message, ListTransactionsRequest):
+            assert message.history == HISTORY, "the other worker may have seen less"
         answered(self._answer)
 
 
@@ -118,7 +127,7 @@ async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: 
             ]
         )
         mine = Transactions(ongoing(7, place, TxnState.COMPLETE_COMMIT))
-        looking = Orphans(mine, links, host.spawn, worker=0, workers=2)
+        looking = Orphans(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
         looking.look(log, place)
         await until(lambda: log.transactions_left_open() == {8})
         assert log.bounds()[3] == 1, "the other worker's coordinator is to end it"
@@ -134,7 +143,7 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         links.answers[ApiKey.LIST_TRANSACTIONS] = None
         mine = Transactions()
         mine.is_loading = 1
-        looking = Orphans(mine, links, host.spawn, worker=0, workers=2)
+        looking = Orphans(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
         looking.look(log, place)
         for at in range(5):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
@@ -142,9 +151,12 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         links.answers[ApiKey.LIST_TRANSACTIONS] = ListTransactionsResponse()
         for at in range(5, 10):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
-        links.answers[ApiKey.LIST_TRANSACTIONS] = None
-        mine.ending = set()
+        mine.ending, mine.history = set(), b"first"  # it is about to write its markers again
         for at in range(10, 15):
+            await append(log, transactional_batch(20, at, [b"plain"], plain=True))
+        links.answers[ApiKey.LIST_TRANSACTIONS] = None
+        mine.history = HISTORY
+        for at in range(15, 20):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
         assert log.transactions_left_open() == {7}
         links.answers[ApiKey.LIST_TRANSACTIONS] = ListTransactionsResponse()
