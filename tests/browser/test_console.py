@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -155,13 +156,18 @@ def test_offsets_are_reset_after_a_look_at_the_plan(page: Page, broker: Broker) 
     assert found.topic_partitions[0].offset == 1
 
 
+def shows(page: Page, path: str, text: str) -> bool:
+    page.goto(path)
+    return text in page.locator("main").inner_text()
+
+
 def test_what_clients_write_does_nothing(page: Page, broker: Broker) -> None:
     create(broker, "hostile")
     produce(broker, "hostile", [EVIL], key=EVIL, headers=[(EVIL, EVIL.encode())])
     with member(broker, EVIL, "hostile", EVIL):
         for path in ("/topics/hostile/records", "/groups", "/topics/hostile"):
-            page.goto(path)
-            expect(page.locator("main")).to_contain_text("onerror")
+            # Lists of groups are a moment old.
+            wait_until(partial(shows, page, path, "onerror"), 30, f"{path} shows it")
             assert page.locator("main img").count() == 0
         page.get_by_role("link", name=EVIL).first.click()
         expect(page.locator(".legend")).to_contain_text("onerror")
