@@ -6,6 +6,9 @@ over all transactions. A leader that is down or does not answer is not waited fo
 append, so this one does, and the marker that the leader may still write is left out by the log.
 The owner of groups is the only one that can end their offsets: it is asked until it is back.
 
+A request says which history of the store its sender sees. When the store has lost its tail, markers
+are written again; a leader that has not noticed yet would say that they are there.
+
 Nothing here fails: a place has its marker, or is tried again, or belongs to a topic that is gone.
 """
 
@@ -68,8 +71,17 @@ class Due(NamedTuple):
 
 
 class Markers:
-    def __init__(self, local: LocalMarkers, links: Links, *, worker: int, workers: int) -> None:
+    def __init__(
+        self,
+        local: LocalMarkers,
+        links: Links,
+        history: Callable[[], bytes],
+        *,
+        worker: int,
+        workers: int,
+    ) -> None:
         self._local = local
+        self.history = history
         self._worker = worker
         self._workers = workers
         self._loop = asyncio.get_running_loop()
@@ -225,7 +237,8 @@ class Outbox:
             return  # its answer brings us here again
         batch = self._take()
         if batch:
-            link.send(_request(batch), partial(self._answered, batch))
+            request = _request(batch, self._markers.history())
+            link.send(request, partial(self._answered, batch))
 
     def _take(self) -> list[Due]:
         batch: list[Due] = []
@@ -258,9 +271,10 @@ class Outbox:
             self._schedule()
 
 
-def _request(batch: list[Due]) -> WriteTxnMarkersRequest:
+def _request(batch: list[Due], history: bytes) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(
-        [
+        history=history,
+        markers=[
             WritableTxnMarker(
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
@@ -270,7 +284,7 @@ def _request(batch: list[Due]) -> WriteTxnMarkersRequest:
                 transaction_version=OURS,
             )
             for marker, places in ((due.ending.marker, due.places) for due in batch)
-        ]
+        ],
     )
 
 

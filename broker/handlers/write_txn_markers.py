@@ -34,7 +34,11 @@ def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> None:
     denied = is_cluster_hidden(broker, call, Operation.ALTER) and is_cluster_denied(
         broker, call, Operation.CLUSTER_ACTION
     )
-    MarkersCall(call).write(broker, request, denied=denied)
+    refused = CLUSTER_DENIED if denied else ErrorCode.NONE
+    if call.is_from_worker and request.history != broker.store.history.token:
+        # One of the two has yet to notice that the store lost its tail, and what was in it.
+        refused = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    MarkersCall(call).write(broker, request, refused)
 
 
 class MarkersCall:
@@ -45,7 +49,7 @@ class MarkersCall:
         self._left = 1  # and one for the walk over the request
         self._results: list[WritableTxnMarkerResult] = []
 
-    def write(self, broker: Broker, request: WriteTxnMarkersRequest, *, denied: bool) -> None:
+    def write(self, broker: Broker, request: WriteTxnMarkersRequest, refused: ErrorCode) -> None:
         for wanted in request.markers:
             marker = _marker(wanted)
             result = WritableTxnMarkerResult(wanted.producer_id)
@@ -56,8 +60,8 @@ class MarkersCall:
                 ]
                 result.topics.append(WritableTxnMarkerTopicResult(topic.name, answers))
                 for answer in answers:
-                    if denied:
-                        answer.error_code = CLUSTER_DENIED
+                    if refused:
+                        answer.error_code = refused
                         continue
                     place = Place(topic.name, topic.topic_id, answer.partition_index)
                     self._left += 1

@@ -277,7 +277,8 @@ def test_markers_name_topics_by_id(client: RawClient, peers: list[Peer]) -> None
     )
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for worker, peer in enumerate(peers):
-        response = peer.call(ApiKey.WRITE_TXN_MARKERS, 2, WriteTxnMarkersRequest([marker]))
+        request = WriteTxnMarkersRequest([marker], peer.history)
+        response = peer.call(ApiKey.WRITE_TXN_MARKERS, 2, request)
         (result,) = response.markers
         groups = [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
         assert [[each.error_code for each in topic.partitions] for topic in result.topics] == [
@@ -287,3 +288,15 @@ def test_markers_name_topics_by_id(client: RawClient, peers: list[Peer]) -> None
             [0],
             groups[::-1] if worker else groups,
         ]
+
+
+def test_markers_of_a_worker_that_sees_another_history_are_refused(
+    client: RawClient, peers: list[Peer]
+) -> None:
+    """Of one that is written again after the store lost it, it would be said that it is there."""
+    marker = WritableTxnMarker(78, 0, True, [WritableTxnMarkerTopic("t", [0, 1])], 3, 2)
+    for peer in peers:
+        request = WriteTxnMarkersRequest([marker], b"another")
+        (result,) = peer.call(ApiKey.WRITE_TXN_MARKERS, 2, request).markers
+        errors = [each.error_code for topic in result.topics for each in topic.partitions]
+        assert errors == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2

@@ -12,7 +12,7 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic
+from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from broker.wire.schema import Field, Message, fields_of
 
 _NO_CONSUMER_PROTOCOL = "kafka-python does not speak KIP-848"
@@ -28,6 +28,7 @@ OURS: dict[tuple[type[Message], str], str] = {
     (AddPartitionsToTxnRequest, "history"): "an owner that sees another one does not answer",
     (AddPartitionsToTxnTopic, "topic_id"): "which topic of that name",
     (ListTransactionsRequest, "history"): "an owner that sees another one does not answer",
+    (WriteTxnMarkersRequest, "history"): "a leader that sees another one does not write",
     (WritableTxnMarkerTopic, "topic_id"): "which topic of that name",
 }
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import NO_UUID, Bool, F, Int8, Int16, Int32, Int64, Message, String, Uuid
+from broker.wire.schema import (
+    NO_UUID,
+    Bool,
+    Bytes,
+    F,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Uuid,
+)
 
 
 class WritableTxnMarkerTopic(Message):
@@ -26,6 +38,8 @@ class WritableTxnMarker(Message):
 
 class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker] = []
+    # Ours: the history of the store that the worker sees which asks.
+    history: Annotated[Bytes, F(since=1, tag=100)] = b""
 
 
 class WritableTxnMarkerPartitionResult(Message):
