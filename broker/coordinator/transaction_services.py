@@ -36,6 +36,11 @@ class TransactionServices:
         config: BrokerConfig,
     ) -> None:
         worker, workers = settings.index, settings.workers
+
+        def history() -> bytes:
+            """As this worker sees it just now: others may have noticed a change already, or not."""
+            return store.history.token
+
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
         self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
@@ -46,13 +51,7 @@ class TransactionServices:
             store.replication,
             groups.slots,
             self._wholeness,
-            Markers(
-                self.local_markers,
-                self.peers,
-                lambda: store.history.token,
-                worker=worker,
-                workers=workers,
-            ),
+            Markers(self.local_markers, self.peers, history, worker=worker, workers=workers),
             config,
             take_producer_id=self.producer_ids.take,
             spawn=logs.spawn,
@@ -64,7 +63,7 @@ class TransactionServices:
         self.joins = Joins(
             self.coordinator,
             self.peers,
-            lambda: store.history.token,
+            history,
             worker=worker,
             workers=workers,
         )
@@ -72,7 +71,7 @@ class TransactionServices:
         logs.orphans = Orphans(
             self.coordinator,
             self.peers,
-            lambda: store.history.token,
+            history,
             logs.spawn,
             worker=worker,
             workers=workers,

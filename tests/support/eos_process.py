@@ -115,6 +115,7 @@ class Instance:
                 }
             except KafkaException as fault:
                 report(f"committed offsets are not known yet: {fault}")
+                time.sleep(0.1)  # some errors come at once
             else:
                 return
 
