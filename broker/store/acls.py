@@ -12,12 +12,9 @@ import msgspec
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.scripts import script
 
-# In a full store too: access must be possible to take away at any time.
-_ADD = (
-    "#!lua flags=allow-oom\n"
-    "for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end"
-)
+_ADD = script("acls_add")
 FIELDS_AT_ONCE = 1000
 
 

@@ -20,17 +20,12 @@ from broker.store import keys
 from broker.store.acls import AclRecord
 from broker.store.client import connect
 from broker.store.format import CURRENT_VALUE, GUARD
+from broker.store.scripts import script
 from broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord, guard_record
 from broker.store.users import SECRET, read_account
 
-_RENEW_CLAIM = (
-    "local holder = redis.call('GET', KEYS[1]) "
-    "if not holder or holder == ARGV[1] then "
-    "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return false end return holder"
-)
-_RELEASE_CLAIM = (
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-)
+_RENEW_CLAIM = script("lease_take")
+_RELEASE_CLAIM = script("lease_release")
 
 
 class BlockingStore:

@@ -17,36 +17,16 @@ import msgspec
 
 from broker.store import keys, resp
 from broker.store.pipe import Pipe, resolve, within
+from broker.store.scripts import script
 from broker.store.stream_commands import create_empty
 from broker.wire.batch import Buffer
 
 TIMEOUT = 30.0  # seconds for a reply: no request waits for a pass
 
-# Must not recreate the state of a deleted topic.
-_ALLOCATE = (
-    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
-    "return redis.call('HINCRBY', KEYS[1], 'clean_allocated', 1)"
-)
-# Only if the pass started from the current generation and log start, if the snapshot of the log's
-# state covers what is about to be trimmed, and if every entry that was written is there: a store
-# that went back to an earlier state during the pass has lost some, or the whole empty stream.
-_SWITCH = (
-    "local state = redis.call('HMGET', KEYS[1], 'clean_current', 'start', 'snapshot_at') "
-    "if tonumber(state[1] or '0') ~= tonumber(ARGV[1]) then return 0 end "
-    "if tonumber(state[2] or '-1') ~= tonumber(ARGV[2]) then return 0 end "
-    "if tonumber(state[3] or '-1') < tonumber(ARGV[3]) then return 0 end "
-    "if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end "
-    "if redis.call('XLEN', KEYS[2]) ~= tonumber(ARGV[7]) then return 0 end "
-    "redis.call('HSET', KEYS[1], 'clean_current', ARGV[4], 'clean', ARGV[5], "
-    "'start_bytes', ARGV[6]) return 1"
-)
-_RENEW = (
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then "
-    "return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-)
-_RELEASE = (
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-)
+_ALLOCATE = script("clean_allocate")
+_SWITCH = script("clean_switch")
+_RENEW = script("lease_renew")
+_RELEASE = script("lease_release")
 
 
 class CleanPart(msgspec.Struct, array_like=True, frozen=True):

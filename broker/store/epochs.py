@@ -6,13 +6,9 @@ from __future__ import annotations
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.scripts import script
 
-# An epoch only moves up. In a full store too: fetches are fenced until clients learn of it.
-_RAISE = (
-    "#!lua flags=allow-oom\n"
-    "if tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0') < tonumber(ARGV[2]) then "
-    "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) return 1 end return 0"
-)
+_RAISE = script("epoch_raise")
 
 
 class EpochStore:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from broker.errors import StoreFenced
 
-EVEN_IF_FULL = "#!lua flags=allow-oom\n"
-FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -1 end "
-
 
 def fenced(slot: int) -> StoreFenced:
     return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")

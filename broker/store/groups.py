@@ -21,10 +21,26 @@ from typing import Any, NamedTuple
 from broker.errors import SlotNotTaken, StoreDown, StoreRefused
 from broker.store import keys
 from broker.store.fence import fenced
-from broker.store.group_scripts import REMOVE, SAVE, TAKE
-from broker.store.offset_scripts import COMMIT, COMMIT_SHA, DROP, END, OVERTAKE
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command, pairs
+from broker.store.scripts import script, sha1
+
+# A group's offsets have two kinds of fields. `<topic>:<partition>` holds what is committed.
+# `~<producer id>:<topic>:<partition>` holds what an open transaction commits, as
+# `<number>:<order>:<offset>`; no topic's name begins with a tilde. An empty offset was overtaken
+# by a later commit. It still makes the partition unstable until the transaction's marker arrives,
+# which then leaves the committed offset alone.
+#
+# The script decides what a marker commits, not the worker: only the store knows in which order
+# commits and markers arrived, and which of them it refused.
+TAKE = script("slot_take")
+SAVE = script("group_save")
+REMOVE = script("group_remove")
+COMMIT = script("offsets_commit")
+COMMIT_SHA = sha1(COMMIT)
+OVERTAKE = script("offsets_overtake")
+DROP = script("offsets_drop")
+END = script("offsets_end")
 
 GONE_BYTES = 512  # of identities, the newest
 GONE_SECONDS = 3600

@@ -10,17 +10,11 @@ from broker.security.quota_entities import Entity, Values, read_canonical
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.scripts import script
 
 logger = logging.getLogger("moldau.store")
 
-# Set or, for an empty value, remove a field if it is as it was read. In a full store too: a quota
-# may be what helps against it.
-_REPLACE = (
-    "#!lua flags=allow-oom\n"
-    "if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end "
-    "if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) "
-    "else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end return 1"
-)
+_CHANGE = script("field_change")
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(Values).decode
@@ -47,4 +41,4 @@ class QuotaStore:
         """No values: there is no such quota. False when it is no longer `old`."""
         words = [_encode(values) if values else b"" for values in (old, new)]
         name = entity.canonical()
-        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.QUOTAS, name, *words))
+        return bool(await self._control.ask("EVAL", _CHANGE, 1, keys.QUOTAS, name, *words))

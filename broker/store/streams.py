@@ -15,61 +15,19 @@ from broker.store import keys, resp, stream_commands
 from broker.store.aborted import AbortedTransaction, decode_aborted, encode_aborted
 from broker.store.cleaned import CleanPart, decode_part
 from broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
+from broker.store.scripts import script
 from broker.wire.batch import Buffer
 
 INDEX_PAGE = 512
 ABORTED_AT_ONCE = 1000
 
-_CREATE = (
-    "if redis.call('HSETNX', KEYS[1], 'start', 0) == 1 and ARGV[1] then "
-    "redis.call('HSET', KEYS[1], 'history', ARGV[1], 'r:' .. ARGV[2], ARGV[3], "
-    "'c:' .. ARGV[2], ARGV[3]) end return 0"
-)
-# A log's state exists from its creation to its deletion, so neither script may recreate it.
-# Both must run in a full store: retention is what frees memory there.
-#
-# The log start only moves up, in whatever order updates arrive; its bytes count within the
-# generation of the cleaned part they were measured in.
-_RAISE_START = (
-    "#!lua flags=allow-oom\n"
-    "local state = redis.call('HMGET', KEYS[1], 'start', 'clean_current') "
-    "if not state[1] or tonumber(state[2] or '0') ~= tonumber(ARGV[3]) then return -1 end "
-    "if tonumber(ARGV[1]) > tonumber(state[1]) then "
-    "redis.call('HSET', KEYS[1], 'start', ARGV[1], 'start_bytes', ARGV[2]) return 1 end return 0"
-)
-# A snapshot of the state only moves forward, and belongs to the history it was made in.
-_RAISE_SNAPSHOT = (
-    "#!lua flags=allow-oom\n"
-    "local state = redis.call('HMGET', KEYS[1], 'start', 'snapshot_at', 'history') "
-    "if state[1] and state[3] == ARGV[3] and tonumber(ARGV[1]) > tonumber(state[2] or '-1') then "
-    "redis.call('HSET', KEYS[1], 'snapshot_at', ARGV[1], 'snapshot', ARGV[2]) return 1 end return 0"
-)
-
-
-# Not of a log that was deleted meanwhile.
-_SAVE_ABORTED = (
-    "#!lua flags=allow-oom\n"
-    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
-    "return redis.call('ZADD', KEYS[2], unpack(ARGV))"
-)
-# What was read, without what the log start has passed; unless a new epoch has begun since.
-_SHORTEN_EPOCHS = (
-    "#!lua flags=allow-oom\n"
-    "if redis.call('HGET', KEYS[1], 'epochs') == ARGV[1] then "
-    "redis.call('HSET', KEYS[1], 'epochs', ARGV[2]) return 1 end return 0"
-)
-
-
-# Only for markers: they pass through the script, but have 78 bytes each.
-_APPEND_EVEN_IF_FULL = (
-    "#!lua flags=allow-oom\nreturn redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[1], 'b', ARGV[2])"
-)
-
-# Of a missing stream too. XINFO alone would send its first and last entry along.
-_LAST_ID = (
-    "local info = redis.pcall('XINFO', 'STREAM', KEYS[1]) if info.err then return '0-0' end "
-    "for i = 1, #info, 2 do if info[i] == 'last-generated-id' then return info[i + 1] end end"
-)
+_CREATE = script("log_create")
+_RAISE_START = script("log_raise_start")
+_SAVE_SNAPSHOT = script("log_save_snapshot")
+_SAVE_ABORTED = script("log_save_aborted")
+_SHORTEN_EPOCHS = script("log_shorten_epochs")
+_APPEND_MARKER = script("log_append_marker")
+_LAST_ID = script("log_last_id")
 
 
 class LastId(NamedTuple):
@@ -149,7 +107,7 @@ class Streams:
 
     def append_even_if_full(self, key: bytes, offset: int, blob: bytes, done: Done) -> None:
         """`append` of a small entry to a store that has reached its memory limit."""
-        words = ("EVAL", _APPEND_EVEN_IF_FULL, 1, key, b"%d-1" % offset, blob)
+        words = ("EVAL", _APPEND_MARKER, 1, key, b"%d-1" % offset, blob)
         self._bulk.send((resp.command(*words),), done)
 
     def wake(self, wake: bytes) -> None:
@@ -252,7 +210,7 @@ class Streams:
     async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes, token: bytes) -> None:
         """`token`: of the history the snapshot was made in. The store may be in another by now."""
         words = (offset, snapshot, token)
-        await self._control.ask("EVAL", _RAISE_SNAPSHOT, 1, keys.state(key), *words)
+        await self._control.ask("EVAL", _SAVE_SNAPSHOT, 1, keys.state(key), *words)
 
     async def snapshot_at(self, key: bytes) -> int:
         """The offset up to which a snapshot covers the log, -1 without one."""

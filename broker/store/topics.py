@@ -18,6 +18,7 @@ from broker.store import format as store_format
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.scripts import script
 from broker.store.unapplied import Acknowledgement, Unapplied
 
 CHANGES_KEPT = 10_000
@@ -25,41 +26,14 @@ ACKNOWLEDGEMENTS_KEPT = 1000
 # Kinds of changes that replies wait for.
 _ACKNOWLEDGED = frozenset({"topic", "config", "group", "client-metrics", "user", "acl", "quota"})
 
-# Deleting topics and lowering retention free memory, so they must work in a full store.
-_EVEN_IF_FULL = "#!lua flags=allow-oom\n"
-_REPLACE = (
-    _EVEN_IF_FULL + "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
-    "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) return 1 end return 0"
-)
-_REMOVE = (
-    _EVEN_IF_FULL + "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then "
-    "return redis.call('HDEL', KEYS[1], ARGV[1]) end return 0"
-)
-# Numbers that must never be given twice, even by a server that has lost the last it gave: at least
-# the store's clock. Microseconds are exact in Lua until the year 2255.
-_NOW = "local time = redis.call('TIME') local now = time[1] * 1000000 + time[2] "
-# A thousand producer ids for each microsecond, so that the counter never runs ahead of the clock: a
-# server that takes over could not know by how much. Below 2^63 until the year 2262.
-_IDS_PER_MICROSECOND = 1000
-_TAKE_IDS = (
-    _EVEN_IF_FULL
-    + _NOW
-    + "local next = tonumber(string.sub(redis.call('GET', KEYS[1]) or '', 1, -4)) or -1 "
-    "local first = math.max(now, next + 1, tonumber(ARGV[2])) "
-    "redis.call('SET', KEYS[1], string.format('%.0f000', first + ARGV[1])) "
-    "return string.format('%.0f000', first)"
-)
-_RAISE_IDS = (
-    "local next = tonumber(string.sub(redis.call('GET', KEYS[1]) or '', 1, -4)) or -1 "
-    "if next < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1] .. '000') end"
-)
+_REPLACE = script("field_replace")
+_REMOVE = script("field_remove")
+_IDS_PER_MICROSECOND = 1000  # see producer_ids_take.lua
+_TAKE_IDS = script("producer_ids_take")
+_RAISE_IDS = script("producer_ids_raise")
 FIRST_HISTORY = "~history"  # beside the names of topics, which have no ~
-_INCARNATION = (
-    _NOW + "local known = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[2]) "
-    "if not known[1] and known[2] == ARGV[3] and ARGV[3] ~= '' then return '0' end "
-    "return string.format('%.0f', math.max(now, tonumber(known[1] or 0)))"
-)
-CALL_EVEN_IF_FULL = _EVEN_IF_FULL + "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
+_INCARNATION = script("topic_incarnation")
+CALL_EVEN_IF_FULL = script("call_even_if_full")
 
 
 class TopicRecord(msgspec.Struct, frozen=True):

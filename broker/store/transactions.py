@@ -11,33 +11,22 @@ so its records are written even when the store is full.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from broker.errors import SlotNotTaken, StoreFault, StoreRefused
 from broker.store import keys
-from broker.store.fence import EVEN_IF_FULL, FENCE, fenced
+from broker.store.fence import fenced
 from broker.store.groups import GroupStore
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from broker.store.resp import command
+from broker.store.scripts import script, sha1
 
-_REVISION = "local at = tonumber(redis.call('HGET', KEYS[3], 'revision') or '-1') "
-_SAVE = (
-    EVEN_IF_FULL + FENCE + _REVISION + "if tonumber(ARGV[3]) <= at then return 0 end "
-    "redis.call('HSET', KEYS[3], 'revision', ARGV[3], 'record', ARGV[4]) "
-    "if at < 0 then redis.call('SADD', KEYS[2], ARGV[2]) end return 1"
-)
-_REMOVE = (
-    EVEN_IF_FULL + FENCE + _REVISION + "if tonumber(ARGV[3]) < at then return 0 end "
-    "redis.call('UNLINK', KEYS[3]) redis.call('SREM', KEYS[2], ARGV[2]) return 1"
-)
-_SETTLE = EVEN_IF_FULL + FENCE + "redis.call('HSET', KEYS[1], 'txns', ARGV[2]) return 1"
-_SHA = {
-    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-    for script in (_SAVE, _REMOVE)
-}
+_SAVE = script("transaction_save")
+_REMOVE = script("transaction_remove")
+_SETTLE = script("slot_settle")
+_SHA = {source: sha1(source) for source in (_SAVE, _REMOVE)}
 READ_AT_ONCE = 256  # records
 
 Written = Callable[[StoreFault | None], None]

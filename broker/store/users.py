@@ -12,17 +12,11 @@ from broker.security.accounts import Account
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.scripts import script
 
 SECRET = b""
 
-# In a full store too: access must be possible to take away at any time.
-_REPLACE = (
-    "#!lua flags=allow-oom\n"
-    "if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end "
-    "redis.call('HSETNX', KEYS[1], '', ARGV[4]) "
-    "if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) "
-    "else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end return 1"
-)
+_CHANGE = script("user_change")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Account).decode
@@ -46,7 +40,7 @@ class UserStore:
         """False when it is no longer `old`. `secret` becomes the secret if there is none."""
         value = b"" if new is None else _encode(new)
         words = (name.encode(), old or b"", value, secret)
-        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.USERS, *words))
+        return bool(await self._control.ask("EVAL", _CHANGE, 1, keys.USERS, *words))
 
 
 def read_account(value: bytes) -> Account:
