@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 
+from broker import expressions
 from broker.coordinator.sights import Sights
 from broker.coordinator.slices import Slices, Work
 from broker.group.effects import Assign, Resolve
 from broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from broker.group.groups import Groups
-from broker.group.modern import patterns
 from broker.group.topics import Place, TopicsSeen
 
 
@@ -56,7 +56,7 @@ class Computing:
             may_see = self.sights.of_group(effect.group_id, group)
         names = self._topics.names() if effect.names is None else effect.names
         what = f"matching the expressions of group {effect.group_id}"
-        steps = patterns.match_steps(effect.patterns, list(names), may_see)
+        steps = expressions.match_steps(effect.patterns, list(names), may_see)
         self._slices.start(Work(what, steps, resolved))
 
     def _reporter(self, group_id: str) -> Callable[[Event], None]:

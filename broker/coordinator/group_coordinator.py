@@ -40,7 +40,6 @@ from broker.group.effects import (
 )
 from broker.group.events import Delete, Event, Request, TimerFired
 from broker.group.groups import Groups
-from broker.group.modern import patterns
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.group.states import GroupState
 from broker.group.timers import TimerKey
@@ -93,8 +92,6 @@ class GroupCoordinator:
         # and whether any of them goes back: group events keep what they were.
         self.on_moving: Callable[[str, bool], None] | None = None
         self.counters = GroupCounters()
-        if not patterns.IS_AVAILABLE:
-            logger.warning("google-re2 is not installed: consumers cannot subscribe to expressions")
         self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
         self.computing = Computing(self.submit, self.groups, topics)
         self._open: dict[object, tuple[str, Request]] = {}  # requests that are not answered yet

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from crc32c import crc32c
 
-from broker.group.modern import patterns
+from broker import expressions
 from broker.settings.kafka import CLIENT_METRICS_KEYS, InvalidConfig, validate_client_metrics
 
 ALL = "*"
@@ -72,7 +72,8 @@ class Subscription(msgspec.Struct, frozen=True):
 
     def matches(self, parameters: Mapping[str, str]) -> bool:
         return all(
-            patterns.matches_wholly(expression, parameters[name]) for name, expression in self.match
+            expressions.matches_wholly(expression, parameters[name])
+            for name, expression in self.match
         )
 
 
@@ -125,9 +126,7 @@ def _condition(text: str) -> tuple[str, str]:
     name, expression = words[0].strip(), words[-1].strip()
     if len(words) != 2 or name not in _PARAMETERS:
         raise InvalidConfig(f"Illegal client matching pattern: {text[:200]}")
-    if not patterns.IS_AVAILABLE:
-        raise InvalidConfig("match needs google-re2, which is not installed at the broker")
-    if not patterns.is_valid(expression):
+    if not expressions.is_valid(expression):
         raise InvalidConfig(f"Illegal client matching pattern: {text[:200]}: it is not RE2 syntax")
     return name, expression
 

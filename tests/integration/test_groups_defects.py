@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from broker import expressions
 from broker.coordinator import reloading
 from broker.group.assign.assignors import ASSIGNORS
 from broker.group.classic import sync
 from broker.group.classic.core import Core
-from broker.group.modern import patterns
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.group import ConsumerGroup
 from tests.support.group_shell import Shell, shell, until
@@ -171,7 +171,6 @@ async def test_8_36_an_assignor_that_fails_is_asked_again(
         assert (answer.error, len(answer.assigned or ())) == (0, 4)
 
 
-@pytest.mark.skipif(not patterns.IS_AVAILABLE, reason="needs google-re2")
 async def test_8_36_expressions_that_cannot_be_matched_keep_their_topics(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +183,7 @@ async def test_8_36_expressions_that_cannot_be_matched_keep_their_topics(
                 yield
                 raise Defect
 
-            patch.setattr(patterns, "match_steps", broken)
+            patch.setattr(expressions, "match_steps", broken)
             group = consumers(own, "matched")
             group.refresh_ms = 0
             own.coordinator.computing.topic_changed("u")

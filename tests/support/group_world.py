@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from broker.errors import ErrorCode
+from broker.expressions import match_steps
 from broker.group.classic.group import Group
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import (
@@ -31,7 +32,6 @@ from broker.group.events import (
 )
 from broker.group.groups import Groups
 from broker.group.loading import LoadedGroup
-from broker.group.modern.patterns import match_steps
 from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
 from broker.group.record import GroupRecord, decode, decode_member, encode
 from broker.group.states import GroupState

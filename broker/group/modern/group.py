@@ -31,7 +31,7 @@ from broker.group.events import (
 from broker.group.modern import commits, ending, guests, heartbeat, resolving, target
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.members import MemberState, restored
-from broker.group.modern.patterns import Pattern
+from broker.group.modern.subscriptions import Pattern
 from broker.group.modern.writes import PendingAnswer
 from broker.group.record import ConsumerMember, ConsumerRecord
 from broker.group.states import GroupState

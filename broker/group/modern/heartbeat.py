@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from broker import expressions
 from broker.errors import ErrorCode
 from broker.group.config import ConsumerConfig
 from broker.group.effects import HeartbeatAnswer, MemberChange
 from broker.group.events import ConsumerHeartbeat
-from broker.group.modern import patterns, resolving, target
+from broker.group.modern import resolving, target
 from broker.group.modern.answers import UNSTORED, conclude, refused
 from broker.group.modern.core import ConsumerCore
 from broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
@@ -28,7 +29,7 @@ def check_request(
         known = ", ".join(config.assignors)
         text = f"ServerAssignor {event.assignor} is not supported. Supported assignors: {known}."
         return refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
-    if event.pattern and not patterns.is_valid(event.pattern):
+    if event.pattern and not expressions.is_valid(event.pattern):
         text = f"SubscribedTopicRegex `{event.pattern}` is not a valid regular expression."
         return refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
     return None

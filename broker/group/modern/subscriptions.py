@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from broker.group.modern.members import Member
-from broker.group.modern.patterns import Pattern
 from broker.group.topics import TopicFacts, TopicsSeen
 
 _MASK = (1 << 63) - 1
@@ -20,6 +19,17 @@ _MASK = (1 << 63) - 1
 def _hash(topic: TopicFacts) -> int:
     data = b"%b\0%b\0%d" % (topic.name.encode(), topic.topic_id, topic.partitions)
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") & _MASK
+
+
+class Pattern:
+    """An expression in use."""
+
+    __slots__ = ("members", "topics")
+
+    def __init__(self, topics: frozenset[str] | None = None) -> None:
+        self.topics = topics
+        """None: not resolved yet; it stands for no topics."""
+        self.members = 0
 
 
 class Subscriptions:

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
+from broker import expressions
 from broker.errors import ErrorCode
 from broker.group.config import ConsumerConfig
 from broker.group.events import ConsumerHeartbeat
-from broker.group.modern import patterns
 from broker.group.modern.heartbeat import check_request
 from tests.support.consumer_driver import ConsumerDriver
 from tests.support.group_world import completed
@@ -117,11 +117,6 @@ def test_8_24_what_does_not_compile(pattern: str) -> None:
     assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_8_24_without_the_library_no_expression_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "IS_AVAILABLE", False)
-    assert not patterns.is_valid("a.*")
-
-
 def test_8_25_until_it_is_resolved_an_expression_stands_for_nothing() -> None:
     g = ConsumerDriver(t=1)
     g.heartbeat("a", topics=TOPIC)
@@ -138,7 +133,7 @@ def test_8_25_until_it_is_resolved_an_expression_stands_for_nothing() -> None:
 def test_8_25_hard_expressions_are_matched_in_slices() -> None:
     """In linear time, and never many names at once."""
     names = ["a" * 200 + str(number) for number in range(2_000)]
-    steps = patterns.match_steps(["(a+)+b"], names)
+    steps = expressions.match_steps(["(a+)+b"], names)
     longest = 0.0
     began = time.thread_time()
     slices = 0
@@ -153,7 +148,7 @@ def test_8_25_hard_expressions_are_matched_in_slices() -> None:
     took = time.thread_time() - began
     assert slices >= 2_000
     assert longest < took / 4
-    assert completed(patterns.match_steps(["a*1"], names))["a*1"] == {"a" * 200 + "1"}
+    assert completed(expressions.match_steps(["a*1"], names))["a*1"] == {"a" * 200 + "1"}
 
 
 def commit(

@@ -1,8 +1,9 @@
-"""Subscriptions by expression: RE2 syntax, which matches whole names in linear time.
+"""Expressions that clients send, in RE2 syntax: they match whole names in linear time.
 
-Python's `re` backtracks: one expression could stop a worker. Matching names from Python takes some
-microseconds each, so it is done in slices outside of the group (`match_steps`), which goes on
-without the topics that an expression stands for until they are known.
+Consumers subscribe by them, subscriptions to clients' metrics choose clients by them, and
+ListTransactions filters by them. Python's `re` backtracks: one expression could stop a worker.
+Matching many names takes time all the same, so it is done in slices (`match_steps`) or in a thread:
+RE2 releases the interpreter while it matches.
 """
 
 from __future__ import annotations
@@ -12,12 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-try:
-    import re2
-except ImportError:  # there are no wheels for every platform
-    re2 = None
+import re2
 
-IS_AVAILABLE = re2 is not None
 # Compiling holds the interpreter, and so does a match in a program that grows as it is run: these
 # limits keep each below 5 ms, whatever the expression.
 MAX_MEMORY = 1 << 18  # of a compiled expression
@@ -39,7 +36,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def is_valid(pattern: str) -> bool:
-    if not IS_AVAILABLE or _is_costly(pattern):
+    if _is_costly(pattern):
         return False
     try:
         _compiled(pattern)
@@ -95,14 +92,3 @@ def match_steps(
             yield
         matches[pattern] = frozenset(found)
     return matches
-
-
-class Pattern:
-    """An expression in use."""
-
-    __slots__ = ("members", "topics")
-
-    def __init__(self, topics: frozenset[str] | None = None) -> None:
-        self.topics = topics
-        """None: not resolved yet; it stands for no topics."""
-        self.members = 0
