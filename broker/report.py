@@ -197,6 +197,7 @@ class WorkerReport:
             records,
             added,
             log.has_consecutive_offsets,
+            log.epochs.gaps,
         )
 
     # --- groups ---

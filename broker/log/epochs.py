@@ -13,6 +13,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
+from broker.metrics.document import count_records
+
 NO_EPOCH = -1
 UNDEFINED = (NO_EPOCH, -1)  # Kafka's answer for an epoch that a log does not know
 
@@ -94,8 +96,7 @@ class Epochs:
 
     def count(self, first: int, after: int) -> int:
         """How many of the offsets from `first` to before `after` exist."""
-        lost = (min(end, after) - max(begin, first) for begin, end in self.gaps)
-        return max(after - first - sum(size for size in lost if size > 0), 0)
+        return count_records(self.gaps, first, after)
 
     def number_at(self, offset: int) -> int:
         """The epoch of a record; of an offset in a gap, that of the record which is read there."""

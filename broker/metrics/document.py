@@ -7,6 +7,7 @@ who reported them, joins the tables of groups and partitions, and writes Prometh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -63,6 +64,17 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     added: int = 0  # records, ever
     # Offsets do not count records where others choose them (native topics): ask the leader.
     has_consecutive_offsets: bool = True
+    gaps: tuple[tuple[int, int], ...] = ()  # offsets without records: the first, the one behind
+
+    def count(self, first: int, after: int) -> int:
+        """How many of the offsets from `first` to before `after` have records."""
+        return count_records(self.gaps, first, after)
+
+
+def count_records(gaps: Iterable[tuple[int, int]], first: int, after: int) -> int:
+    """How many of the offsets from `first` to before `after` are in none of the gaps."""
+    missing = (min(end, after) - max(begin, first) for begin, end in gaps)
+    return max(after - first - sum(size for size in missing if size > 0), 0)
 
 
 class CommittedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -1,7 +1,8 @@
 """How far groups are behind: what their coordinators and the leaders of partitions report, joined.
 
-In records: the offsets from the committed one to the end of the partition; where offsets do not
-count records, as in native topics, what the leader has counted. In seconds: the age of
+In records: the offsets from the committed one to the end of the partition, without the gaps that
+a lost tail leaves; where offsets do not count records, as in native topics, what the leader has
+counted. In seconds: the age of
 the first record that is not committed, by its timestamp; 0 when there is none. It is that of the
 batch which holds the record, so it may be older by the time a batch was collected (linger.ms), and
 it is as true as the clocks of producers, unless the topic has LogAppendTime. Pure.
@@ -62,7 +63,7 @@ class Lags:
         if offset >= row.end:
             return 0
         if row.has_consecutive_offsets:
-            return max(row.end - max(offset, row.start), 0)
+            return row.count(max(offset, row.start), row.end)
         counted = self._counts.get((row.topic, row.partition, group, offset), UNKNOWN)
         return None if counted == UNKNOWN else counted
 

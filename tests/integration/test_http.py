@@ -13,11 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import ops
 from ops.http.requests import MAX_REQUESTS_OF_ADDRESS
+from tests.support.gaps import fill_with_gap
+from tests.support.moldau_cli import Cli
 from tests.support.running import Broker, free_ports, running_broker, wait_until
 
 Start = Callable[..., Broker]
@@ -128,6 +131,32 @@ def test_lag_in_seconds_of_records_that_are_not_in_memory(broker: Broker) -> Non
         wait_until(lambda: hours_behind() == 0, 60, "nothing is waited for")
     finally:
         admin.close()
+
+
+def test_lag_is_the_same_wherever_it_is_shown_after_a_lost_tail(broker: Broker) -> None:
+    """Offsets 0 to 5 and 1000 to 1003 have records; the group has committed offset 4."""
+    cli = Cli(broker)
+    cli.json("topics", "create", "gapped", "--partitions", "1")
+    with redis.from_url(broker.store_url) as store:
+        fill_with_gap(store, "gapped")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader"})
+    try:
+        consumer.commit(offsets=[TopicPartition("gapped", 0, 4)], asynchronous=False)
+        assert consumer.get_watermark_offsets(TopicPartition("gapped", 0), 30) == (0, 1004)
+    finally:
+        consumer.close()
+    labels = (("consumergroup", "reader"), ("partition", "0"), ("topic", "gapped"))
+
+    def of_metrics() -> float | None:
+        return metrics(broker, "kafka_consumergroup_lag").get(labels)
+
+    wait_until(lambda: of_metrics() is not None, 60, "the leader has loaded the log")
+    (described,) = cli.json("groups", "describe", "reader")["groups"]
+    (shown,) = [each for each in cli.json("top", "--once")["groups"] if each["group"] == "reader"]
+    row = re.search(r">reader</a>.*?</tr>", get(broker, "/groups")[1], re.DOTALL)
+    assert row is not None
+    listed = re.findall(r'<td class="number">(.*?)</td>', row[0])[1]
+    assert (described["total_lag"], shown["lag"], listed, of_metrics()) == (6, 6, "6", 6)
 
 
 def test_the_broker_is_untouched_when_the_http_process_dies(broker: Broker) -> None:

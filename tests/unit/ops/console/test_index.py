@@ -11,8 +11,10 @@ from ops.console.index import Index, page_of
 from ops.http.reports import Reports
 
 
-def row(topic: str, partition: int = 0, end: int = 10, **facts: bool) -> PartitionRow:
-    return PartitionRow(topic, partition, 0, end, 100, 0, end, end, **facts)
+def row(
+    topic: str, partition: int = 0, end: int = 10, *, has_consecutive_offsets: bool = True
+) -> PartitionRow:
+    return PartitionRow(topic, partition, 0, end, 100, 0, end, end, has_consecutive_offsets)
 
 
 def group(name: str, committed: dict[str, int], members: int = 0) -> GroupRow:
