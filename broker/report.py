@@ -129,6 +129,7 @@ class WorkerReport:
                    [Sample((), self._budget.total)]),
             *self._requests.families(),
             *self._logs.counters.families(self._logs.cache.size),
+            *self._logs.read_ahead.families(),
             *self._groups.counters.families(),
             *(self._telemetry.families() if self._telemetry is not None else ()),
         ]  # fmt: skip

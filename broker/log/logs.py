@@ -18,6 +18,7 @@ from broker.log.log import Log
 from broker.log.native.log import NativeLog
 from broker.log.native.readership import Readership
 from broker.log.partition import PartitionLog
+from broker.log.read_ahead import ReadAhead
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.log.topics import Topic, Topics
@@ -32,6 +33,7 @@ logger = logging.getLogger("moldau.log")
 
 TAIL_LINGER_S = 60.0  # a log stays tailed after its last waiting reader
 FULL_LOG_EVERY_S = 5.0
+READ_AHEAD_SHARE = 4  # reading ahead may take this part of the tail cache's bytes, beside it
 
 
 class Joins(Protocol):
@@ -67,6 +69,7 @@ class Logs:
         self._worker = worker
         self._workers = workers
         self.cache = TailCache(cache_bytes)
+        self.read_ahead = ReadAhead(cache_bytes // READ_AHEAD_SHARE)
         archived = Archived(store.groups, topics.id_of)
         self.retention = Retention(store.streams, store.topics, archived)
         self.leader_epochs = LeaderEpochs(store.epochs, store.topics)

@@ -25,6 +25,7 @@ from broker.log.log import (
     OffsetAndTimestamp,
 )
 from broker.log.markers import Marker, MarkerAppend
+from broker.log.read_ahead import ReadAhead
 from broker.log.reader import LogReader
 from broker.log.replica import NOT_LOADED, LogReplica
 from broker.log.retention import Retention
@@ -40,6 +41,7 @@ class LogHost(AppenderHost, Protocol):
     retention: Retention
     leader_epochs: LeaderEpochs
     watcher: Watcher | None
+    read_ahead: ReadAhead
 
 
 class PartitionLog(Log):
@@ -53,7 +55,7 @@ class PartitionLog(Log):
         super().__init__(topic, partition, key)
         self._host = host
         self._is_led = wake is None
-        self.reader = LogReader(host.streams, topic, partition, key, tail)
+        self.reader = LogReader(host.streams, topic, partition, key, tail, host.read_ahead)
         self.reader.on_epoch = self._epoch_found
         self.committed = CommittedReader(self.reader, host.streams)
         self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)
@@ -149,6 +151,7 @@ class PartitionLog(Log):
 
     def gone(self) -> None:
         self.is_gone = True
+        self.reader.drop_cursors()
         self.appender.gone()
 
     # --- reading ---

@@ -21,8 +21,9 @@ from broker.log.callbacks import await_callback
 from broker.log.entries import cut_parts, end_of
 from broker.log.epochs import EPOCH_ZERO, Epochs
 from broker.log.log import ReadDone, topic_gone
+from broker.log.read_ahead import CURSORS_OF_A_LOG, MAX_ENTRIES_PER_READ, Cursor, ReadAhead
 from broker.log.state import LogState
-from broker.log.store_read import MAX_ENTRIES_PER_READ, NO_END, StoreRead, fitting
+from broker.log.store_read import NO_END, StoreRead, fitting
 from broker.log.tail import Tail
 from broker.store import keys
 from broker.store.cleaned import NOTHING_CLEANED
@@ -47,9 +48,17 @@ class LogReader:
     """Where a log lies in the store, and how it is read (a `FetchReader` for every client)."""
 
     def __init__(
-        self, streams: Streams, topic: str, partition: int, key: bytes, tail: Tail
+        self,
+        streams: Streams,
+        topic: str,
+        partition: int,
+        key: bytes,
+        tail: Tail,
+        read_ahead: ReadAhead,
     ) -> None:
         self._streams = streams
+        self._read_ahead = read_ahead
+        self.cursors: dict[int, Cursor] = {}  # by the offset at which a read is expected
         self.topic = topic
         self.partition = partition
         self.key = key
@@ -163,9 +172,16 @@ class LogReader:
             raise StoreRefused(f"{self!r}: {fault}") from None
         if may_go_back or epochs.current > self.epochs.current:
             self.epochs = epochs
-            self.tail.clear()  # what was lost is not served from memory either
+            # What was lost is not served from memory either.
+            self.tail.clear()
+            self.drop_cursors()
             if self.on_epoch is not None:
                 self.on_epoch()
+
+    def drop_cursors(self) -> None:
+        for cursor in self.cursors.values():
+            self._read_ahead.drop(cursor)
+        self.cursors.clear()
 
     @property
     def view(self) -> View:
@@ -219,6 +235,30 @@ class LogReader:
     ) -> None:
         """The same from Redis, in one round trip unless the entries turn out to be small."""
         StoreRead(self, self._streams, offset, limit, at_least_one, done, end).start()
+
+    def take_cursor(self, offset: int) -> Cursor | None:
+        """The cursor that an earlier read left at `offset`, if the log is still the same."""
+        cursor = self.cursors.pop(offset, None)
+        if cursor is not None:
+            self._read_ahead.take(cursor)
+            if cursor.view != self.view:
+                return None
+        return cursor
+
+    def leave_cursor(self, cursor: Cursor, limit: int) -> None:
+        """A reader is expected to go on there, and to want about `limit` bytes again."""
+        if self.tail.find(cursor.start) is not None:
+            return  # it is served from memory from there on
+        replaced = self.cursors.pop(cursor.start, None)
+        if replaced is None and len(self.cursors) >= CURSORS_OF_A_LOG:
+            replaced = self.cursors.pop(next(iter(self.cursors)))
+        if replaced is not None:
+            self._read_ahead.drop(replaced)
+        self.cursors[cursor.start] = cursor
+        if cursor.is_sequential:
+            self._read_ahead.read(self, self._streams, cursor, limit)
+        else:
+            self._read_ahead.keep(self, cursor)
 
     async def scan(self, offset: int) -> AsyncGenerator[Entry, None]:
         """Entries from the one that holds `offset` on, to the end; raises LogMoved.

@@ -1,4 +1,8 @@
-"""Reading a log from Redis for a Fetch: more at a time, until the limit or the end is reached."""
+"""Reading a log from Redis for a Fetch: more at a time, until the limit or the end is reached.
+
+A read that continues where another one ended takes its cursor, and what was read ahead with it
+(read_ahead.py).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from typing import TYPE_CHECKING
 from broker.errors import StoreFault, StoreRefused
 from broker.log.entries import end_of
 from broker.log.log import ReadDone
+from broker.log.read_ahead import GROWTH, MAX_ENTRIES_PER_READ, Cursor
 from broker.store.streams import Entry, Streams
-from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
+from broker.wire.batch import Buffer, CorruptBatch, base_offset_at, cut, find_batch
 
 if TYPE_CHECKING:
     from broker.log.reader import LogReader
@@ -17,7 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("moldau.log")
 
 FIRST_COUNT = 8
-MAX_ENTRIES_PER_READ = 2048
 NO_END = 1 << 63
 
 
@@ -54,6 +58,7 @@ class StoreRead:
         self._out: list[Buffer] = []
         self._size = 0
         self._take_what_is_there = False
+        self._is_sequential = False
 
     def start(self) -> None:
         found = self._log
@@ -67,8 +72,27 @@ class StoreRead:
             return
         self._in_clean = self._offset < self._clean.end
         self._key = found.clean_key if self._in_clean else found.key
-        self._count = fitting(found, self._offset, self._limit)
-        self._streams.read(self._key, self._offset, self._count, self._first)
+        cursor = None if self._in_clean else found.take_cursor(self._offset)
+        if cursor is None:
+            self._count = fitting(found, self._offset, self._limit)
+            self._streams.read(self._key, self._offset, self._count, self._first)
+        elif cursor.is_reading:
+            cursor.waiting = self._resume
+        else:
+            self._resume(cursor)
+
+    def _resume(self, cursor: Cursor) -> None:
+        """Continue where another read ended."""
+        self._is_sequential = True
+        self._count = cursor.count
+        if self._log.view != self._view:
+            self.start()  # while the store read ahead; the cursor is taken, so this happens once
+        elif cursor.entries:
+            self._take(cursor.entries)
+        elif cursor.is_edge:
+            self._streams.read_on(self._key, self._offset, self._count, self._take)
+        else:
+            self._streams.read(self._key, self._offset, self._count, self._first)
 
     def _first(self, entries: list[Entry] | StoreFault) -> None:
         if not isinstance(entries, StoreFault) and entries and entries[0].base <= self._offset:
@@ -110,9 +134,24 @@ class StoreRead:
                 self._size += stop - begin
             if stop < len(blob):
                 self._done(self._out)
+                self._leave_cursor(base_offset_at(blob, stop), entries[at:])
                 return
-        if self._size >= self._limit or not self._more(entries):
+        if self._size >= self._limit:
             self._done(self._out)
+            self._leave_cursor(end_of(entries[-1]), [])
+        elif not self._more(entries):
+            self._done(self._out)
+
+    def _leave_cursor(self, offset: int, beyond: list[Entry]) -> None:
+        """The client is expected to go on at `offset`. `beyond`: what was read and did not fit."""
+        found = self._log
+        offset = found.epochs.skip_gap(offset)
+        if self._in_clean or found.view != self._view or offset >= min(found.end, self._end):
+            return
+        average = max(self._size // max(len(self._out), 1), 1)
+        count = min(self._limit // average + 1, self._count * GROWTH, MAX_ENTRIES_PER_READ)
+        cursor = Cursor(offset, self._view, beyond, count, is_sequential=self._is_sequential)
+        found.leave_cursor(cursor, self._limit)
 
     def _misses_something(self, entries: list[Entry]) -> bool:
         if not entries:
@@ -156,6 +195,6 @@ class StoreRead:
             return False
         average = max(self._size // max(len(self._out), 1), 1)
         expected = (self._limit - self._size) // average + 1
-        self._count = min(self._count * 4, MAX_ENTRIES_PER_READ, expected)
+        self._count = min(self._count * GROWTH, MAX_ENTRIES_PER_READ, expected)
         self._streams.read_on(self._key, following, self._count, self._take)
         return True

@@ -136,6 +136,12 @@ def _step(length: int) -> int:
     return length + LENGTH_OVERHEAD
 
 
+def base_offset_at(blob: Buffer, at: int) -> int:
+    """The base offset of the batch that begins there in an entry."""
+    offset: int = _BASE_OFFSET_AND_LENGTH.unpack_from(blob, at)[0]
+    return offset
+
+
 def find_batch(blob: Buffer, offset: int) -> int:
     """Where the batch that contains `offset` (or the first one after it) begins in an entry.
 

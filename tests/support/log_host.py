@@ -17,6 +17,7 @@ from broker.log.history import LogHistory
 from broker.log.joining import Joined
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.partition import PartitionLog
+from broker.log.read_ahead import ReadAhead
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.metrics.log_counters import LogCounters
@@ -35,6 +36,7 @@ from broker.store.watch import Watcher
 from broker.wire.batch import read_header
 
 CACHE_BYTES = 1 << 20
+READ_AHEAD_BYTES = 1 << 20
 
 
 class Host:
@@ -77,6 +79,7 @@ class Host:
         self.watcher: Watcher | None = None
         self.snapshot_entries = snapshot_entries
         self.cache = TailCache(cache_bytes)
+        self.read_ahead = ReadAhead(READ_AHEAD_BYTES)
         self.full: list[StoreFull] = []
         self.kept_ms = 86_400_000
         self.left_open: list[tuple[str, int]] = []
