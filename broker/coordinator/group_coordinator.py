@@ -297,7 +297,7 @@ class GroupCoordinator:
         return found
 
     async def topic_deleted(self, topic: str) -> None:
-        """Remove the offsets of a deleted topic (behaviour 25)."""
+        """Remove the offsets of a deleted topic (behaviour 2.25)."""
         for group_id, offsets in list(self.groups.offsets.items()):
             if partitions := offsets.of_topic(topic):
                 await self.drop_offsets(group_id, partitions)
@@ -324,7 +324,7 @@ class GroupCoordinator:
     # --- slots ---
 
     async def load(self) -> None:
-        """Load our groups; each slot is served as soon as it is loaded (behaviour 26)."""
+        """Load our groups; each slot is served as soon as it is loaded (behaviour 2.26)."""
         await self._slots.load()
 
     async def store_lost_history(self) -> None:
@@ -333,7 +333,7 @@ class GroupCoordinator:
         await self._slots.store_lost_history()
 
     def give_up(self) -> None:
-        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
+        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 2.27)."""
         self._slots.give_up()
 
     @property

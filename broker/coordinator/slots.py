@@ -106,7 +106,7 @@ class Slots:
     # --- loading and giving up ---
 
     async def load(self) -> None:
-        """Load our slots, one by one; each is served as soon as it is loaded (behaviour 26)."""
+        """Load our slots, one by one; each is served as soon as it is loaded (behaviour 2.26)."""
         await _retry("groups", lambda: self._store.take(self.numbers, self._owner))
         self._token = self._store.history_token
         for slot in self.numbers:
@@ -139,7 +139,7 @@ class Slots:
             guest.loaded(slot, with_guest)
 
     def give_up(self) -> None:
-        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
+        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 2.27)."""
         for slot in self.numbers:
             self._give_up(slot)
 

@@ -90,10 +90,6 @@ class Epochs:
                 return after
         return offset
 
-    def is_gap(self, first: int, after: int) -> bool:
-        """Does none of the offsets from `first` to before `after` exist?"""
-        return first >= after or self.skip_gap(first) >= after
-
     def count(self, first: int, after: int) -> int:
         """How many of the offsets from `first` to before `after` exist."""
         return count_records(self.gaps, first, after)

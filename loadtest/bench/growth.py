@@ -42,7 +42,6 @@ from loadtest.bench.harness.turns import Load
 from loadtest.bench.produce import make_batch, produce_frame
 
 DIRECTORY = "loadtest/growth"  # from leaders the command is given: the root of the tree
-FETCH_VERSION = 12
 SMALL_BATCH = 1000
 LOG_BATCH = 64 << 10
 CONNECTIONS, IN_FLIGHT = 8, 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.log.log import FetchClient, FetchReader
 from broker.log.native.group_reader import GroupReader
-from broker.log.native.members import AssignedPartition, Owner
+from broker.log.native.members import AssignedPartition
 from broker.log.native.reader import NativeReader
 from broker.log.native.readership import Readership
 from broker.store.native import NativeStreams
@@ -57,10 +57,6 @@ class GroupReaders:
         if found is None or found.owner != owner:
             found = self._by_group[owner.group] = GroupReader(self._reader, self._native, owner)
         return found
-
-    def _owner(self, client: FetchClient) -> Owner | None:
-        members = self._readership.members
-        return members.owner(self._partition, client.client_id, client.client_host)
 
     def group_changed(self, group_id: str) -> None:
         """What is remembered of one member's reading does not hold for another."""

@@ -24,7 +24,6 @@ from ops.pipeline.lake.tables import Lake
 from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 
 KEEP, HASH = "keep", "hash"
-MODES = (KEEP, HASH)
 _WORD = re.compile(r"[^A-Za-z0-9._-]+")
 
 

@@ -29,7 +29,6 @@ from broker.wire.schema import (
     Records,
     String,
     UInt16,
-    UInt32,
     Uuid,
     fields_of,
 )
@@ -45,7 +44,6 @@ class Everything(Message):
     short: Int16 = 0
     port: UInt16 = 0
     number: Int32 = 0
-    unsigned: UInt32 = 0
     long: Int64 = 0
     ratio: Float64 = 0.0
     identity: Uuid = NO_UUID
@@ -97,7 +95,6 @@ def everything(draw: st.DrawFn, version: int) -> Everything:
         short=draw(integers(16)),
         port=draw(integers(16, signed=False)),
         number=draw(integers(32)),
-        unsigned=draw(integers(32, signed=False)),
         long=draw(integers(64)),
         ratio=draw(st.floats(allow_nan=False)),
         identity=draw(st.binary(min_size=16, max_size=16)),
