@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loadtest.bench import (
+    catchup,
     connections,
     fetch,
     groups,
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     for module in (
         produce,
         fetch,
+        catchup,
         latency,
         groups,
         transactions,

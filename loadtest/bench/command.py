@@ -45,6 +45,7 @@ examples:
   moldau bench produce                          a broker of its own, all sizes
   moldau bench produce --size 16384 --repeat 5  one size, five times
   moldau bench fetch --bootstrap 127.0.0.1:9092 a running broker
+  moldau bench catchup --workers 2 --log-bytes 1000000000    six partitions, from start to end
   moldau bench produce --secure                 with TLS, a login and ACLs
   moldau bench router --connections 64 --in-flight 1    the second hop, many clients
   moldau bench scaling --in-flight 1            1, 2 and 4 workers
@@ -125,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=_positive, default=3.0, help="per run")
     parser.add_argument("--repeat", type=_count, default=3)
     parser.add_argument(
-        "--log-bytes", type=_count, default=256 << 20, help="fetch: log to write first"
+        "--log-bytes", type=_count, default=256 << 20, help="fetch, catchup: what to write first"
     )
     parser.add_argument(
         "--tail-cache-bytes",

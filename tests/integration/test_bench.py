@@ -56,6 +56,14 @@ def test_fetch_is_measured_against_an_echo_and_raw_xrange(bench: Bench) -> None:
     assert runs["cold fetch"]["store us/req"]["median"] > 0
 
 
+def test_catching_up_reads_every_log_to_its_end(bench: Bench) -> None:
+    small = ("--log-bytes", str(24 << 20), "--tail-cache-bytes", str(4 << 20))
+    runs = bench.by_run("catchup", "--workers", "2", *small, *SHORT)
+    assert set(runs) == {"raw XRANGE", "catch-up"}
+    assert runs["catch-up"]["requests/s"]["median"] > 0
+    assert runs["catch-up"]["of baseline"] > 0
+
+
 def test_the_second_hop_is_measured_against_the_direct_way(bench: Bench) -> None:
     runs = bench.by_run("router", "--workers", "2", *SHORT)
     for what in ("heartbeat", "produce"):
