@@ -46,6 +46,7 @@ FIRST_RETRY, LAST_RETRY = 0.05, 0.2  # a store that is back is used again soon
 UNREACHABLE_LOG_EVERY_S = 1.0
 HANDSHAKE_TIMEOUT = 10.0
 WRITE_AT_ONCE = 1 << 16  # bytes: not kept until the end of the turn
+RECEIVE_AT_ONCE = 1 << 18
 
 
 # Of a server that was a master: it is a replica now, or loads the data of its own new master. A
@@ -61,7 +62,11 @@ def reply_error(text: str) -> StoreFault:
     return StoreDemoted(text) if text.startswith(_NOT_A_MASTER) else StoreRefused(text)
 
 
-class Pipe(asyncio.Protocol):
+# One buffer for all pipes of a process: what it holds is copied before the next one is read into.
+_received = memoryview(bytearray(RECEIVE_AT_ONCE))
+
+
+class Pipe(asyncio.BufferedProtocol):
     """See the module. After `stall_after` seconds without a reply the connection counts as lost."""
 
     def __init__(
@@ -273,7 +278,7 @@ class Pipe(asyncio.Protocol):
         else:
             self._transport.writelines(parts)
 
-    # --- asyncio.Protocol ---
+    # --- asyncio.BufferedProtocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -281,9 +286,12 @@ class Pipe(asyncio.Protocol):
         # uvloop writes what exceeds this at once, the rest at the end of the turn.
         self._transport.set_write_buffer_limits(high=WRITE_AT_ONCE - 1)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _received
+
+    def buffer_updated(self, nbytes: int) -> None:
         reader = self._reader
-        reader.feed(data)
+        reader.feed(_received, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
         waiting = self._waiting
         self._last_progress = self._loop.time()
         turn.now_ns = now = monotonic_ns()

@@ -29,7 +29,7 @@ class Target:
         self.sentinels = Sentinels(self._url, self._tls) if self._url.sentinels else None
 
     async def open(
-        self, loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.Protocol]
+        self, loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol]
     ) -> Address | None:
         """The server it was opened to, as it was named; None: a unix socket."""
         if self._path is not None:
