@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("moldau.log")
 
-FIRST_COUNT = 8
+FIRST_COUNT = 16
 NO_END = 1 << 63
 
 
