@@ -56,6 +56,11 @@ FindCredential = Callable[[str], KnownCredential]
 # --- keys ---
 
 
+def hash_name(mechanism: Mechanism) -> str:
+    """As `hashlib` calls it."""
+    return _HASHES[mechanism]
+
+
 def credential_from(
     mechanism: Mechanism, salt: bytes, iterations: int, salted_password: bytes
 ) -> ScramCredential:
