@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers import authorization
 from broker.handlers.context import Broker
 from broker.handlers.named_configs import ConfigChange
@@ -89,4 +89,4 @@ async def alter(
 
 
 def fill_error(answer: Answer, fault: MoldauError) -> None:
-    answer.error_code, answer.error_message = code_for(fault), str(fault)
+    answer.error_code, answer.error_message = code_for(fault), message_for(fault)

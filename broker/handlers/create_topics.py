@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers.authorization import (
     TOPIC,
     check_allowed,
@@ -144,5 +144,5 @@ def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
 
 def _refused(topic: CreatableTopic, fault: BaseException) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=topic.name, error_code=code_for(fault), error_message=str(fault)
+        name=topic.name, error_code=code_for(fault), error_message=message_for(fault)
     )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from broker.errors import ErrorCode
 from broker.wire.batch import CONTROL, read_header, split_batches
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -94,6 +95,7 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
                 answers.append("no answer")
                 client = stack.enter_context(connect())
                 continue
+            assert not _bare_names(answer), f"{request}: a message that is only the error's name"
             _note_ids(answer, seen["ids"])
             _note_producer(request, answer, seen["producers"])
             if step.is_setup and isinstance(request, CreateTopicsRequest | DeleteTopicsRequest):
@@ -124,6 +126,19 @@ def _codes(value: Any) -> set[int]:
     found = {value.error_code} if hasattr(value, "error_code") else set()
     for field in value.__struct_fields__:
         found |= _codes(getattr(value, field))
+    return found
+
+
+def _bare_names(value: Any) -> set[str]:
+    """Messages of an answer that are only the name of an error code. Clients would show them in
+    place of their own sentences."""
+    if isinstance(value, list):
+        return {name for each in value for name in _bare_names(each)}
+    if not isinstance(value, Message):
+        return set()
+    found = {getattr(value, "error_message", None) or ""} & set(ErrorCode.__members__)
+    for field in value.__struct_fields__:
+        found |= _bare_names(getattr(value, field))
     return found
 
 
