@@ -206,7 +206,7 @@ _ROWS = (
     _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, Routing.ANY),
-    _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, Routing.ANY),
+    _api(ApiKey.UPDATE_FEATURES, 0, 1, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, Routing.LEADER),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, Routing.COORDINATORS),

@@ -499,7 +499,7 @@ CASES: list[Case] = [
          "results.error_code", CLUSTER_DENIED, (cluster(ALTER),)),
     Case(K.DESCRIBE_QUORUM, 2, "", describe_quorum, "error_code", CLUSTER_DENIED,
          (cluster(DESCRIBE),)),
-    Case(K.UPDATE_FEATURES, 2, "", lambda n: UpdateFeaturesRequest(), "error_code",
+    Case(K.UPDATE_FEATURES, 1, "", lambda n: UpdateFeaturesRequest(), "error_code",
          CLUSTER_DENIED, (cluster(ALTER),)),
     Case(K.DESCRIBE_PRODUCERS, 0, "",
          lambda n: producers.DescribeProducersRequest([producers.TopicRequest(n.topic, [0, 1])]),

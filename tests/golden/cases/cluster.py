@@ -168,7 +168,7 @@ DESCRIBE_QUORUM = Case(
 )
 
 
-def update(*features: tuple[str, int, int], validate_only: bool = True, version: int = 2) -> Step:
+def update(*features: tuple[str, int, int], validate_only: bool = True, version: int = 1) -> Step:
     keys = [FeatureUpdateKey(name, level, upgrade_type=kind) for name, level, kind in features]
     return Step(UpdateFeaturesRequest(10_000, keys, validate_only), version)
 
@@ -178,13 +178,12 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPDATE_FEATURES = Case(
     [
         update(("no.such.feature", 1, UPGRADE)),
-        update(("no.such.feature", 1, UPGRADE), version=1),
         update(("metadata.version", 999, UPGRADE)),
-        update(("metadata.version", 999, UPGRADE), version=1),
-        update(("metadata.version", 0, UPGRADE), version=1),
-        update(("metadata.version", -1, UPGRADE), version=1),
-        update(version=1),
+        update(("metadata.version", 0, UPGRADE)),
+        update(("metadata.version", -1, UPGRADE)),
         update(),
-        update(("metadata.version", 7, 9), version=1),
+        update(("metadata.version", 7, 9)),
+        update(("no.such.feature", 0, UNSAFE_DOWNGRADE)),
+        update(("metadata.version", 30, UPGRADE)),
     ]
 )
