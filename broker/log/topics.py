@@ -35,6 +35,8 @@ GROUP_EVENTS = "__moldau_group_events"
 AUDIT = "__moldau_audit"
 # Written by the broker only, whatever a client is allowed to do.
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS, AUDIT})
+# Of these, what Kafka keeps in topics and Moldau in the store: they never exist.
+NEVER_TOPICS = INTERNAL - {GROUP_EVENTS, AUDIT}
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
