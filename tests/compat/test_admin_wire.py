@@ -25,10 +25,12 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch
 from tests.support.running import Broker, wait_until
 
 UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_ASSIGNMENT, INVALID_REQUEST = 3, 36, 39, 42
+BROKER_ID_NOT_REGISTERED = 102
 UNKNOWN_TOPIC_ID, MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 100, 114, 115
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE = 0, 1
@@ -157,6 +159,15 @@ def now_ms() -> int:
 def test_resources_that_are_not_there(raw: RawClient, kind: int, name: str, code: int) -> None:
     assert describe(raw, kind, name).error_code == code
     assert change(raw, kind, name, "retention.ms", "1") == code
+
+
+def test_a_worker_is_not_unregistered(raw: RawClient) -> None:
+    for node in (0, 1):
+        answer = raw.call(UnregisterBrokerRequest(node))
+        assert answer.error_code == INVALID_REQUEST
+        assert "--workers" in answer.error_message
+    assert raw.call(UnregisterBrokerRequest(2)).error_code == BROKER_ID_NOT_REGISTERED
+    assert [each.broker_id for each in raw.call(DescribeClusterRequest()).brokers] == [0, 1]
 
 
 def test_loggers_cannot_be_set(raw: RawClient) -> None:

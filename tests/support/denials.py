@@ -111,6 +111,7 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from broker.wire.messages.update_features import UpdateFeaturesRequest
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -500,6 +501,8 @@ CASES: list[Case] = [
     Case(K.DESCRIBE_QUORUM, 2, "", describe_quorum, "error_code", CLUSTER_DENIED,
          (cluster(DESCRIBE),)),
     Case(K.UPDATE_FEATURES, 1, "", lambda n: UpdateFeaturesRequest(), "error_code",
+         CLUSTER_DENIED, (cluster(ALTER),)),
+    Case(K.UNREGISTER_BROKER, 0, "", lambda n: UnregisterBrokerRequest(77), "error_code",
          CLUSTER_DENIED, (cluster(ALTER),)),
     Case(K.DESCRIBE_PRODUCERS, 0, "",
          lambda n: producers.DescribeProducersRequest([producers.TopicRequest(n.topic, [0, 1])]),

@@ -30,6 +30,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.golden.harness import Case, Step, Values
 from tests.golden.steps import create
@@ -185,5 +186,12 @@ UPDATE_FEATURES = Case(
         update(("metadata.version", 7, 9)),
         update(("no.such.feature", 0, UNSAFE_DOWNGRADE)),
         update(("metadata.version", 30, UPGRADE)),
+    ]
+)
+
+UNREGISTER_BROKER = Case(
+    [
+        Step(UnregisterBrokerRequest(77)),
+        Step(UnregisterBrokerRequest(-1)),
     ]
 )
