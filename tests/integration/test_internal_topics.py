@@ -54,7 +54,12 @@ def test_a_producer_of_it_fails_at_once(moldau: Broker, name: str) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{moldau.port}"})
     outcomes: list[KafkaError | None] = []
     producer.produce(name, b"x", on_delivery=lambda error, _: outcomes.append(error))
-    wait_until(lambda: producer.poll(0.1) or outcomes, 30, "the record is refused")
+
+    def is_answered() -> bool:
+        producer.poll(0.1)
+        return bool(outcomes)
+
+    wait_until(is_answered, 30, "the record is refused")
     (error,) = outcomes
     assert error is not None
     assert error.code() == KafkaError.TOPIC_EXCEPTION
