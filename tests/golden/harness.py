@@ -27,7 +27,7 @@ from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.schema import Message
 from tests.support.raw_client import RawClient
 
-BROKER_RESOURCE = 4
+BROKER_RESOURCES = (4, 8)  # and their loggers
 UNKNOWN_TOPIC, SETTLE_S = 3, 30.0
 # A new partition has no leader yet, a coordinator loads, a transaction is still ending.
 ERROR_NAMES = set(ErrorCode.__members__) - {"NONE"}
@@ -217,7 +217,7 @@ def plain(value: Any, name: str = "") -> Any:
         dropped = DROPPED
         if getattr(value, "error_code", 0):
             dropped |= {"log_start_offset"}
-        if getattr(value, "resource_type", 0) == BROKER_RESOURCE:
+        if getattr(value, "resource_type", 0) in BROKER_RESOURCES:
             dropped |= {"resource_name"}
         fields = {key: getattr(value, key) for key in value.__struct_fields__}
         return {key: plain(each, key) for key, each in fields.items() if key not in dropped}
