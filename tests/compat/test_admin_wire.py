@@ -30,7 +30,7 @@ from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch
 from tests.support.running import Broker, wait_until
 
 UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST = 3, 36, 39, 40, 42
-BROKER_ID_NOT_REGISTERED = 102
+INVALID_REPLICATION_FACTOR, BROKER_ID_NOT_REGISTERED = 38, 102
 UNKNOWN_TOPIC_ID, MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 100, 114, 115
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND = 0, 1, 2
@@ -282,6 +282,33 @@ def test_what_was_created_is_described(raw: RawClient) -> None:
     assert (made.num_partitions, made.replication_factor) == (3, 1)
     assert len(made.topic_id) == 16
     assert {config.name for config in made.configs} == set(TOPIC_KEYS)
+
+
+def test_replication_factors_are_for_clusters_unless_they_shall_be_checked(raw: RawClient) -> None:
+    """Scripts, Streams and Connect ask for 3: they work with fewer workers."""
+
+    def asking_for(factor: int) -> Any:
+        topic = CreatableTopic(f"raw-{uuid.uuid4().hex[:12]}", 1, factor)
+        (answer,) = raw.call(CreateTopicsRequest([topic], 10_000, validate_only=True)).topics
+        return answer
+
+    for factor in (-1, 1, 2, 3, 32767):
+        accepted = asking_for(factor)
+        assert (accepted.error_code, accepted.error_message) == (0, None)
+        assert accepted.replication_factor == 1  # what there is, not what was asked for
+    for factor in (0, -2, -32768):
+        assert asking_for(factor).error_code == INVALID_REPLICATION_FACTOR
+    key = "moldau.replication.factor.check.enable"
+    assert change(raw, BROKER, "", key, "true") == 0
+    try:
+        assert [asking_for(factor).error_code for factor in (-1, 1, 2)] == [0, 0, 0]
+        for factor in (3, 32767):
+            refused = asking_for(factor)
+            assert refused.error_code == INVALID_REPLICATION_FACTOR
+            assert "only 2 broker(s)" in refused.error_message
+    finally:
+        assert change(raw, BROKER, "", key, None) == 0
+    assert asking_for(3).error_code == 0
 
 
 def test_replicas_assigned_by_hand(raw: RawClient) -> None:

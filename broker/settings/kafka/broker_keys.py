@@ -199,6 +199,13 @@ _TOPICS = (
         "true",
         "Whether DeleteTopics is allowed.",
     ),
+    ConfigKey(
+        "moldau.replication.factor.check.enable",
+        BOOLEAN,
+        "false",
+        "Whether CreateTopics refuses a replication factor above the number of brokers, as Kafka "
+        "does. Otherwise any factor is accepted; brokers keep one copy of a partition either way.",
+    ),
     _static(
         "num.partitions",
         INT,

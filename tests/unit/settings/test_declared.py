@@ -202,6 +202,8 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
         key.name: (key.type.name, key.default, not key.read_only) for key in BROKER_KEYS.values()
     }
     assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
+    checks = declared.pop("moldau.replication.factor.check.enable")
+    assert checks == ("BOOLEAN", "false", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
     assert declared.pop("moldau.telemetry.enable") == ("BOOLEAN", "false", False)
     assert declared.pop("moldau.audit.enable") == ("STRING", "auto", False)
@@ -276,6 +278,7 @@ def test_what_is_dynamic_in_kafka_can_be_set_unless_it_belongs_to_what_is_not_se
         for name in KAFKA_DYNAMIC_KEYS.split()
         if name in NOT_DYNAMIC_HERE or name.startswith(PREFIXES_NOT_DYNAMIC_HERE)
     }
+    dynamic -= {"moldau.replication.factor.check.enable"}
     assert dynamic == set(KAFKA_DYNAMIC_KEYS.split()) - refused
 
 
