@@ -136,6 +136,7 @@ DENIALS = {TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED}
 
 ANY = 1  # in filters of ACLs
 CONFIG_TOPIC, CONFIG_BROKER, CONFIG_GROUP = 2, 4, 32
+CONFIG_LOGGERS = 8
 
 
 class Names(NamedTuple):
@@ -447,6 +448,8 @@ CASES: list[Case] = [
          "results.error_code", TOPIC_DENIED, (topic(DESCRIBE_CONFIGS),)),
     Case(K.DESCRIBE_CONFIGS, 4, "broker", lambda n: describe_configs(CONFIG_BROKER, "0"),
          "results.error_code", CLUSTER_DENIED, (cluster(DESCRIBE_CONFIGS),)),
+    Case(K.DESCRIBE_CONFIGS, 4, "loggers", lambda n: describe_configs(CONFIG_LOGGERS, "0"),
+         "results.error_code", CLUSTER_DENIED, (cluster(DESCRIBE_CONFIGS),)),
     Case(K.DESCRIBE_CONFIGS, 4, "group", lambda n: describe_configs(CONFIG_GROUP, n.group),
          "results.error_code", GROUP_DENIED, (group(DESCRIBE_CONFIGS),)),
     Case(K.ALTER_CONFIGS, 2, "topic", lambda n: alter_configs(CONFIG_TOPIC, n.topic),
@@ -458,6 +461,9 @@ CASES: list[Case] = [
          TOPIC_DENIED, (topic(ALTER_CONFIGS),)),
     Case(K.INCREMENTAL_ALTER_CONFIGS, 1, "broker",
          lambda n: incremental_alter(CONFIG_BROKER, ""), "responses.error_code",
+         CLUSTER_DENIED, (cluster(ALTER_CONFIGS),)),
+    Case(K.INCREMENTAL_ALTER_CONFIGS, 1, "loggers",
+         lambda n: incremental_alter(CONFIG_LOGGERS, "0"), "responses.error_code",
          CLUSTER_DENIED, (cluster(ALTER_CONFIGS),)),
     Case(K.ALTER_REPLICA_LOG_DIRS, 2, "", alter_log_dirs, "results.partitions.error_code",
          CLUSTER_DENIED, (cluster(ALTER),)),
