@@ -80,7 +80,9 @@ async def _delete(broker: Broker, item: DeleteTopicState, call: Call) -> Deletab
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
     if name is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither name nor id")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "a topic has neither a name nor an id: give one of them"
+        )
     call.check_mutations(STRICT_QUOTA_SINCE)
     record = await broker.topics.delete(name)
     call.count_mutations(record.partitions, STRICT_QUOTA_SINCE)

@@ -80,7 +80,8 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
         return broker_loggers.describe(broker, item.resource_name, item.configuration_keys)
     if item.resource_type == CLIENT_METRICS and item.resource_name:
         return []  # they are not collected
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")
+    named = f"{item.resource_name!r} of type {item.resource_type}"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no such resource: {named}")
 
 
 def _answer(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
