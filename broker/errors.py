@@ -96,6 +96,7 @@ class ErrorCode(IntEnum):
     UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
+    BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FENCED_MEMBER_EPOCH = 110
@@ -113,12 +114,16 @@ class MoldauError(Exception):
 
 
 class KafkaError(MoldauError):
-    """The request fails with this error code and message."""
+    """The request fails with this error code and message.
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message or code.name)
+    Without a message the client gets none, and shows its own sentence about the code: a text that
+    is only the code's name would take its place.
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or f"error {code.value}, {code.name}")
         self.code = code
-        self.message = message or code.name
+        self.message = message or None
 
 
 class RecordsRefused(KafkaError):
@@ -173,6 +178,13 @@ def coordinator_code_for(fault: StoreFault) -> ErrorCode:
     if isinstance(fault, SlotNotTaken):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def message_for(fault: BaseException) -> str | None:
+    """The message that a client gets beside the code. None: the code says it all."""
+    if isinstance(fault, KafkaError):
+        return fault.message
+    return (str(fault) or None) if isinstance(fault, MoldauError) else None
 
 
 def code_for(fault: BaseException) -> ErrorCode:

@@ -12,6 +12,7 @@ import logging
 
 from broker.access.kept import KeptByKind
 from broker.errors import StoreFault
+from broker.handlers import broker_loggers
 from broker.handlers.context import Broker
 from broker.store.topics import Change
 from broker.store.watch import Watcher
@@ -77,6 +78,8 @@ class InStep:
             await self._kept.refresh(change.kind)
         elif change.kind == "topic":
             await self._topics.refresh(change.name)
+        elif change.kind == broker_loggers.CHANGE:
+            broker_loggers.apply(self._broker, change)
         elif change.kind == "members":
             await self._logs.readership.refresh(change.name)
         else:

@@ -29,6 +29,7 @@ from broker.log.history import LogHistory
 from broker.log.logs import Logs
 from broker.log.maintenance import Maintenance
 from broker.log.topics import Topic, Topics
+from broker.log_levels import request_logger
 from broker.loop_lag import LoopLag
 from broker.metrics.access_counters import FAILURE, SUCCESS
 from broker.metrics.document import METRICS, Family, encode
@@ -196,6 +197,7 @@ class Worker:
             VISIBLE: Visibility(self.broker, self._logins.by_listener).answer,
         }
         self._dispatcher = Dispatcher(self.broker, private, subscriptions)
+        self.broker.log_levels.on_changed = self._log_levels_changed
         await self._listen()
         compaction = Compaction(self.store.streams, self.store.cleaned, self.logs.retention)
         maintenance = Maintenance(self.topics, self.logs, compaction)
@@ -247,7 +249,7 @@ class Worker:
         self.broker.access.login(mechanism, FAILURE)
 
     def _forget_routes(self) -> None:
-        """What clients may do has changed: see `RequestRoute`."""
+        """See `RequestRoute`: what clients may do has changed, or every request is logged."""
         for connection in self._connections:
             connection.forget_routes()
 
@@ -289,6 +291,11 @@ class Worker:
         self.broker.limiter.counts.use(LimitsInForce(connection_limits(config), rates))
         common = connection_limits(BrokerConfig(config.static, config.dynamic_default))
         self._limits.keep(encode_limits(LimitsInForce(common, rates)))
+
+    def _log_levels_changed(self) -> None:
+        self._dispatcher.logs_requests = request_logger.isEnabledFor(logging.DEBUG)
+        if self._dispatcher.logs_requests:
+            self._forget_routes()
 
     # --- main loop ---
 

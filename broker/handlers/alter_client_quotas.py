@@ -5,7 +5,7 @@ Each entity is changed for itself. A reply is given when all workers have the ch
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.quota_entities import Entity
@@ -35,7 +35,7 @@ async def handle(
                 raise denial(CLUSTER)
             await _alter(broker, entry, call, done, validate_only=request.validate_only)
         except MoldauError as fault:
-            answer.error_code, answer.error_message = code_for(fault), str(fault)
+            answer.error_code, answer.error_message = code_for(fault), message_for(fault)
     await broker.changes_applied()
     return AlterClientQuotasResponse(entries=answers)
 

@@ -40,6 +40,8 @@ def _replacement(item: AlterConfigsResource) -> ConfigChange:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a key stands twice in the request")
     nulls = [name for name, value in wanted.items() if value is None]
     if nulls:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"null values: {', '.join(nulls)}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for {', '.join(nulls)}"
+        )
     chosen = {name: value for name, value in wanted.items() if value is not None}
     return lambda _: chosen

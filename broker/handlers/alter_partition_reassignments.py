@@ -6,7 +6,7 @@ for the present assignment succeeds, as it does in Kafka; any other one is refus
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers.authorization import (
     CLUSTER,
     CLUSTER_DENIED,
@@ -45,7 +45,7 @@ async def handle(
                 answer = ReassignablePartitionResponse(item.partition_index, error_message=None)
             except MoldauError as fault:
                 answer = ReassignablePartitionResponse(
-                    item.partition_index, code_for(fault), str(fault)
+                    item.partition_index, code_for(fault), message_for(fault)
                 )
             answers.append(answer)
         response.responses.append(ReassignableTopicResponse(topic.name, answers))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from broker.access.users import NoSuchCredential
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
 from broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.accounts import Alteration
@@ -73,7 +73,7 @@ async def handle(
             result.error_message = "Attempt to delete a user credential that does not exist"
         except (KafkaError, StoreFault) as fault:
             result.error_code = code_for(fault)
-            result.error_message = str(fault)
+            result.error_message = message_for(fault)
     await broker.changes_applied()
     return AlterUserScramCredentialsResponse(results=results)
 

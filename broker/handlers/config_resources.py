@@ -6,16 +6,23 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from broker.handlers import authorization
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from broker.handlers import authorization, broker_loggers
 from broker.handlers.context import Broker
 from broker.handlers.named_configs import ConfigChange
 from broker.log.topics import check_name
 from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
 from broker.server.call import Call
+from broker.wire.messages.incremental_alter_configs import AlterableConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-_KINDS = {TOPIC: "topic", BROKER: "broker", CLIENT_METRICS: "client-metrics", GROUP: "group"}
+_KINDS = {
+    TOPIC: "topic",
+    BROKER: "broker",
+    BROKER_LOGGER: "broker-logger",
+    CLIENT_METRICS: "client-metrics",
+    GROUP: "group",
+}
 
 
 class Answer(Protocol):
@@ -62,8 +69,10 @@ async def alter(
     keys: Iterable[str],
     *,
     validate_only: bool,
+    of_loggers: list[AlterableConfig] | None = None,
 ) -> None:
-    """Alter the resource that `answer` is about, and fill in what went wrong."""
+    """Alter the resource that `answer` is about, and fill in what went wrong. Loggers, which have
+    no stored configuration to change, are altered by `of_loggers`."""
     name = answer.resource_name
     try:
         check_access(broker, call, Operation.ALTER_CONFIGS, answer)
@@ -76,6 +85,8 @@ async def alter(
             await broker.alter_group_config(name, change, validate_only=validate_only)
         elif answer.resource_type == CLIENT_METRICS:
             await broker.alter_client_metrics_config(name, change, validate_only=validate_only)
+        elif answer.resource_type == BROKER_LOGGER and of_loggers is not None:
+            await broker_loggers.alter(broker, name, of_loggers, validate_only=validate_only)
         else:
             text = f"resource type {answer.resource_type} cannot be altered"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -89,4 +100,4 @@ async def alter(
 
 
 def fill_error(answer: Answer, fault: MoldauError) -> None:
-    answer.error_code, answer.error_message = code_for(fault), str(fault)
+    answer.error_code, answer.error_message = code_for(fault), message_for(fault)

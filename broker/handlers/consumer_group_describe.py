@@ -51,7 +51,7 @@ def _describe(broker: Broker, call: Call, group_id: str) -> DescribedGroup:
     groups = broker.group_coordinator.groups
     error = groups.availability(group_id)
     if error:
-        return _failed(group_id, error, error.name)
+        return _failed(group_id, error, None)
     view = groups.describe_consumers(group_id)
     if view is None:
         known = group_id in groups.by_id
@@ -75,7 +75,7 @@ def _describe(broker: Broker, call: Call, group_id: str) -> DescribedGroup:
     return described
 
 
-def _failed(group_id: str, error: ErrorCode, text: str) -> DescribedGroup:
+def _failed(group_id: str, error: ErrorCode, text: str | None) -> DescribedGroup:
     return DescribedGroup(error_code=error, error_message=text, group_id=group_id)
 
 

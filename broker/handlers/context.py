@@ -21,6 +21,7 @@ from broker.handlers.deadlines import Deadlines
 from broker.handlers.named_configs import ConfigChange, NamedConfigs, changed
 from broker.log.logs import Logs
 from broker.log.topics import Topic, Topics
+from broker.log_levels import LogLevels
 from broker.metrics.access_counters import AccessCounters
 from broker.placement import leader_of
 from broker.security.authorizer import AllowEverything, Authorizer
@@ -68,6 +69,7 @@ class Broker:
         self.users = Users(store.users, store.topics)
         self.acls: Acls | None = None  # None: there is no authorizer
         self.audit = Audit()
+        self.log_levels = LogLevels()
         self.access = AccessCounters()
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()

@@ -5,7 +5,7 @@ In force on every worker before the reply.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
 from broker.handlers.acl_fields import NO_AUTHORIZER, acl_of
 from broker.handlers.authorization import (
     CLUSTER_DENIED,
@@ -45,7 +45,7 @@ async def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> Crea
         except StoreFault as fault:
             for result in results:
                 if not result.error_code:
-                    result.error_code, result.error_message = code_for(fault), str(fault)
+                    result.error_code, result.error_message = code_for(fault), message_for(fault)
         else:
             await broker.changes_applied()
             for acl in accepted:

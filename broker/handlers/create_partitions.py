@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers.authorization import TOPIC, check_allowed, check_foreign_stream
 from broker.handlers.context import Broker
 from broker.handlers.create_topics import check_replicas
@@ -38,7 +38,9 @@ async def handle(
                 broker.audit.changed(who, "topic", "altered", item.name, partitions=item.count)
             results.append(CreatePartitionsTopicResult(item.name))
         except MoldauError as fault:
-            results.append(CreatePartitionsTopicResult(item.name, code_for(fault), str(fault)))
+            results.append(
+                CreatePartitionsTopicResult(item.name, code_for(fault), message_for(fault))
+            )
     await broker.changes_applied()
     return CreatePartitionsResponse(results=results)
 

@@ -1,13 +1,14 @@
 """CreateTopics (key 19): KIP-4, KIP-525 (what was created), KIP-516 (topic ids from v7).
 
-Any replication factor is accepted: the store replicates, not the broker.
+A replication factor above the number of brokers is accepted, unless a setting asks for Kafka's
+check: the store replicates, not the broker, and scripts that ask for 3 are made for clusters.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers.authorization import (
     TOPIC,
     check_allowed,
@@ -30,6 +31,8 @@ from broker.wire.messages.create_topics import (
 )
 
 REPLICATION = 1
+DEFAULT_REPLICATION = -1
+FACTOR_CHECK_KEY = "moldau.replication.factor.check.enable"
 NATIVE_KEY = "moldau.native.key"
 STRICT_QUOTA_SINCE = 6  # KIP-599: older versions do not know THROTTLING_QUOTA_EXCEEDED
 
@@ -63,9 +66,8 @@ async def _create(
     partitions = topic.num_partitions
     if topic.assignments:
         partitions = _assigned_partitions(broker, topic)
-    elif topic.replication_factor == 0 or topic.replication_factor < -1:
-        text = f"replication factor {topic.replication_factor}"
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    else:
+        _check_replication_factor(broker, topic.replication_factor)
     if topic.name in INTERNAL:
         text = f"{topic.name!r} is reserved for the broker"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
@@ -87,6 +89,7 @@ async def _create(
         return CreatableTopicResult(
             name=topic.name,
             topic_id=record.topic_id,
+            error_message=None,
             topic_config_error_code=denial(TOPIC).code,
             configs=None,
         )
@@ -94,10 +97,25 @@ async def _create(
     return CreatableTopicResult(
         name=topic.name,
         topic_id=record.topic_id,
+        error_message=None,
         num_partitions=record.partitions,
         replication_factor=REPLICATION,
         configs=[_config(entry) for entry in described],
     )
+
+
+def _check_replication_factor(broker: Broker, factor: int) -> None:
+    """Raises KafkaError."""
+    if factor == 0 or factor < DEFAULT_REPLICATION:
+        text = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    brokers = len(broker.nodes)
+    if factor > brokers and broker.config.get_bool(FACTOR_CHECK_KEY):
+        text = (
+            f"The target replication factor of {factor} cannot be reached because only {brokers} "
+            f"broker(s) are registered, and {FACTOR_CHECK_KEY} is true."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
 def _assigned_partitions(broker: Broker, topic: CreatableTopic) -> int:
@@ -144,5 +162,5 @@ def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
 
 def _refused(topic: CreatableTopic, fault: BaseException) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=topic.name, error_code=code_for(fault), error_message=str(fault)
+        name=topic.name, error_code=code_for(fault), error_message=message_for(fault)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
 from broker.handlers.acl_fields import NO_AUTHORIZER, filter_of
 from broker.handlers.authorization import (
     CLUSTER_DENIED,
@@ -30,7 +30,7 @@ async def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> Dele
     try:
         await broker.acls.load()
     except StoreFault as fault:
-        return _all_refused(request, code_for(fault), str(fault))
+        return _all_refused(request, code_for(fault), message_for(fault))
     known = sorted(broker.acls.all())
     gone: dict[Acl, None] = {}
     results = []
@@ -48,7 +48,7 @@ async def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> Dele
         try:
             await broker.acls.remove(gone)
         except StoreFault as fault:
-            return _all_refused(request, code_for(fault), str(fault))
+            return _all_refused(request, code_for(fault), message_for(fault))
         await broker.changes_applied()
         for acl in gone:
             broker.audit.changed(call.identity, "acl", "deleted", acl.text)
@@ -69,6 +69,8 @@ def _answer(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
-def _all_refused(request: DeleteAclsRequest, code: ErrorCode, text: str) -> DeleteAclsResponse:
+def _all_refused(
+    request: DeleteAclsRequest, code: ErrorCode, text: str | None
+) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(code, text)
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

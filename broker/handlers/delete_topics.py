@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from broker.handlers.authorization import TOPIC, denial, is_cluster_hidden, is_denied, is_hidden
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
@@ -47,7 +47,9 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
         except MoldauError as fault:
             shown = name if isinstance(name, str) else None
             topic_id = max(item.topic_id for item in items)
-            results.append(DeletableTopicResult(shown, topic_id, code_for(fault), str(fault)))
+            results.append(
+                DeletableTopicResult(shown, topic_id, code_for(fault), message_for(fault))
+            )
     await broker.changes_applied()
     return DeleteTopicsResponse(responses=results)
 
@@ -78,7 +80,9 @@ async def _delete(broker: Broker, item: DeleteTopicState, call: Call) -> Deletab
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
     if name is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither name nor id")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "a topic has neither a name nor an id: give one of them"
+        )
     call.check_mutations(STRICT_QUOTA_SINCE)
     record = await broker.topics.delete(name)
     call.count_mutations(record.partitions, STRICT_QUOTA_SINCE)

@@ -54,5 +54,5 @@ async def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> De
     )
 
 
-def _refused(code: ErrorCode, text: str) -> DescribeAclsResponse:
+def _refused(code: ErrorCode, text: str | None) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=code, error_message=text)

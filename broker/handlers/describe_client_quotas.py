@@ -30,7 +30,7 @@ async def handle(
     try:
         wanted = Filter(components, strict=request.strict)
     except KafkaError as refusal:
-        return _refused(refusal.code, str(refusal))
+        return _refused(refusal.code, refusal.message)
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[
@@ -43,5 +43,5 @@ async def handle(
     )
 
 
-def _refused(code: ErrorCode, text: str) -> DescribeClientQuotasResponse:
+def _refused(code: ErrorCode, text: str | None) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)

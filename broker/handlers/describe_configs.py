@@ -1,5 +1,5 @@
 """DescribeConfigs (key 32): every key of a topic, broker, group or client metrics subscription:
-value, source, type, meaning.
+value, source, type, meaning; and the levels of a broker's loggers (KIP-412).
 
 KIP-226: synonyms. KIP-569: types and documentation from v3.
 """
@@ -7,6 +7,7 @@ KIP-226: synonyms. KIP-569: types and documentation from v3.
 from __future__ import annotations
 
 from broker.errors import ErrorCode, KafkaError, MoldauError
+from broker.handlers import broker_loggers
 from broker.handlers.config_resources import (
     BROKER,
     BROKER_LOGGER,
@@ -75,9 +76,12 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
     if item.resource_type == CLIENT_METRICS and item.resource_name and broker.telemetry is not None:
         own = (await broker.store.topics.client_metrics_configs()).get(item.resource_name, {})
         return describe_client_metrics(own, item.configuration_keys)
-    if item.resource_type in (BROKER_LOGGER, CLIENT_METRICS) and item.resource_name:
-        return []  # nothing of theirs can be configured
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {item.resource_type}")
+    if item.resource_type == BROKER_LOGGER:
+        return broker_loggers.describe(broker, item.resource_name, item.configuration_keys)
+    if item.resource_type == CLIENT_METRICS and item.resource_name:
+        return []  # they are not collected
+    named = f"{item.resource_name!r} of type {item.resource_type}"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no such resource: {named}")
 
 
 def _answer(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

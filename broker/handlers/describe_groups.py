@@ -44,7 +44,7 @@ def _describe(broker: Broker, call: Call, group_id: str) -> DescribedGroup:
     groups = broker.group_coordinator.groups
     error = groups.availability(group_id)
     if error:
-        return DescribedGroup(error_code=error, group_id=group_id, error_message=error.name)
+        return DescribedGroup(error_code=error, group_id=group_id)
     view = groups.describe(group_id)
     if view.state is GroupState.DEAD and version >= FIRST_VERSION_WITH_NOT_FOUND:
         return DescribedGroup(

@@ -1,6 +1,7 @@
 """DescribeLogDirs (key 35, KIP-113, KIP-827, KIP-1066): the bytes of each partition in the store.
 
-Every broker reports the partitions it leads, so that the sum over brokers is right.
+Every broker reports the partitions it leads, so that the sum over brokers is right. Total and
+usable bytes are the store's, which all of them share: every broker reports the same.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode, MoldauError, code_for
+from broker.errors import ErrorCode, MoldauError, code_for, message_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.lookup import current_log
@@ -49,7 +49,7 @@ async def _describe(broker: Broker, topic: str, partition: int) -> PartitionResp
     try:
         log = await current_log(broker, topic, partition)
     except MoldauError as fault:
-        return PartitionResponse(partition, code_for(fault), str(fault))
+        return PartitionResponse(partition, code_for(fault), message_for(fault))
     producers = [
         ProducerState(
             producer_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from broker.errors import ErrorCode, StoreFault, code_for
+from broker.errors import ErrorCode, StoreFault, code_for, message_for
 from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
 from broker.security.resources import Operation
@@ -58,7 +58,7 @@ async def _metadata(broker: Broker) -> QuorumPartition:
     try:
         end = await broker.store.topics.change_count()
     except StoreFault as fault:
-        return QuorumPartition(METADATA_PARTITION, code_for(fault), str(fault))
+        return QuorumPartition(METADATA_PARTITION, code_for(fault), message_for(fault))
     now = time.time_ns() // 1_000_000
     states = [
         ReplicaState(

@@ -10,6 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from broker.handlers.context import Broker
+from broker.log_levels import request_logger
 from broker.security.identity import Role
 from broker.server.call import Call
 from broker.server.metering import timed
@@ -63,6 +64,7 @@ class Dispatcher:
         self._subscriptions = subscriptions
         self._decoders: dict[tuple[int, int], Decoder[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.logs_requests = False  # every one; no route is kept then, as routes pass by here
 
     def __call__(self, call: Call, frame: bytearray) -> None:
         header = call.header
@@ -86,6 +88,8 @@ class Dispatcher:
             )
             call.connection.abort()
             return
+        if self.logs_requests:
+            _log_request(call, api)
         replying = REPLYING.get(header.api_key)
         if replying is not None:
             try:
@@ -93,7 +97,7 @@ class Dispatcher:
             except Exception:
                 _give_up(call, api)
                 return
-            if route is not None and route.learn(frame):
+            if route is not None and not self.logs_requests and route.learn(frame):
                 call.connection.routes.add(route)
             return
         self._spawn(call, self._serve(call, api, request))
@@ -136,6 +140,20 @@ async def _serve_private(serve: PrivateHandler, call: Call, question: bytes) -> 
     else:
         call.reply_with([private_reply(call.header.correlation_id, body)])
         call.connection.resume()
+
+
+def _log_request(call: Call, api: Api) -> None:
+    header = call.header
+    request_logger.debug(
+        "%s v%d, correlation id %d, %d bytes, of client %s (%s) at %s",
+        api.name,
+        header.api_version,
+        header.correlation_id,
+        call.size,
+        header.client_id,
+        call.identity.principal,
+        call.peer,
+    )
 
 
 def _give_up(call: Call, api: Api) -> None:

@@ -34,7 +34,15 @@ async def handle(
         if not once_each.refuses(answer):
             change = _change(broker, item)
             keys = {config.name for config in item.configs}
-            await alter(broker, call, answer, change, keys, validate_only=request.validate_only)
+            await alter(
+                broker,
+                call,
+                answer,
+                change,
+                keys,
+                validate_only=request.validate_only,
+                of_loggers=item.configs,
+            )
     await broker.changes_applied()
     return IncrementalAlterConfigsResponse(responses=answers)
 

@@ -6,7 +6,7 @@ from broker.errors import ErrorCode, KafkaError
 from broker.handlers.context import Broker
 from broker.log.epochs import NO_EPOCH
 from broker.log.log import Log
-from broker.log.topics import INTERNAL, Topic
+from broker.log.topics import INTERNAL, NEVER_TOPICS, Topic
 from broker.wire.schema import NO_UUID
 
 
@@ -17,13 +17,22 @@ def unknown_topic(topic_id: bytes) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
+def nothing_to_write(name: str, topic_id: bytes) -> KafkaError:
+    """The error of a request that would write to a topic that does not exist."""
+    return _written_by_the_broker(name) if name in NEVER_TOPICS else unknown_topic(topic_id)
+
+
 def check_writable(topic: Topic, partition: int) -> None:
     """Raises KafkaError unless a client may write to this partition."""
     if not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.name in INTERNAL:
-        text = f"{topic.name!r} is written by the broker only"
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+        raise _written_by_the_broker(topic.name)
+
+
+def _written_by_the_broker(name: str) -> KafkaError:
+    text = f"Cannot append to internal topic {name}: it is written by the broker only."
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
 def epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:

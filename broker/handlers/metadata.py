@@ -19,7 +19,7 @@ from broker.handlers.authorization import (
     operations,
 )
 from broker.handlers.context import Broker
-from broker.log.topics import INTERNAL, Topic, check_name
+from broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.metadata import (
@@ -87,6 +87,10 @@ async def _asked(
             if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
                 return MetadataResponseTopic(denial(TOPIC).code, item.name)
             check_name(name)
+            if name in NEVER_TOPICS and request.allow_auto_topic_creation:
+                # Not "unknown": a producer would ask again until its time is up. Kafka refuses
+                # what it sends to these topics with the same error.
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             may_create = (
                 broker.auto_create and request.allow_auto_topic_creation and name not in INTERNAL
             )

@@ -110,7 +110,8 @@ def _start_all(
     if call.header.api_version < FIRST_VERSION:
         produce.refuse_all(KafkaError(ErrorCode.UNSUPPORTED_VERSION))
     elif request.acks not in VALID_ACKS:
-        produce.refuse_all(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}"))
+        text = f"acks={request.acks} is not one of -1, 0 and 1"
+        produce.refuse_all(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, text))
     elif produce.is_large(topics) or None in topics:
         # Requests behind it must not be appended before it.
         call.connection.hold()

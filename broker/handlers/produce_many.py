@@ -8,7 +8,7 @@ from __future__ import annotations
 from broker.errors import KafkaError, StoreTimeout
 from broker.handlers.authorization import TOPIC, denial
 from broker.handlers.context import Broker
-from broker.handlers.lookup import check_writable, unknown_topic
+from broker.handlers.lookup import check_writable, nothing_to_write
 from broker.handlers.produce_errors import for_version
 from broker.handlers.produce_route import ALL_REPLICAS, fill_refusal, now_ms, replicas_wanted
 from broker.log.admission import Admitted, admit, is_large
@@ -74,7 +74,7 @@ class ProduceCall:
                     if number in self.denied:
                         raise denial(TOPIC)
                     if topic is None:
-                        raise unknown_topic(data.topic_id)
+                        raise nothing_to_write(data.name, data.topic_id)
                     check_writable(topic, item.index)
                     outcome = admit(
                         item.records,

@@ -12,7 +12,7 @@ import asyncio
 import struct
 import time
 
-from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for
+from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for, message_for
 from broker.handlers.context import Broker
 from broker.log.admission import admit, is_large
 from broker.log.flight import NO_REPLICAS, Append
@@ -53,7 +53,7 @@ def now_ms() -> int:
 
 def fill_refusal(answer: PartitionProduceResponse, fault: BaseException) -> None:
     answer.error_code = code_for(fault)
-    answer.error_message = str(fault)
+    answer.error_message = message_for(fault)
     answer.base_offset = -1
     if isinstance(fault, RecordsRefused):
         answer.record_errors = [

@@ -1,6 +1,9 @@
-"""UpdateFeatures (key 57, KIP-584; KIP-1022: v2): the levels are fixed by the version of Moldau.
+"""UpdateFeatures (key 57, KIP-584): the levels are fixed by the version of Moldau.
 
 Setting a feature to the level it has succeeds, so that tools which make sure of a level go on.
+`kafka-features.sh upgrade --release-version` names every feature of a release of Kafka: those that
+are not here are refused one by one, beside the ones that are right. Version 2 (KIP-1022) could only
+say that all of them failed, and is not served for that reason.
 """
 
 from __future__ import annotations
@@ -18,7 +21,15 @@ from broker.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-LAST_VERSION_WITH_RESULTS = 1
+# Features of Kafka 4.3 that are not here, and why. They can be set to 0, which disables them.
+ABSENT = {
+    "eligible.leader.replicas.version": (
+        "a partition has one replica, and another one is never elected"
+    ),
+    "kraft.version": "metadata is kept in the store, without a quorum whose voters could change",
+    "share.version": "share groups are not served",
+    "streams.version": "streams groups are not served",
+}
 
 
 async def handle(
@@ -26,28 +37,29 @@ async def handle(
 ) -> UpdateFeaturesResponse:
     if is_cluster_denied(broker, call, Operation.ALTER):
         return UpdateFeaturesResponse(error_code=CLUSTER_DENIED, error_message=CLUSTER_DENIED_TEXT)
-    for update in request.feature_updates:
-        refusal = _refusal(update)
-        if refusal is not None:
-            # All or nothing, and the first one that cannot be is named, as in Kafka 4.
-            return UpdateFeaturesResponse(
-                error_code=ErrorCode.INVALID_UPDATE_VERSION,
-                error_message=f"The update failed for all features since the following feature "
-                f"had an error: Invalid update version {update.max_version_level} for feature "
-                f"{update.feature}. {refusal}",
-            )
-    results = [
-        UpdatableFeatureResult(update.feature, error_message=None)
-        for update in request.feature_updates
-        if call.header.api_version <= LAST_VERSION_WITH_RESULTS
-    ]
+    results = [_result(update) for update in request.feature_updates]
+    refused = [result for result in results if result.error_code]
+    if refused and len(refused) == len(results):  # Kafka's answer, which names the first
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.INVALID_UPDATE_VERSION,
+            error_message="The update failed for all features since the following feature had an "
+            f"error: {refused[0].error_message}",
+        )
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
-def _refusal(update: FeatureUpdateKey) -> str | None:
-    feature = FEATURES.get(update.feature)
-    if feature is None:
-        return "This broker does not support this feature."
-    if update.max_version_level != feature.level:
-        return f"It is fixed at {feature.level} in this version of Moldau."
-    return None
+def _result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
+    feature, why = FEATURES.get(update.feature), ABSENT.get(update.feature)
+    level = feature.level if feature else 0 if why else None
+    if update.max_version_level == level:
+        return UpdatableFeatureResult(update.feature, error_message=None)
+    if feature:
+        reason = f"It is fixed at {level} in this version of Moldau."
+    else:
+        because = f": {why}" if why else ""
+        reason = f"This broker does not support this feature{because}."
+    return UpdatableFeatureResult(
+        update.feature,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}",
+    )

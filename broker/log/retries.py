@@ -77,7 +77,7 @@ class AwaitedRetries:
         """What the producer of a batch that is refused gets."""
         out_of_order = refusal.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and self.awaits_one_before(header):
-            text = f"{refusal.message}; send it again behind the batch that failed before it"
+            text = f"{refusal}; send it again behind the batch that failed before it"
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         return refusal
 

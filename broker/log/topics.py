@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from broker.errors import ErrorCode, KafkaError
 from broker.log.history import LogHistory
 from broker.log.native.ids import parse, too_large
+from broker.log.topic_errors import MAX_PARTITIONS, already_exists, not_more_partitions
 from broker.settings.kafka import (
     BrokerConfig,
     InvalidConfig,
@@ -30,11 +31,12 @@ from broker.wire.schema import NO_UUID
 
 MAX_NAME = 249
 MIN_CHOSEN_BITS, MAX_CHOSEN_BITS = 10, 20  # of a native topic's sequences
-MAX_PARTITIONS = 10_000  # per topic: more is likely a mistake
 GROUP_EVENTS = "__moldau_group_events"
 AUDIT = "__moldau_audit"
 # Written by the broker only, whatever a client is allowed to do.
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", GROUP_EVENTS, AUDIT})
+# Of these, what Kafka keeps in topics and Moldau in the store: they never exist.
+NEVER_TOPICS = INTERNAL - {GROUP_EVENTS, AUDIT}
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -221,7 +223,7 @@ class Topics:
             existing = None
         self._check_collision(name)
         if existing is not None:
-            raise _exists(name)
+            raise already_exists(name)
         await self._settle_native(name, partitions, chosen)
         # A topic that is known here and not in the store: it is being deleted, or the store lost
         # it. Other workers may still use its logs.
@@ -240,7 +242,7 @@ class Topics:
         await self._create_streams(record, range(partitions))
         if not await self._store.add(record):
             await self._drop_surplus(record)
-            raise _exists(name)
+            raise already_exists(name)
         self._remember(name, record)
         await self._store.announce(Change("topic", name))
         return record
@@ -351,12 +353,7 @@ class Topics:
         while True:
             record = await self._known(name)
             if not record.partitions < total <= MAX_PARTITIONS:
-                raise KafkaError(
-                    ErrorCode.INVALID_PARTITIONS,
-                    f"{name!r} has {record.partitions} partitions, can only get more, not {total}"
-                    if total <= record.partitions
-                    else f"{total} partitions: a topic can have 1 to {MAX_PARTITIONS}",
-                )
+                raise not_more_partitions(name, record.partitions, total)
             if validate_only:
                 return
             await self._create_streams(record, range(record.partitions, total))
@@ -400,7 +397,3 @@ class Topics:
 def _with(record: TopicRecord, **changes: object) -> TopicRecord:
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     return TopicRecord(**{**fields, **changes})
-
-
-def _exists(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")

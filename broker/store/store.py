@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from broker.errors import StoreFault
 from broker.store.acls import AclStore
+from broker.store.capacity import Capacity, of_server, of_this_machine, smallest
 from broker.store.cleaned import Cleaned
 from broker.store.confirmation import Confirmation
 from broker.store.epochs import EpochStore
@@ -62,6 +63,7 @@ class Store:
     ) -> None:
         self._target = target = Target(url)
         self._following: asyncio.Task[None] | None = None
+        self._files = files
         self.label = target.label
         self.history = StoreHistory(files.history if files is not None else None)
 
@@ -154,13 +156,13 @@ class Store:
         pairs = (line.partition(b":") for line in text.splitlines())
         return {name: value for name, colon, value in pairs if colon}
 
-    async def capacity(self) -> tuple[int, int]:
-        """The memory limit and what is left of it; -1 and -1 without a limit."""
-        facts = await self._info("memory")
-        limit = int(facts.get(b"maxmemory", 0))
-        if not limit:
-            return -1, -1
-        return limit, max(limit - int(facts.get(b"used_memory", 0)), 0)
+    async def capacity(self) -> Capacity:
+        """How much it can hold, and what is left of that. Raises StoreFault."""
+        known = of_server(await self._info("memory"))
+        if self._files is not None:
+            # In a thread: a file system may be slow to answer.
+            known += await asyncio.to_thread(of_this_machine, self._files.append_only)
+        return smallest(known)
 
 
 async def reached(make: Callable[[], Store]) -> Store:

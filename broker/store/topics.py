@@ -24,7 +24,9 @@ from broker.store.unapplied import Acknowledgement, Unapplied
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
 # Kinds of changes that replies wait for.
-_ACKNOWLEDGED = frozenset({"topic", "config", "group", "client-metrics", "user", "acl", "quota"})
+_ACKNOWLEDGED = frozenset(
+    {"topic", "config", "group", "client-metrics", "user", "acl", "quota", "loggers"}
+)
 
 _REPLACE = script("field_replace")
 _REMOVE = script("field_remove")
@@ -47,11 +49,12 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An entry of the change stream: what changed, without the new value."""
+    """An entry of the change stream: what changed; the new value is read from the store."""
 
     # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
-    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "worker"
-    # (`worker` is starting, and has not loaded anything yet)
+    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "loggers"
+    # (`name` has their levels, which are not stored), "worker" (`worker` is starting, and has not
+    # loaded anything yet)
     kind: str
     name: str = ""
     partition: int = -1

@@ -19,9 +19,9 @@ from broker.wire.messages.api_versions import (
 
 
 class Feature(NamedTuple):
-    """A feature (KIP-584): the levels Kafka knows up to ours, and the one in force."""
+    """A feature (KIP-584). It is served at one level, which is also the only one that is offered:
+    no level can be left for another."""
 
-    lowest: int
     level: int
 
 
@@ -30,9 +30,9 @@ class Feature(NamedTuple):
 # transaction, and take the next epoch from EndTxn. Without it they use the APIs of version 1.
 # group.version 1 (KIP-848): the consumer protocol. Clients look for key 68, tools for the feature.
 FEATURES = {
-    "group.version": Feature(0, 1),
-    "metadata.version": Feature(7, 30),
-    "transaction.version": Feature(0, 2),
+    "group.version": Feature(1),
+    "metadata.version": Feature(30),
+    "transaction.version": Feature(2),
 }
 
 # The cheapest request: every process answers ApiVersions v0 without the store.
@@ -42,8 +42,6 @@ PING = request_frame(APIS[ApiKey.API_VERSIONS], 0, 0, None, ApiVersionsRequest()
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
 MAX_SOFTWARE = 128  # characters of it that are kept
-# Older Java clients cannot read a feature whose lowest level is 0 (KIP-1022).
-FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
 def api_versions(
@@ -59,9 +57,8 @@ def api_versions(
             if has_telemetry or not api.is_telemetry
         ],
         supported_features=[
-            SupportedFeatureKey(name, feature.lowest, feature.level)
+            SupportedFeatureKey(name, feature.level, feature.level)
             for name, feature in FEATURES.items()
-            if feature.lowest > 0 or version >= FIRST_VERSION_WITH_LEVEL_0
         ],
         finalized_features_epoch=0,
         finalized_features=[

@@ -69,6 +69,7 @@ class ApiKey(IntEnum):
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -206,9 +207,10 @@ _ROWS = (
     _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, Routing.ANY),
-    _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, Routing.ANY),
+    _api(ApiKey.UPDATE_FEATURES, 0, 1, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, Routing.LEADER),
+    _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, Routing.ANY),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, Routing.COORDINATORS),
     _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0, Routing.EVERY),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, Routing.COORDINATOR),

@@ -25,13 +25,16 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch
 from tests.support.running import Broker, wait_until
 
-UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_ASSIGNMENT, INVALID_REQUEST = 3, 36, 39, 42
+UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST = 3, 36, 39, 40, 42
+INVALID_REPLICATION_FACTOR, BROKER_ID_NOT_REGISTERED = 38, 102
 UNKNOWN_TOPIC_ID, MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 100, 114, 115
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
-SET, DELETE = 0, 1
+SET, DELETE, APPEND = 0, 1, 2
+LOGGER_SOURCE = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
 PROPAGATION_S = 30.0
 
 
@@ -159,8 +162,101 @@ def test_resources_that_are_not_there(raw: RawClient, kind: int, name: str, code
     assert change(raw, kind, name, "retention.ms", "1") == code
 
 
-def test_loggers_cannot_be_set(raw: RawClient) -> None:
-    assert describe(raw, BROKER_LOGGER, "0").configs == []
+def test_a_worker_is_not_unregistered(raw: RawClient) -> None:
+    for node in (0, 1):
+        answer = raw.call(UnregisterBrokerRequest(node))
+        assert answer.error_code == INVALID_REQUEST
+        assert "--workers" in answer.error_message
+    assert raw.call(UnregisterBrokerRequest(2)).error_code == BROKER_ID_NOT_REGISTERED
+    assert [each.broker_id for each in raw.call(DescribeClusterRequest()).brokers] == [0, 1]
+
+
+def levels(raw: RawClient, node: str, *names: str) -> dict[str, str]:
+    answer = describe(raw, BROKER_LOGGER, node, list(names) or None)
+    assert answer.error_code == 0
+    assert {entry.config_source for entry in answer.configs} <= {LOGGER_SOURCE}
+    assert not any(entry.read_only for entry in answer.configs)
+    return {entry.name: entry.value for entry in answer.configs}
+
+
+def test_the_loggers_of_a_worker_and_their_levels(raw: RawClient, other: RawClient) -> None:
+    before = levels(raw, "0")
+    assert {"root", "moldau", "moldau.log", "moldau.server", "moldau.request"} <= before.keys()
+    assert set(before.values()) <= {"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"}
+    name, inherited = "moldau.retention", before["moldau.retention"]
+    for level in ("FATAL", "ERROR", "WARN", "DEBUG", "TRACE"):
+        assert change(raw, BROKER_LOGGER, "0", name, level) == 0
+        assert levels(raw, "0", name, "root") == {name: level, "root": before["root"]}
+    assert levels(other, "1", name) == {name: inherited}  # the other worker keeps its own
+    assert change(raw, BROKER_LOGGER, "0", name, None) == 0
+    assert levels(raw, "0", name) == {name: inherited}
+    # Those beneath inherit.
+    assert change(raw, BROKER_LOGGER, "0", "moldau", "ERROR") == 0
+    assert levels(raw, "0", name) == {name: "ERROR"}
+    assert change(raw, BROKER_LOGGER, "0", "moldau", None) == 0
+    assert levels(raw, "0") == before
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "operation", "level", "code"),
+    [
+        ("0", "moldau.nope", SET, "INFO", INVALID_CONFIG),
+        ("0", "moldau.nope", DELETE, None, INVALID_CONFIG),
+        ("0", "moldau.log", SET, "LOUD", INVALID_CONFIG),
+        ("0", "moldau.log", SET, "info", INVALID_CONFIG),
+        ("0", "moldau.log", SET, "OFF", INVALID_CONFIG),
+        ("0", "moldau.log", SET, None, INVALID_REQUEST),
+        ("0", "moldau.log", APPEND, "INFO", INVALID_REQUEST),
+        ("0", "root", DELETE, None, INVALID_REQUEST),
+        ("1", "moldau.log", SET, "INFO", INVALID_REQUEST),  # of the other worker
+        ("", "moldau.log", SET, "INFO", INVALID_REQUEST),
+        ("first", "moldau.log", SET, "INFO", INVALID_REQUEST),
+    ],
+)
+def test_levels_that_cannot_be_set(
+    raw: RawClient, node: str, name: str, operation: int, level: str | None, code: int
+) -> None:
+    before = levels(raw, "0")
+    configs = [
+        AlterableConfig("moldau.worker", SET, "FATAL"),
+        AlterableConfig(name, operation, level),
+    ]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_LOGGER, node, configs)])
+    assert raw.call(request).responses[0].error_code == code
+    assert levels(raw, "0") == before  # all of a request or nothing
+    if node != "0":
+        assert describe(raw, BROKER_LOGGER, node).error_code == code
+
+
+def test_levels_are_only_checked_when_asked_for(raw: RawClient) -> None:
+    configs = [AlterableConfig("moldau.log", SET, "FATAL")]
+    request = IncrementalAlterConfigsRequest(
+        [AlterConfigsResource(BROKER_LOGGER, "0", configs)], validate_only=True
+    )
+    assert raw.call(request).responses[0].error_code == 0
+    assert levels(raw, "0", "moldau.log") != {"moldau.log": "FATAL"}
+
+
+def test_requests_are_logged_while_their_logger_says_so(moldau: Broker, raw: RawClient) -> None:
+    topic = new_topic(raw).name
+
+    def logged() -> int:
+        return moldau.log().count("moldau.request: Produce")
+
+    def produce() -> None:
+        for _ in range(3):  # after the first the connection knows the request by its bytes
+            assert raw.produce(topic, make_batch([(b"k", b"v", 1)])).error_code == 0
+
+    produce()
+    assert logged() == 0
+    assert change(raw, BROKER_LOGGER, "0", "moldau.request", "DEBUG") == 0
+    try:
+        produce()
+        wait_until(lambda: logged() == 3, PROPAGATION_S, "each of the requests is logged")
+    finally:
+        assert change(raw, BROKER_LOGGER, "0", "moldau.request", "INFO") == 0
+    produce()
+    assert logged() == 3
 
 
 # --- topics ---
@@ -186,6 +282,33 @@ def test_what_was_created_is_described(raw: RawClient) -> None:
     assert (made.num_partitions, made.replication_factor) == (3, 1)
     assert len(made.topic_id) == 16
     assert {config.name for config in made.configs} == set(TOPIC_KEYS)
+
+
+def test_replication_factors_are_for_clusters_unless_they_shall_be_checked(raw: RawClient) -> None:
+    """Scripts, Streams and Connect ask for 3: they work with fewer workers."""
+
+    def asking_for(factor: int) -> Any:
+        topic = CreatableTopic(f"raw-{uuid.uuid4().hex[:12]}", 1, factor)
+        (answer,) = raw.call(CreateTopicsRequest([topic], 10_000, validate_only=True)).topics
+        return answer
+
+    for factor in (-1, 1, 2, 3, 32767):
+        accepted = asking_for(factor)
+        assert (accepted.error_code, accepted.error_message) == (0, None)
+        assert accepted.replication_factor == 1  # what there is, not what was asked for
+    for factor in (0, -2, -32768):
+        assert asking_for(factor).error_code == INVALID_REPLICATION_FACTOR
+    key = "moldau.replication.factor.check.enable"
+    assert change(raw, BROKER, "", key, "true") == 0
+    try:
+        assert [asking_for(factor).error_code for factor in (-1, 1, 2)] == [0, 0, 0]
+        for factor in (3, 32767):
+            refused = asking_for(factor)
+            assert refused.error_code == INVALID_REPLICATION_FACTOR
+            assert "only 2 broker(s)" in refused.error_message
+    finally:
+        assert change(raw, BROKER, "", key, None) == 0
+    assert asking_for(3).error_code == 0
 
 
 def test_replicas_assigned_by_hand(raw: RawClient) -> None:

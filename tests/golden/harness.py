@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from broker.errors import ErrorCode
 from broker.wire.batch import CONTROL, read_header, split_batches
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -26,9 +27,10 @@ from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.schema import Message
 from tests.support.raw_client import RawClient
 
-BROKER_RESOURCE = 4
+BROKER_RESOURCES = (4, 8)  # and their loggers
 UNKNOWN_TOPIC, SETTLE_S = 3, 30.0
 # A new partition has no leader yet, a coordinator loads, a transaction is still ending.
+ERROR_NAMES = set(ErrorCode.__members__) - {"NONE"}
 NOT_READY = {6, 14, 15, 16, 19, 51}
 CLOSED = "the connection is closed"
 ANSWERS = Path(__file__).with_name("answers")
@@ -94,6 +96,7 @@ def run(case: Case, connect: Callable[[], RawClient]) -> list[Any]:
                 answers.append("no answer")
                 client = stack.enter_context(connect())
                 continue
+            assert not _bare_names(answer), f"{request}: a message that is only the error's name"
             _note_ids(answer, seen["ids"])
             _note_producer(request, answer, seen["producers"])
             if step.is_setup and isinstance(request, CreateTopicsRequest | DeleteTopicsRequest):
@@ -124,6 +127,19 @@ def _codes(value: Any) -> set[int]:
     found = {value.error_code} if hasattr(value, "error_code") else set()
     for field in value.__struct_fields__:
         found |= _codes(getattr(value, field))
+    return found
+
+
+def _bare_names(value: Any) -> set[str]:
+    """Messages of an answer that are only the name of an error code. Clients would show them in
+    place of their own sentences."""
+    if isinstance(value, list):
+        return {name for each in value for name in _bare_names(each)}
+    if not isinstance(value, Message):
+        return set()
+    found = {getattr(value, "error_message", None) or ""} & ERROR_NAMES
+    for field in value.__struct_fields__:
+        found |= _bare_names(getattr(value, field))
     return found
 
 
@@ -201,7 +217,7 @@ def plain(value: Any, name: str = "") -> Any:
         dropped = DROPPED
         if getattr(value, "error_code", 0):
             dropped |= {"log_start_offset"}
-        if getattr(value, "resource_type", 0) == BROKER_RESOURCE:
+        if getattr(value, "resource_type", 0) in BROKER_RESOURCES:
             dropped |= {"resource_name"}
         fields = {key: getattr(value, key) for key in value.__struct_fields__}
         return {key: plain(each, key) for key, each in fields.items() if key not in dropped}

@@ -127,6 +127,7 @@ def test_6_2_a_producer_id_for_everybody_who_asks(moldau: Broker) -> None:
 def test_6_3_the_apis_that_user_interfaces_ask_for(client: RawClient, topic: str) -> None:
     (answer,) = client.call(DescribeLogDirsRequest(topics=None)).results
     assert answer.error_code == 0
+    assert 0 < answer.usable_bytes < answer.total_bytes  # KIP-827
     resources = [
         DescribeConfigsResource(TOPIC_RESOURCE, topic, None),
         DescribeConfigsResource(BROKER_RESOURCE, "0", None),

@@ -14,6 +14,8 @@ import pytest
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from tests.support.raw_client import RawClient
 from tests.support.redis_server import SEARCH_PATH
 from tests.support.running import Broker, free_ports, wait_until
 
@@ -35,6 +37,13 @@ def _round_trip(broker: Broker) -> None:
             values.append(message.value() or b"")
     consumer.close()
     assert values == [str(number).encode() for number in range(100)]
+
+
+def _capacity(broker: Broker) -> tuple[int, int]:
+    with RawClient(broker.port) as client:
+        (answer,) = client.call(DescribeLogDirsRequest(topics=None)).results
+    assert answer.error_code == 0
+    return answer.total_bytes, answer.usable_bytes
 
 
 @pytest.fixture
@@ -93,6 +102,15 @@ def test_tls_password_and_database(start_moldau: Start, tls_store: str) -> None:
     _round_trip(broker)
     with redis.from_url(tls_store) as client:
         assert client.xlen("moldau:trip:0") > 0
+        of_its_machine = client.info("memory")["total_system_memory"]
+        total, usable = _capacity(broker)
+        assert total == of_its_machine
+        assert 0 < usable < total
+        limit = 64 << 20
+        client.config_set("maxmemory", limit)
+        total, usable = _capacity(broker)
+        assert total == limit
+        assert 0 < usable < total
     assert "s3cret" not in broker.log()
     assert "s3cret" not in broker.ready_line
 

@@ -6,9 +6,10 @@ import os
 import time
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from broker.errors import ErrorCode
-from broker.log.topics import GROUP_EVENTS, INTERNAL
+from broker.log.topics import GROUP_EVENTS, INTERNAL, NEVER_TOPICS
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.fetch import FetchRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -26,11 +27,42 @@ def test_it_cannot_be_created(moldau: Broker, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(INTERNAL - {GROUP_EVENTS}))
 def test_metadata_does_not_create_it(moldau: Broker, name: str) -> None:
+    """Producers ask again for as long as a topic is unknown, and give up at once when it cannot
+    be: what Kafka keeps in topics and Moldau does not will never exist."""
     with RawClient(moldau.port) as client:
-        request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        (answer,) = client.call(request).topics
-        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert answer.is_internal
+        for creates in (True, False):
+            request = MetadataRequest([MetadataRequestTopic(name=name)], creates)
+            (answer,) = client.call(request).topics
+            assert answer.is_internal
+            assert answer.error_code == (
+                ErrorCode.INVALID_TOPIC_EXCEPTION
+                if creates and name in NEVER_TOPICS
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+
+
+@pytest.mark.parametrize("name", sorted(NEVER_TOPICS))
+def test_what_is_sent_to_it_is_refused_as_in_kafka(moldau: Broker, name: str) -> None:
+    with RawClient(moldau.port) as client:
+        answer = client.produce(name, make_batch([(b"k", b"v", 1)]))
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert name in (answer.error_message or "")
+
+
+@pytest.mark.parametrize("name", sorted(NEVER_TOPICS))
+def test_a_producer_of_it_fails_at_once(moldau: Broker, name: str) -> None:
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{moldau.port}"})
+    outcomes: list[KafkaError | None] = []
+    producer.produce(name, b"x", on_delivery=lambda error, _: outcomes.append(error))
+
+    def is_answered() -> bool:
+        producer.poll(0.1)
+        return bool(outcomes)
+
+    wait_until(is_answered, 30, "the record is refused")
+    (error,) = outcomes
+    assert error is not None
+    assert error.code() == KafkaError.TOPIC_EXCEPTION
 
 
 def test_forged_group_events_are_refused(moldau: Broker) -> None:

@@ -13,6 +13,13 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.support.raw_client import RawClient
 from tests.support.running import (
     MOLDAU_WITH_FAKE_WORKERS,
     Broker,
@@ -21,6 +28,7 @@ from tests.support.running import (
 )
 
 Start = Callable[..., Broker]
+LOGGERS = 8  # the kind of resource
 
 
 # --- being ready, and saying so --------------------------------------------------------------
@@ -58,6 +66,16 @@ def test_one_port_is_advertised_on_request(start_moldau: Start) -> None:
         broker.ready_line
     )
     assert advertised_brokers(broker) == {0: ("localhost", broker.port)}
+    # Every worker is broker 0: the level of a logger is set in all of them.
+    level = AlterableConfig("moldau.log", 0, "ERROR")
+    setting = IncrementalAlterConfigsRequest([AlterConfigsResource(LOGGERS, "0", [level])])
+    with RawClient(broker.port) as client:
+        assert client.call(setting).responses[0].error_code == 0
+    asking = DescribeConfigsRequest([DescribeConfigsResource(LOGGERS, "0", ["moldau.log"])])
+    for worker in broker.processes("worker"):
+        with RawClient(worker["port"]) as client:
+            (found,) = client.call(asking).results[0].configs
+        assert found.value == "ERROR"
 
 
 def test_status_tells_every_process_and_the_store(moldau: Broker) -> None:

@@ -111,6 +111,7 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from broker.wire.messages.update_features import UpdateFeaturesRequest
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -135,6 +136,7 @@ DENIALS = {TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED}
 
 ANY = 1  # in filters of ACLs
 CONFIG_TOPIC, CONFIG_BROKER, CONFIG_GROUP = 2, 4, 32
+CONFIG_LOGGERS = 8
 
 
 class Names(NamedTuple):
@@ -446,6 +448,8 @@ CASES: list[Case] = [
          "results.error_code", TOPIC_DENIED, (topic(DESCRIBE_CONFIGS),)),
     Case(K.DESCRIBE_CONFIGS, 4, "broker", lambda n: describe_configs(CONFIG_BROKER, "0"),
          "results.error_code", CLUSTER_DENIED, (cluster(DESCRIBE_CONFIGS),)),
+    Case(K.DESCRIBE_CONFIGS, 4, "loggers", lambda n: describe_configs(CONFIG_LOGGERS, "0"),
+         "results.error_code", CLUSTER_DENIED, (cluster(DESCRIBE_CONFIGS),)),
     Case(K.DESCRIBE_CONFIGS, 4, "group", lambda n: describe_configs(CONFIG_GROUP, n.group),
          "results.error_code", GROUP_DENIED, (group(DESCRIBE_CONFIGS),)),
     Case(K.ALTER_CONFIGS, 2, "topic", lambda n: alter_configs(CONFIG_TOPIC, n.topic),
@@ -457,6 +461,9 @@ CASES: list[Case] = [
          TOPIC_DENIED, (topic(ALTER_CONFIGS),)),
     Case(K.INCREMENTAL_ALTER_CONFIGS, 1, "broker",
          lambda n: incremental_alter(CONFIG_BROKER, ""), "responses.error_code",
+         CLUSTER_DENIED, (cluster(ALTER_CONFIGS),)),
+    Case(K.INCREMENTAL_ALTER_CONFIGS, 1, "loggers",
+         lambda n: incremental_alter(CONFIG_LOGGERS, "0"), "responses.error_code",
          CLUSTER_DENIED, (cluster(ALTER_CONFIGS),)),
     Case(K.ALTER_REPLICA_LOG_DIRS, 2, "", alter_log_dirs, "results.partitions.error_code",
          CLUSTER_DENIED, (cluster(ALTER),)),
@@ -499,7 +506,9 @@ CASES: list[Case] = [
          "results.error_code", CLUSTER_DENIED, (cluster(ALTER),)),
     Case(K.DESCRIBE_QUORUM, 2, "", describe_quorum, "error_code", CLUSTER_DENIED,
          (cluster(DESCRIBE),)),
-    Case(K.UPDATE_FEATURES, 2, "", lambda n: UpdateFeaturesRequest(), "error_code",
+    Case(K.UPDATE_FEATURES, 1, "", lambda n: UpdateFeaturesRequest(), "error_code",
+         CLUSTER_DENIED, (cluster(ALTER),)),
+    Case(K.UNREGISTER_BROKER, 0, "", lambda n: UnregisterBrokerRequest(77), "error_code",
          CLUSTER_DENIED, (cluster(ALTER),)),
     Case(K.DESCRIBE_PRODUCERS, 0, "",
          lambda n: producers.DescribeProducersRequest([producers.TopicRequest(n.topic, [0, 1])]),

@@ -1,7 +1,7 @@
 """The broker keys: those that clients and consoles look at, and those that tune Moldau.
 
-Declarations only. Defaults, and which keys can change at runtime, are Kafka 4.3's; a key that is
-dynamic in Kafka but has no effect here is read-only.
+Declarations only. Defaults, and which keys can change at runtime, are Kafka 4.3's, but for keys of
+what is not served, which are read-only.
 """
 
 from typing import Final
@@ -100,7 +100,7 @@ def _dynamic(
 
 
 _NO_THREADS = (
-    "Shown for compatibility, no effect: a worker is one event loop; more of them come with "
+    "Accepted for compatibility, no effect: a worker is one event loop; more of them come with "
     "--workers."
 )
 
@@ -165,8 +165,8 @@ _LISTENING = (
         Range(0),
         set_by="--workers",
     ),
-    _static("num.io.threads", INT, "8", _NO_THREADS, Range(1), inert=True),
-    _static("num.network.threads", INT, "3", _NO_THREADS, Range(1), inert=True),
+    ConfigKey("num.io.threads", INT, "8", _NO_THREADS, Range(1), inert=True),
+    ConfigKey("num.network.threads", INT, "3", _NO_THREADS, Range(1), inert=True),
     _static(
         "socket.request.max.bytes",
         INT,
@@ -198,6 +198,13 @@ _TOPICS = (
         BOOLEAN,
         "true",
         "Whether DeleteTopics is allowed.",
+    ),
+    ConfigKey(
+        "moldau.replication.factor.check.enable",
+        BOOLEAN,
+        "false",
+        "Whether CreateTopics refuses a replication factor above the number of brokers, as Kafka "
+        "does. Otherwise any factor is accepted; brokers keep one copy of a partition either way.",
     ),
     _static(
         "num.partitions",

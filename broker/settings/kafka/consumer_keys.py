@@ -16,10 +16,14 @@ def _key(
 
 def _bounds(what: str, text: str, lowest: str, default: str, highest: str) -> tuple[ConfigKey, ...]:
     """A key that groups may set for themselves, and the bounds they are held to."""
-    least = Range(0 if what == "assignment.interval" else 1)
+    is_interval = what == "assignment.interval"
+    least = Range(0 if is_interval else 1)
     prefix = "group.consumer"
+    documentation = f"{text}, unless a group sets another."
+    name = f"{prefix}.{what}.ms"
     return (
-        _key(f"{prefix}.{what}.ms", INT, default, f"{text}, unless a group sets another.", least),
+        # The one of these keys that is dynamic in Kafka (KIP-1263).
+        ConfigKey(name, INT, default, documentation, least, read_only=not is_interval),
         _key(f"{prefix}.min.{what}.ms", INT, lowest, f"{text}: the least a group may set.", least),
         _key(f"{prefix}.max.{what}.ms", INT, highest, f"{text}: the most a group may set.", least),
     )

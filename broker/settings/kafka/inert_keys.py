@@ -1,12 +1,13 @@
 """The other broker keys of Kafka 4.3: shown, because tools look for them, and without any effect.
 
-Declarations only, by the reason why they mean nothing here. All are read-only, so that none is
-changed in vain.
+Declarations only, by the reason why they mean nothing here. Keys of what is not served are
+read-only, so that none is changed in vain. Those that are dynamic in Kafka and tune what is done
+here in another way (threads and buffers) can be set, as scripts that tune brokers do.
 """
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType
+from broker.settings.kafka.config_key import ConfigKey, ConfigType, Range, Validator
 
 _NO_AUTHENTICATION = "clients are not authenticated"
 _NO_QUORUM = "metadata is kept in the store, there is no quorum of controllers"
@@ -23,6 +24,20 @@ _NO_FILES = "logs are kept in the store, not in files"
 _NO_PLUGINS = "there are no plug-ins"
 _NO_LIMITS = "connections have the limits of moldau serve"
 _NO_THREADS = "a worker is one event loop"
+_ONE_AT_A_TIME = "every worker compacts one partition at a time"
+
+# Those that can be set, with the values that Kafka takes.
+_DYNAMIC: Final[dict[str, Validator | None]] = {
+    "background.threads": Range(1),
+    "group.coordinator.cached.buffer.max.bytes": Range(512 * 1024),
+    "log.cleaner.dedupe.buffer.size": None,
+    "log.cleaner.io.buffer.load.factor": None,
+    "log.cleaner.io.buffer.size": Range(0),
+    "log.cleaner.io.max.bytes.per.second": None,
+    "log.cleaner.threads": Range(1),
+    "num.recovery.threads.per.data.dir": Range(1),
+    "num.replica.fetchers": Range(1),
+}
 
 # Reason, then name, type and default.
 _ROWS: Final = (
@@ -255,9 +270,11 @@ _ROWS: Final = (
         ("log.cleaner.io.buffer.load.factor", "DOUBLE", "0.9"),
         ("log.cleaner.io.buffer.size", "INT", "524288"),
         ("log.cleaner.io.max.bytes.per.second", "DOUBLE", "1.7976931348623157e+308"),
-        ("log.cleaner.threads", "INT", "1"),
         ("log.flush.offset.checkpoint.interval.ms", "INT", "60000"),
         ("log.flush.start.offset.checkpoint.interval.ms", "INT", "60000"),
+    )),
+    (_ONE_AT_A_TIME, (
+        ("log.cleaner.threads", "INT", "1"),
     )),
     (_NO_PLUGINS, (
         ("alter.config.policy.class.name", "CLASS", None),
@@ -290,8 +307,9 @@ INERT_KEYS: Final = tuple(
         name,
         ConfigType[kind],
         default,
-        f"Shown for compatibility, no effect: {reason}.",
-        read_only=True,
+        f"{'Accepted' if name in _DYNAMIC else 'Shown'} for compatibility, no effect: {reason}.",
+        _DYNAMIC.get(name),
+        read_only=name not in _DYNAMIC,
         sensitive=kind == "PASSWORD",
         inert=True,
     )

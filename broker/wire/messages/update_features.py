@@ -1,4 +1,4 @@
-"""UpdateFeatures: API key 57, versions 0 to 2."""
+"""UpdateFeatures: API key 57, versions 0 and 1."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ class UpdateFeaturesResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = ""
-    results: Annotated[list[UpdatableFeatureResult], F(until=1)] = []
+    results: list[UpdatableFeatureResult] = []

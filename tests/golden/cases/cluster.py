@@ -30,6 +30,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.golden.harness import Case, Step, Values
 from tests.golden.steps import create
@@ -168,7 +169,7 @@ DESCRIBE_QUORUM = Case(
 )
 
 
-def update(*features: tuple[str, int, int], validate_only: bool = True, version: int = 2) -> Step:
+def update(*features: tuple[str, int, int], validate_only: bool = True, version: int = 1) -> Step:
     keys = [FeatureUpdateKey(name, level, upgrade_type=kind) for name, level, kind in features]
     return Step(UpdateFeaturesRequest(10_000, keys, validate_only), version)
 
@@ -178,13 +179,19 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPDATE_FEATURES = Case(
     [
         update(("no.such.feature", 1, UPGRADE)),
-        update(("no.such.feature", 1, UPGRADE), version=1),
         update(("metadata.version", 999, UPGRADE)),
-        update(("metadata.version", 999, UPGRADE), version=1),
-        update(("metadata.version", 0, UPGRADE), version=1),
-        update(("metadata.version", -1, UPGRADE), version=1),
-        update(version=1),
+        update(("metadata.version", 0, UPGRADE)),
+        update(("metadata.version", -1, UPGRADE)),
         update(),
-        update(("metadata.version", 7, 9), version=1),
+        update(("metadata.version", 7, 9)),
+        update(("no.such.feature", 0, UNSAFE_DOWNGRADE)),
+        update(("metadata.version", 30, UPGRADE)),
+    ]
+)
+
+UNREGISTER_BROKER = Case(
+    [
+        Step(UnregisterBrokerRequest(77)),
+        Step(UnregisterBrokerRequest(-1)),
     ]
 )

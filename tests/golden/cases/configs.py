@@ -12,8 +12,8 @@ from broker.wire.messages.list_config_resources import ListConfigResourcesReques
 from tests.golden.harness import Case, Step, Values
 from tests.golden.steps import create
 
-TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-SET, APPEND = 0, 2
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND = 0, 1, 2
 
 
 def alter(*resources: AlterConfigsResource, validate_only: bool = False) -> Step:
@@ -125,4 +125,34 @@ DESCRIBE_GROUP_CONFIGS = Case(
         0: ("read_only", "some belong to group protocols that are not served"),
         1: ("read_only", "likewise"),
     },
+)
+
+
+def logger_set(*config: AlterableConfig) -> Step:
+    return Step(
+        lambda seen: IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(BROKER_LOGGER, str(seen["node"]), list(config))]
+        )
+    )
+
+
+BROKER_LOGGERS = Case(
+    [
+        config_names((BROKER_LOGGER, "77")),
+        config_names((BROKER_LOGGER, "x")),
+        config_names((BROKER_LOGGER, "")),
+        logger_set(AlterableConfig("root", SET, "INFO")),
+        logger_set(AlterableConfig("root", SET, "INFO"), AlterableConfig("nope", SET, "INFO")),
+        logger_set(AlterableConfig("root", SET, "LOUD")),
+        logger_set(AlterableConfig("root", SET, "info")),
+        logger_set(AlterableConfig("root", SET, "OFF")),
+        logger_set(AlterableConfig("root", SET, None)),
+        logger_set(AlterableConfig("root", DELETE, None)),
+        logger_set(AlterableConfig("root", APPEND, "INFO")),
+        logger_set(AlterableConfig("root", SET, "INFO"), AlterableConfig("root", SET, "WARN")),
+        logger_set(AlterableConfig("nope", DELETE, None)),
+        logger_set(),
+        alter(AlterConfigsResource(BROKER_LOGGER, "77", [AlterableConfig("root", SET, "INFO")])),
+        alter(AlterConfigsResource(BROKER_LOGGER, "x", [AlterableConfig("root", SET, "INFO")])),
+    ]
 )

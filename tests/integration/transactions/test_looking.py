@@ -278,4 +278,4 @@ def test_7_29_the_version_of_transactions(anyone: RawClient) -> None:
         supported = {
             each.name: (each.min_version, each.max_version) for each in answer.supported_features
         }
-        assert supported.get(FEATURE) == (None if version < 4 else (0, 2))
+        assert supported[FEATURE] == (2, 2)

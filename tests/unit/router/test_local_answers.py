@@ -54,16 +54,15 @@ def test_telemetry_is_named_where_it_is_on(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_7_29_a_lowest_level_of_0_is_left_out_for_clients_that_cannot_read_it(version: int) -> None:
+def test_7_29_the_levels_in_force_are_the_only_ones_offered(version: int) -> None:
     response = ask(ApiVersionsRequest("client", "1.0"), ApiKey.API_VERSIONS, version)
-    supported = {each.name: each for each in response.supported_features}
-    assert ("transaction.version" in supported) == (version == 4)
-    if version == 4:
-        levels = supported["transaction.version"]
-        assert (levels.min_version, levels.max_version) == (0, 2)
-    assert "metadata.version" in supported
-    (finalized,) = [each for each in response.finalized_features if "transaction" in each.name]
-    assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+    levels = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+    offered = [
+        (each.name, each.min_version, each.max_version) for each in response.supported_features
+    ]
+    assert sorted(offered) == [(name, level, level) for name, level in levels.items()]
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    assert finalized == levels
 
 
 def test_an_unknown_version_of_api_versions_gets_the_known_ones() -> None:

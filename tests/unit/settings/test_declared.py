@@ -1,5 +1,7 @@
 """The declarations agree with Kafka 4.3 and with themselves."""
 
+import re
+
 import pytest
 
 from broker.settings.kafka import (
@@ -10,6 +12,7 @@ from broker.settings.kafka import (
     ConfigSource,
     ConfigType,
     InvalidConfig,
+    validate_broker,
     validate_static,
 )
 from broker.settings.kafka.inert_keys import INERT_KEYS
@@ -75,7 +78,7 @@ KAFKA_BROKER_KEYS = {
     "fetch.max.bytes": ("INT", "57671680", False),
     "group.initial.rebalance.delay.ms": ("INT", "3000", False),
     "group.max.session.timeout.ms": ("INT", "1800000", False),
-    "group.consumer.assignment.interval.ms": ("INT", "1000", False),
+    "group.consumer.assignment.interval.ms": ("INT", "1000", True),
     "group.consumer.assignors": ("LIST", "uniform,range", False),
     "group.consumer.heartbeat.interval.ms": ("INT", "5000", False),
     "group.consumer.max.assignment.interval.ms": ("INT", "15000", False),
@@ -133,8 +136,8 @@ KAFKA_BROKER_KEYS = {
     "message.max.bytes": ("INT", "1048588", True),
     "min.insync.replicas": ("INT", "1", True),
     "node.id": ("INT", None, False),
-    "num.io.threads": ("INT", "8", False),
-    "num.network.threads": ("INT", "3", False),
+    "num.io.threads": ("INT", "8", True),
+    "num.network.threads": ("INT", "3", True),
     "num.partitions": ("INT", "1", False),
     "offset.metadata.max.bytes": ("INT", "4096", False),
     "offsets.retention.check.interval.ms": ("LONG", "600000", False),
@@ -199,6 +202,8 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
         key.name: (key.type.name, key.default, not key.read_only) for key in BROKER_KEYS.values()
     }
     assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
+    checks = declared.pop("moldau.replication.factor.check.enable")
+    assert checks == ("BOOLEAN", "false", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
     assert declared.pop("moldau.telemetry.enable") == ("BOOLEAN", "false", False)
     assert declared.pop("moldau.audit.enable") == ("STRING", "auto", False)
@@ -213,11 +218,93 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     assert declared == KAFKA_BROKER_KEYS
 
 
-def test_every_other_broker_key_of_kafka_is_shown_and_cannot_be_changed() -> None:
+# Dynamic in Kafka, and read-only here: what they belong to is not served, or is set at start only.
+# Certificates are read again when their files change.
+NOT_DYNAMIC_HERE = {
+    "config.providers",
+    "cordoned.log.dirs",
+    "listener.security.protocol.map",
+    "listeners",
+    "metric.reporters",
+    "principal.builder.class",
+    "transaction.partition.verification.enable",
+}
+PREFIXES_NOT_DYNAMIC_HERE = (
+    "follower.fetch.last.tiered.",
+    "group.share.",
+    "group.streams.",
+    "remote.",
+    "sasl.",
+    "share.",
+    "ssl.",
+)
+# What DescribeConfigs of Kafka 4.3.0 shows as not read-only, without what the broker takes for its
+# topics' defaults.
+KAFKA_DYNAMIC_KEYS = """
+background.threads config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
+group.consumer.assignment.interval.ms group.coordinator.cached.buffer.max.bytes
+group.share.assignment.interval.ms group.streams.assignment.interval.ms
+listener.security.protocol.map listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+log.cleaner.threads max.connection.creation.rate max.connections max.connections.per.ip
+max.connections.per.ip.overrides metric.reporters num.io.threads num.network.threads
+num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
+producer.id.expiration.ms remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
+remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
+remote.log.reader.threads sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
+sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.mechanism.inter.broker.protocol
+share.coordinator.cached.buffer.max.bytes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+ssl.truststore.password ssl.truststore.type transaction.partition.verification.enable
+"""
+
+
+def test_what_is_dynamic_in_kafka_can_be_set_unless_it_belongs_to_what_is_not_served() -> None:
+    of_topics = {key.synonym for key in TOPIC_KEYS.values()}
+    dynamic = {
+        name for name, key in BROKER_KEYS.items() if not key.read_only and name not in of_topics
+    }
+    refused = {
+        name
+        for name in KAFKA_DYNAMIC_KEYS.split()
+        if name in NOT_DYNAMIC_HERE or name.startswith(PREFIXES_NOT_DYNAMIC_HERE)
+    }
+    dynamic -= {"moldau.replication.factor.check.enable"}
+    assert dynamic == set(KAFKA_DYNAMIC_KEYS.split()) - refused
+
+
+def test_keys_that_only_tune_kafka_are_checked_as_there() -> None:
+    for name, value in {
+        "log.cleaner.threads": "2",
+        "log.cleaner.io.max.bytes.per.second": "1048576.0",
+        "num.io.threads": "16",
+        "group.coordinator.cached.buffer.max.bytes": "524288",
+    }.items():
+        validate_broker({name: value})
+    for name, value in {
+        "log.cleaner.threads": "0",
+        "num.io.threads": "many",
+        "group.coordinator.cached.buffer.max.bytes": "1",
+        "group.consumer.assignment.interval.ms": "15001",  # above its maximum
+    }.items():
+        with pytest.raises(InvalidConfig, match=re.escape(name.removeprefix("group."))):
+            validate_broker({name: value})
+
+
+def test_every_other_broker_key_of_kafka_is_shown() -> None:
     assert len(INERT_KEYS) == len({key.name for key in INERT_KEYS})
     assert len(INERT_KEYS) + len(KAFKA_BROKER_KEYS) == 339  # all that Kafka 4.3 has
     assert not {key.name for key in INERT_KEYS} & set(KAFKA_BROKER_KEYS)
-    assert all(key.read_only and key.inert for key in INERT_KEYS)
+    assert all(key.inert for key in INERT_KEYS)
     assert BROKER_KEYS["log.cleaner.threads"].default == "1"
 
 

@@ -1,8 +1,8 @@
 """Our declarations against Kafka's message definitions, where those lie beside the repository.
 
 Compared field by field for each version served: order, type, nullability, tag and default. The
-definitions are not part of the repository; without them these tests are skipped, and the two
-oracles still check every message.
+definitions are not part of the repository; without them, or without that of a message, these tests
+are skipped, and the two oracles still check every message.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ NEEDS_DEFINITIONS = pytest.mark.skipif(
 # API key -> the highest version we serve, and why it is not the newest one defined.
 BELOW_NEWEST = {
     22: (5, "InitProducerId v6 is marked unstable: two-phase commit is not released"),
+    57: (1, "UpdateFeatures v2 has one error for all features, and Java takes the highest"),
 }
 
 
@@ -42,7 +43,10 @@ class Declared(NamedTuple):
 
 
 def definition(name: str) -> Any:
-    return json.loads((DEFINITIONS / f"{name}.json").read_text())
+    path = DEFINITIONS / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    return json.loads(path.read_text())
 
 
 def versions(text: str) -> range:

@@ -1,0 +1,36 @@
+"""UnregisterBroker (key 64, KIP-500): forget a broker that will not come back.
+
+Brokers are the workers of one `moldau serve`, which starts each of them again when it dies: none
+stays registered that is not there. Kafka takes a broker out of the cluster that is still running,
+until it is restarted; here that is refused, as its partitions and groups belong to it by a rule.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
+from broker.handlers.context import Broker
+from broker.security.resources import Operation
+from broker.server.call import Call
+from broker.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: UnregisterBrokerRequest, call: Call
+) -> UnregisterBrokerResponse:
+    node = request.broker_id
+    if is_cluster_denied(broker, call, Operation.ALTER):
+        error, text = CLUSTER_DENIED, CLUSTER_DENIED_TEXT
+    elif node not in broker.nodes:
+        error = ErrorCode.BROKER_ID_NOT_REGISTERED
+        text = f"Broker ID {node} is not currently registered"
+    else:
+        error = ErrorCode.INVALID_REQUEST
+        text = (
+            f"Broker ID {node} is a worker that is in use; restart `moldau serve` with another "
+            "number of --workers to have fewer"
+        )
+    return UnregisterBrokerResponse(error_code=error, error_message=text)
