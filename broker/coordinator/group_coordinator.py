@@ -335,6 +335,10 @@ class GroupCoordinator:
         lost of our groups. Returns when that is done; commits are refused until then."""
         await self._slots.store_lost_history()
 
+    async def written(self, within_s: float) -> None:
+        """Before `give_up`: until a store that has just come back has what it lost."""
+        await self._slots.written(within_s)
+
     def give_up(self) -> None:
         """The worker stops: parked requests get NOT_COORDINATOR (behaviour 27)."""
         self._slots.give_up()

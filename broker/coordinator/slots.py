@@ -188,6 +188,20 @@ class Slots:
         except TimeoutError:
             raise StoreTimeout("the slots of groups could not be taken again in time") from None
 
+    async def written(self, within_s: float) -> None:
+        """Until the store has all that we know, if it is about to get it again: before the slots
+        are given up, as nothing else has what it lost."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._store.wait_up()
+                await self._mended.wait()
+        except TimeoutError:
+            logger.warning(
+                "groups: the store was not back within %g s of the stop: what it lost of them "
+                "since they were last stored stays lost",
+                within_s,
+            )
+
     async def store_lost_history(self) -> None:
         """The store came back with another history, or was emptied: it has what it had once, or
         nothing. Returns when it has all that we know."""

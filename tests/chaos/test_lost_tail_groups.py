@@ -13,12 +13,19 @@ from tests.support.lossy_store import programs
 from tests.support.member_crew import PATIENCE_S, QUICK
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
-from tests.support.raw_group import LOADING, NOT_AVAILABLE, RawMember, coordinator_port
+from tests.support.raw_group import (
+    LOADING,
+    NOT_AVAILABLE,
+    RawMember,
+    coordinator_port,
+    fetch_offsets,
+)
 from tests.support.running import Broker, wait_until
 from tests.support.store_stages import LOSSY, STAGES, Stage
 
 Start = Callable[..., Broker]
 TOPIC, GROUP, OTHER = "orders", "readers", "began-later"
+MANY = 400
 RETRIABLE = {0, LOADING, NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 
 
@@ -109,3 +116,29 @@ def test_the_owner_dies_too(broker: Broker, stage: Stage) -> None:
                 assert last.heartbeat() == 0
                 last.enter()
                 assert last.generation == latest + 1
+
+
+@pytest.mark.parametrize("stage", ["lagging"], indirect=True)
+def test_the_owner_is_stopped_while_it_writes_them_again(
+    broker: Broker, stage: Stage, start_moldau: Start
+) -> None:
+    """SIGTERM right after the store is back: nothing else has the commits that it lost."""
+    groups = [f"stopped-{number}" for number in range(MANY)]
+    with RawMember(coordinator_port(broker, GROUP), GROUP) as member:
+        for group in groups:
+            member.group = group
+            commit(member, 1)
+        stage.prepare()
+        for group in groups:
+            member.group = group
+            assert member.commit(TOPIC, 2) == 0
+
+        stage.strike()
+
+        back = "store connection moldau-0-groups is back"
+        wait_until(lambda: back in broker.log(), PATIENCE_S, "the store is back")
+    assert broker.stop() == 0
+    restarted = start_moldau(redis=stage.url, workers=1, broker=QUICK)
+    with RawMember(coordinator_port(restarted, GROUP), GROUP) as member:
+        found = {group: fetch_offsets(member, group, {TOPIC: [0]})[TOPIC, 0] for group in groups}
+    assert found == dict.fromkeys(groups, 2)
