@@ -126,6 +126,11 @@ class Slots:
             guest, with_guest = self._guest, None
             if guest is not None:
                 with_guest = await _retry(f"slot {slot}", partial(guest.read, slot))
+            newest = max((one.record.generation_id for one in found if one.record), default=0)
+            try:
+                await self._store.note_generation(slot, newest)
+            except StoreFault as fault:  # without it the next floor is the minutes since 2020
+                logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
         floor = self._store.floor(slot)

@@ -61,7 +61,8 @@ class Groups(Slotted[Machine]):
         self.config = config
         self._ids = ids
         self._topics = topics
-        self._patient_until_ms: dict[int, int] = {}
+        self._patient: dict[int, tuple[int, int]] = {}
+        """By slot: until when, and the floor of generations."""
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`, and of those that are being loaded again."""
         self.pending = Pending(self.offsets, slot_of)
@@ -89,9 +90,9 @@ class Groups(Slotted[Machine]):
         self._finish_loading(slot)
         if generation_floor:
             # The store has lost something: members of a group that went along join again instead
-            # of giving up.
+            # of giving up, and not in a generation that they have seen.
             until_ms = now_ms + self.config.consumer.limits.session_timeout_ms
-            self._patient_until_ms[slot] = until_ms
+            self._patient[slot] = until_ms, generation_floor
         return effects
 
     def _restore(self, found: LoadedGroup, now_ms: int, generation_floor: int) -> list[Effect]:
@@ -374,6 +375,7 @@ class Groups(Slotted[Machine]):
 
     def _create(self, group_id: str, now_ms: int) -> list[Effect]:
         group, effects = Group.create(group_id, self.config, self._ids, now_ms)
+        group.generation_floor = self._floor_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
         return effects
@@ -382,8 +384,14 @@ class Groups(Slotted[Machine]):
         """It is stored with its first member."""
         identity = self._ids.identity(now_ms)
         group = ConsumerGroup(group_id, identity, self.config, self._ids, now_ms, self._topics)
+        group.epoch_floor = self._floor_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
+
+    def _floor_of_new(self, group_id: str, now_ms: int) -> int:
+        """0, unless the store may just have lost a group of that id."""
+        until_ms, floor = self._patient.get(self._slot_of(group_id), (0, 0))
+        return floor if now_ms < until_ms else 0
 
     def _drop(self, group_id: str) -> None:
         self.drop(group_id)
@@ -411,6 +419,6 @@ class Groups(Slotted[Machine]):
             if event.epoch == 0:
                 self._create_consumer_group(group_id, now_ms)
                 return self._handle(self.by_id[group_id], event, now_ms)
-            if event.epoch > 0 and now_ms < self._patient_until_ms.get(self._slot_of(group_id), 0):
+            if event.epoch > 0 and self._floor_of_new(group_id, now_ms):
                 return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]
         return [Reply(event.call, answer_unknown(self.config, group_id, event))]

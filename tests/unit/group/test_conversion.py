@@ -4,13 +4,16 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT
 from broker.group.classic.group import Group
 from broker.group.effects import JoinAnswer, SyncAnswer
 from broker.group.events import LeavingMember
 from broker.group.offsets import new_commit
+from broker.group.record import encode
 from broker.group.timers import TimerKind
 from broker.wire.consumer_protocol import encode_assignment, parse_assignment
 from tests.support.consumer_driver import ConsumerDriver, Partition
@@ -341,3 +344,20 @@ def test_8_32_who_leaves_while_a_classic_member_joins_is_answered() -> None:
     g.write_done()
     g.sleep(6_000)
     assert joining.answer.error is ErrorCode.NONE
+
+
+def test_8_29_a_generation_above_the_limit_is_not_taken_over() -> None:
+    """Epochs are compared by size: the classic members join again, at a lower one."""
+    g = Mixed(t=2)
+    g.form_classic("a", "b")
+    g.stored = encode(msgspec.structs.replace(g.record, generation_id=217_000_000))
+    g.restart(generation_floor=3_600_000)
+
+    answer = g.heartbeat("c", topics=TOPIC).answer
+
+    assert answer.error is ErrorCode.NONE
+    assert 3_600_000 <= answer.epoch < LIMIT
+    assert g.groups.heartbeat("g", g.id_of("a"), None, 217_000_000, g.now) == (
+        ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    assert g.classic_join("a", member_id="").answer.generation_id < LIMIT
