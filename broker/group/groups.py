@@ -67,7 +67,6 @@ class Groups(Slotted[Machine]):
         """The offsets of every group in `by_id`, and of those that are being loaded again."""
         self.pending = Pending(self.offsets, slot_of)
         self._in_progress = commits.InProgress()
-        self._reloading: set[str] = set()
 
     # --- slots ---
 
@@ -115,26 +114,15 @@ class Groups(Slotted[Machine]):
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
         """Another worker owns the slot from now on, or this one stops."""
         effects: list[Effect] = []
+        for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
+            self.offsets.pop(group_id, None)
         for group in self._give_up(slot):
             effects += group.unload(now_ms)
             del self.offsets[group.group_id]
-        for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
-            self._reloading.discard(group_id)
-            self.offsets.pop(group_id, None)
         self.pending.given_up(slot)
         return effects
 
-    # --- groups that failed ---
-
-    def start_reloading(self, group_id: str) -> None:
-        """An exception has left a change of the group half done: what it was before is in the
-        store. Its offsets stay, no event changes them."""
-        if group_id in self.by_id:
-            self.drop(group_id)
-        self._reloading.add(group_id)
-
-    def is_reloading(self, group_id: str) -> bool:
-        return group_id in self._reloading
+    # --- groups that failed: their offsets stay, no event changes them ---
 
     def finish_reloading(
         self, found: LoadedGroup, now_ms: int, generation_floor: int = 0
@@ -150,11 +138,6 @@ class Groups(Slotted[Machine]):
             self.offsets.pop(group_id, None)
         self._reloading.discard(group_id)
         return effects
-
-    def availability(self, name: str) -> ErrorCode:
-        if name in self._reloading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return super().availability(name)
 
     def use_config(self, config: GroupConfig) -> None:
         """Use other limits from now on; parked requests and armed timers keep theirs."""

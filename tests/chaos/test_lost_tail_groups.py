@@ -173,8 +173,8 @@ def committed(broker: Broker) -> int:
 def test_librdkafka_goes_on_after_the_owner_died_too(
     broker: Broker, stage: Stage, kind: type[ConfluentMember]
 ) -> None:
-    """Its member has seen epochs that the store has lost. The next one is a higher one, and one that
-    librdkafka can read."""
+    """Its member has seen epochs that the store has lost. The next one is higher, and one
+    that librdkafka can read."""
     settings = MemberSettings(group=GROUP, topics=[TOPIC], strategy="range")
     member, other, last = (kind(broker.bootstrap, settings) for _ in range(3))
     with contextlib.ExitStack() as stack:

@@ -159,7 +159,7 @@ def test_2_19_a_poll_that_ends_during_a_join_costs_kafka_python_no_membership(
         moldau.bootstrap, MemberSettings(group=group, topics=[topic], session_ms=SESSION_MS)
     )
     member.poll_s = 0.5
-    LateCommits(member)
+    commits = LateCommits(member)
     protocols = {"range": subscription(topic)}
     port = coordinator_port(moldau, group)
     with contextlib.ExitStack() as stack:
@@ -175,11 +175,14 @@ def test_2_19_a_poll_that_ends_during_a_join_costs_kafka_python_no_membership(
         (watched,) = before - {slow.member_id}
         produce(moldau, topic, PARTITIONS, PARTITIONS, 0)
         wait_until(lambda: bool(member.got), PATIENCE_S, "it has something to commit")
+        state = member._consumer._coordinator
 
         late.send_join()
         late.receive_join()
         late.send_join()  # parked until both others join
         wait_until(lambda: slow.heartbeat() == REBALANCING, PATIENCE_S, "it rebalances")
+        wait_until(state.rebalance_in_progress, PATIENCE_S, "its join is parked")
+        commits.commit()
         wait_until(lambda: member.owes_commit, PATIENCE_S, "its commit is put off")
         slow.send_join()
         assert slow.receive_join().error_code == late.receive_join().error_code == 0
