@@ -77,6 +77,7 @@ class Reloading(ABC):
                 await asyncio.sleep(pause)
                 try:
                     await self._load(name)
+                    pause = RETRY_S  # if the slot was taken again meanwhile, or it failed again
                 except StoreFault as fault:
                     logger.warning("%s %s: waiting for the store: %s", self._what, name, fault)
                     pause = RETRY_S

@@ -33,7 +33,7 @@ class Due(Protocol[K]):
 
 
 class MachineShell(ABC, Generic[K]):
-    """`run_machine` passes an event to its machine, and runs the effects."""
+    """It passes events to machines by name, and runs their effects."""
 
     what: ClassVar[str]  # it runs, for the log
 
@@ -93,9 +93,13 @@ class MachineShell(ABC, Generic[K]):
 
     def _failed(self, name: str) -> None:
         """A change was left half done. Nothing of it is relied on."""
+        self._reloading.start(name)
+        self._abandon(name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _abandon(self, name: str, error: ErrorCode) -> None:
+        """End its timers, and refuse whoever waits."""
         for key in [key for key in self._timers if self._owner_of(key) == name]:
             self._cancel(key)
-        self._reloading.start(name)
         for call, (owner, request) in list(self._open.items()):
             if owner == name:
-                self._answer(call, self._refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                self._answer(call, self._refusal(request, error))
