@@ -20,13 +20,14 @@ from broker.errors import ErrorCode
 logger = logging.getLogger("moldau.coordinator")
 
 K = TypeVar("K", bound=Hashable)  # keys of timers
+K_co = TypeVar("K_co", bound=Hashable, covariant=True)
 
 
-class Due(Protocol[K]):
+class Due(Protocol[K_co]):
     """An effect that arms a timer."""
 
     @property
-    def key(self) -> K: ...
+    def key(self) -> K_co: ...
 
     @property
     def at_ms(self) -> int: ...
