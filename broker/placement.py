@@ -104,9 +104,6 @@ def _coordinator(
     if key_type not in (GROUP, TRANSACTION):
         text = f"there are no coordinators of type {key_type}"
         return Coordinator(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_REQUEST, text)
-    if key_type == GROUP and not key:
-        text = "no group id"
-        return Coordinator(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_GROUP_ID, text)
     owner = owner_of(key, len(is_up))
     if not is_up[owner]:
         # Clients back off and ask again, instead of connecting to a closed port.

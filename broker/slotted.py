@@ -21,6 +21,7 @@ class Slotted(Generic[T]):
         self._loaded: dict[int, bool] = {}
         self._by_slot: dict[int, dict[str, T]] = {}
         self.by_id: dict[str, T] = {}
+        self._reloading: set[str] = set()
 
     # --- what is in the slots ---
 
@@ -34,6 +35,17 @@ class Slotted(Generic[T]):
 
     def of_slot(self, slot: int) -> list[T]:
         return list(self._by_slot.get(slot, {}).values())
+
+    # --- what failed ---
+
+    def start_reloading(self, name: str) -> None:
+        """An exception has left a change half done: what it was before is in the store."""
+        if name in self.by_id:
+            self.drop(name)
+        self._reloading.add(name)
+
+    def is_reloading(self, name: str) -> bool:
+        return name in self._reloading
 
     # --- slots ---
 
@@ -49,6 +61,7 @@ class Slotted(Generic[T]):
         given_up = self._by_slot.pop(slot, {})
         for name in given_up:
             del self.by_id[name]
+        self._reloading = {one for one in self._reloading if self._slot_of(one) != slot}
         return list(given_up.values())
 
     def is_loaded(self, slot: int) -> bool:
@@ -57,6 +70,8 @@ class Slotted(Generic[T]):
     def availability(self, name: str) -> ErrorCode:
         """NONE if this worker owns the id, whether it is known or not. Otherwise
         COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        if name in self._reloading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.availability_of_slot(self._slot_of(name))
 
     def availability_of_slot(self, slot: int) -> ErrorCode:
@@ -67,6 +82,6 @@ class Slotted(Generic[T]):
 
     def loading(self) -> ErrorCode:
         """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
-        if all(self._loaded.values()):
+        if all(self._loaded.values()) and not self._reloading:
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

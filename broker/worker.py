@@ -367,6 +367,8 @@ class Worker:
             parked.finish()
         if self._group_events is not None:
             self._group_events.note_commits()
+        if not self._parent_gone:
+            await self.group_coordinator.written(DRAIN_SECONDS / 4)
         self.group_coordinator.give_up()
         if self._group_events is not None and not self._parent_gone:
             await self._group_events.close(DRAIN_SECONDS / 8)

@@ -19,7 +19,8 @@ from broker.coordinator.computing import Computing
 from broker.coordinator.group_counters import GroupCounters
 from broker.coordinator.group_settings import group_config
 from broker.coordinator.group_writes import MEND_PATIENCE_S, GroupWrites
-from broker.coordinator.reloading import Reloading
+from broker.coordinator.reloading import GroupReloading
+from broker.coordinator.shell import MachineShell
 from broker.coordinator.slots import Slots
 from broker.coordinator.stored import encode_offset, offset_field, pending_field
 from broker.coordinator.transactional_offsets import TransactionalOffsets
@@ -66,7 +67,9 @@ class Spawn(Protocol):
     def __call__(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
-class GroupCoordinator:
+class GroupCoordinator(MachineShell[TimerKey]):
+    what = "group"
+
     def __init__(
         self,
         store: GroupStore,
@@ -77,12 +80,11 @@ class GroupCoordinator:
         workers: int,
         topics: TopicsSeen = NO_TOPICS,
     ) -> None:
+        super().__init__()
         self._store = store
         self.spawn = spawn
-        self._loop = asyncio.get_running_loop()
         # The wall clock once, the monotonic one from then on: a group's time never goes back.
         self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
-        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         # Called with what was stored, before the requests that wait for it are answered.
         self.on_stored: Callable[[str, Owners | None], Awaitable[None]] | None = None
         # Called with every change of state and membership: group events.
@@ -94,10 +96,9 @@ class GroupCoordinator:
         self.counters = GroupCounters()
         self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
         self.computing = Computing(self.submit, self.groups, topics)
-        self._open: dict[object, tuple[str, Request]] = {}  # requests that are not answered yet
         self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
         self._writes = GroupWrites(store, self.groups, self._slots, self.submit, self.stored)
-        self._reloading = Reloading(self, store, self.groups, self._slots, self._writes)
+        self._reloading = GroupReloading(self, store, self.groups, self._slots, self._writes)
         self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
 
     def now_ms(self) -> int:
@@ -122,15 +123,6 @@ class GroupCoordinator:
             self._failed(group_id)
             return
         self.run(effects)
-
-    def _failed(self, group_id: str) -> None:
-        """A change of the group was left half done. Nothing of it is relied on."""
-        for key in [key for key in self._timers if key.group_id == group_id]:
-            self._cancel(key)
-        self._reloading.start(group_id)
-        for call, (of_group, request) in list(self._open.items()):
-            if of_group == group_id:
-                self._answer(call, refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def run(self, effects: Iterable[Effect]) -> None:
         work: list[Assign | Resolve] = []
@@ -159,32 +151,20 @@ class GroupCoordinator:
                 logger.exception("group %s: %s failed", group_id, type(one).__name__)
                 self._failed(group_id)
 
-    def _answer(self, call: object, answer: Answer) -> None:
-        known = self._open.pop(call, None)
-        token = cast("Token", call)
-        try:
-            token.answered(answer)
-        except Exception:
-            # The effects behind it must run: without a write, say, the group could never write.
-            logger.exception("group %s: a request cannot be answered", known and known[0])
-            token.failed()
+    def _unanswered(self, call: Token) -> None:
+        call.failed()
+
+    def _refusal(self, request: Request, error: ErrorCode) -> Answer:
+        return refuse(request, error)
 
     def _unrestored(self, effect: Unrestored) -> None:
         logger.error("group %s cannot be restored", effect.group_id, exc_info=effect.defect)
         self._reloading.start(effect.group_id)
 
-    def _arm(self, effect: ArmTimer) -> None:
-        self._cancel(effect.key)
-        delay = max(effect.at_ms - self.now_ms(), 0) / 1000
-        self._timers[effect.key] = self._loop.call_later(delay, self._fired, effect.key)
-
-    def _cancel(self, key: TimerKey) -> None:
-        armed = self._timers.pop(key, None)
-        if armed is not None:
-            armed.cancel()
+    def _owner_of(self, key: TimerKey) -> str:
+        return key.group_id
 
     def _fired(self, key: TimerKey) -> None:
-        self._timers.pop(key, None)
         self.submit(key.group_id, TimerFired(key))
 
     async def persist_now(self, effects: Iterable[Effect]) -> None:
@@ -331,6 +311,10 @@ class GroupCoordinator:
         """The store came back with another history, or was emptied under us: write again what it
         lost of our groups. Returns when that is done; commits are refused until then."""
         await self._slots.store_lost_history()
+
+    async def written(self, within_s: float) -> None:
+        """Before `give_up`: until a store that has just come back has what it lost."""
+        await self._slots.written(within_s)
 
     def give_up(self) -> None:
         """The worker stops: parked requests get NOT_COORDINATOR (behaviour 2.27)."""

@@ -79,6 +79,7 @@ class GroupWrites:
                     effect.token,
                     encode(effect.record),
                     await encode_members(effect.members),
+                    generation=effect.record.generation_id,
                     whole=effect.whole,
                 )
             await self._stored(group_id, effect.owners)

@@ -1,15 +1,17 @@
-"""Groups that an exception has left half changed: they are loaded from the store again.
+"""Groups and transactional ids that an exception has left half changed: they are loaded from the
+store again.
 
-Nothing was promised that is not stored, so the store has the group as its members know it, as after
+Nothing was promised that is not stored, so the store has them as their clients know them, as after
 the death of a worker: no epoch rises and no member loses anything. What waited is refused with
-COORDINATOR_NOT_AVAILABLE, and until the group is back it answers COORDINATOR_LOAD_IN_PROGRESS;
-clients retry both. Other groups are not concerned.
+COORDINATOR_NOT_AVAILABLE, and until one is back it answers COORDINATOR_LOAD_IN_PROGRESS; clients
+retry both. Others are not concerned.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
@@ -25,10 +27,65 @@ from broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 
-# A group that fails again and again waits this long before each attempt: it may be a member that
-# asks again at once, and each attempt is a traceback in the log.
+# One that fails again and again waits this long before each attempt: it may be a client that asks
+# again at once, and each attempt is a traceback in the log.
 PAUSE_S = 1.0
 FORGET_S = 10.0  # after this long without a failure the next one counts as the first
+
+
+class Table(Protocol):
+    """What a worker coordinates, by name."""
+
+    def start_reloading(self, name: str) -> None: ...
+
+    def is_reloading(self, name: str) -> bool: ...
+
+
+class Reloading(ABC):
+    """`what` it loads, for the log."""
+
+    def __init__(
+        self, what: str, table: Table, spawn: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self._what = what
+        self._table = table
+        self._spawn = spawn
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._failed_at: dict[str, float] = {}
+        self._under_way: set[str] = set()
+
+    @abstractmethod
+    async def _load(self, name: str) -> None:
+        """It is not reloading any more behind this, unless it has to be tried again at once.
+        Raises StoreFault."""
+
+    def start(self, name: str) -> None:
+        """It answers COORDINATOR_LOAD_IN_PROGRESS from now on, until it is loaded."""
+        self._table.start_reloading(name)
+        now = self._clock()
+        for known in [one for one, at in self._failed_at.items() if now - at > FORGET_S]:
+            del self._failed_at[known]
+        pause = PAUSE_S if name in self._failed_at else 0.0
+        self._failed_at[name] = now
+        if name not in self._under_way:
+            self._under_way.add(name)
+            self._spawn(self._reload(name, pause))
+
+    async def _reload(self, name: str, pause: float) -> None:
+        try:
+            while self._table.is_reloading(name):  # else its slot was given up
+                await asyncio.sleep(pause)
+                try:
+                    await self._load(name)
+                    pause = RETRY_S  # if the slot was taken again meanwhile, or it failed again
+                except StoreFault as fault:
+                    logger.warning("%s %s: waiting for the store: %s", self._what, name, fault)
+                    pause = RETRY_S
+                except Exception:
+                    logger.exception("%s %s could not be loaded again", self._what, name)
+                    pause = PAUSE_S
+        finally:
+            self._under_way.discard(name)
 
 
 class Shell(Protocol):
@@ -41,45 +98,16 @@ class Shell(Protocol):
     async def stored(self, group_id: str, owners: Owners | None) -> None: ...
 
 
-class Reloading:
+class GroupReloading(Reloading):
     def __init__(
         self, shell: Shell, store: GroupStore, groups: Groups, slots: Slots, writes: GroupWrites
     ) -> None:
+        super().__init__("group", groups, shell.spawn)
         self._shell = shell
         self._store = store
         self._groups = groups
         self._slots = slots
         self._writes = writes
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._failed_at: dict[str, float] = {}
-        self._under_way: set[str] = set()
-
-    def start(self, group_id: str) -> None:
-        """The group answers COORDINATOR_LOAD_IN_PROGRESS from now on, until it is loaded."""
-        self._groups.start_reloading(group_id)
-        now = self._clock()
-        for known in [one for one, at in self._failed_at.items() if now - at > FORGET_S]:
-            del self._failed_at[known]
-        pause = PAUSE_S if group_id in self._failed_at else 0.0
-        self._failed_at[group_id] = now
-        if group_id not in self._under_way:
-            self._under_way.add(group_id)
-            self._shell.spawn(self._reload(group_id, pause))
-
-    async def _reload(self, group_id: str, pause: float) -> None:
-        try:
-            while self._groups.is_reloading(group_id):  # else its slot was given up
-                await asyncio.sleep(pause)
-                try:
-                    await self._load(group_id)
-                except StoreFault as fault:
-                    logger.warning("group %s: waiting for the store: %s", group_id, fault)
-                    pause = RETRY_S
-                except Exception:
-                    logger.exception("group %s could not be loaded again", group_id)
-                    pause = PAUSE_S
-        finally:
-            self._under_way.discard(group_id)
 
     async def _load(self, group_id: str) -> None:
         slot = slot_of(group_id)

@@ -126,6 +126,11 @@ class Slots:
             guest, with_guest = self._guest, None
             if guest is not None:
                 with_guest = await _retry(f"slot {slot}", partial(guest.read, slot))
+            newest = max((one.record.generation_id for one in found if one.record), default=0)
+            try:
+                await self._store.note_generation(slot, newest)
+            except StoreFault as fault:  # without it the next floor is the minutes since 2020
+                logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
         floor = self._store.floor(slot)
@@ -187,6 +192,20 @@ class Slots:
             await asyncio.wait_for(self._mended.wait(), within_s)
         except TimeoutError:
             raise StoreTimeout("the slots of groups could not be taken again in time") from None
+
+    async def written(self, within_s: float) -> None:
+        """Until the store has all that we know, if it is about to get it again: before the slots
+        are given up, as nothing else has what it lost."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._store.wait_up()
+                await self._mended.wait()
+        except TimeoutError:
+            logger.warning(
+                "groups: the store was not back within %g s of the stop: what it lost of them "
+                "since they were last stored stays lost",
+                within_s,
+            )
 
     async def store_lost_history(self) -> None:
         """The store came back with another history, or was emptied: it has what it had once, or

@@ -15,11 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from broker.coordinator.shell import MachineShell
 from broker.coordinator.slots import Slots
+from broker.coordinator.transaction_reloading import TransactionReloading
 from broker.coordinator.wholeness import Settled, Wholeness
 from broker.errors import (
     ErrorCode,
@@ -38,13 +40,15 @@ from broker.txn.effects import (
     ArmTimer,
     CancelTimer,
     Effect,
+    Failed,
     Persist,
     Reply,
     StateChanged,
     WriteMarkers,
 )
-from broker.txn.events import Event, MarkersWritten, Persisted, TimerFired
+from broker.txn.events import Event, MarkersWritten, Persisted, Request, TimerFired
 from broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
+from broker.txn.rules import refuse
 from broker.txn.timers import TimerKey
 from broker.txn.transaction import Transaction
 from broker.txn.transactions import Transactions
@@ -59,6 +63,7 @@ AT_ONCE = 64  # records that are written again in one go
 LOG_EVERY_S = 5.0
 
 Written = Callable[[StoreFault | None], None]
+_E = TypeVar("_E", Persist, WriteMarkers)
 
 
 class Token(Protocol):
@@ -91,8 +96,10 @@ class Loaded(msgspec.Struct):
         return self.is_of_another_history and not self.settled.is_closed
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(MachineShell[TimerKey]):
     """`take_producer_id` never waits, and may have none."""
+
+    what = "transactional id"
 
     def __init__(
         self,
@@ -107,18 +114,22 @@ class TransactionCoordinator:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         now_ms: Callable[[], int],
     ) -> None:
+        super().__init__()
         self._store = store
         self._replication = replication
         self._slots = slots
         self._wholeness = wholeness
         self._markers = markers
         self._spawn = spawn
-        self.now_ms = now_ms
-        self._loop = asyncio.get_running_loop()
-        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        self._clock = now_ms
         self._log_at = 0.0
+        self._writing: dict[str, asyncio.Future[None] | None] = {}  # and who waits for its end
         self.transactions = Transactions(txn_config(config), take_producer_id, slot_of)
+        self._reloading = TransactionReloading(self, store, self.transactions, slots, spawn)
         slots.host(self)
+
+    def now_ms(self) -> int:
+        return self._clock()
 
     def use_config(self, config: BrokerConfig) -> None:
         self.transactions.use_config(txn_config(config))
@@ -150,36 +161,57 @@ class TransactionCoordinator:
 
     def submit(self, transactional_id: str, event: Event) -> None:
         """Pass an event to its transactional id. A request's token is answered, now or later."""
+        if isinstance(event, Request):
+            self._open[event.call] = transactional_id, event
         self.run(self.transactions.handle(transactional_id, event, self.now_ms()))
 
     def run(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
-                _answer(cast("Reply", effect))
+                reply = cast("Reply", effect)
+                self._answer(reply.call, reply.answer)
             elif kind is Persist:
-                self._persist(cast("Persist", effect))
+                self._run_one(self._persist, cast("Persist", effect))
             elif kind is WriteMarkers:
-                wanted = cast("WriteMarkers", effect)
-                event = MarkersWritten(wanted.number)
-                self._markers.write(wanted, partial(self.submit, wanted.transactional_id, event))
+                self._run_one(self._write_markers, cast("WriteMarkers", effect))
             elif kind is ArmTimer:
                 self._arm(cast("ArmTimer", effect))
             elif kind is CancelTimer:
-                self._timers.pop(cast("CancelTimer", effect).key).cancel()
+                self._cancel(cast("CancelTimer", effect).key)
+            elif kind is Failed:
+                failed = cast("Failed", effect)
+                self._report_defect(failed.transactional_id, failed.defect)
             elif logger.isEnabledFor(logging.DEBUG):
                 _report(cast("StateChanged", effect))
 
-    def _arm(self, effect: ArmTimer) -> None:
-        armed = self._timers.get(effect.key)
-        if armed is not None:
-            armed.cancel()
-        delay = max(effect.at_ms - self.now_ms(), 0) / 1000
-        self._timers[effect.key] = self._loop.call_later(delay, self._fired, effect.key)
+    def _run_one(self, work: Callable[[_E], None], effect: _E) -> None:
+        """What is not begun would never end: the id would wait for its outcome."""
+        try:
+            work(effect)
+        except Exception as defect:
+            self._report_defect(effect.transactional_id, defect)
+
+    def _report_defect(self, transactional_id: str, defect: Exception) -> None:
+        logger.error("transactional id %s failed", transactional_id, exc_info=defect)
+        self._failed(transactional_id)
+
+    def _failed(self, name: str) -> None:
+        self._markers.forget(lambda transactional_id: transactional_id == name)
+        super()._failed(name)
+
+    def _write_markers(self, wanted: WriteMarkers) -> None:
+        event = MarkersWritten(wanted.number)
+        self._markers.write(wanted, partial(self.submit, wanted.transactional_id, event))
+
+    def _owner_of(self, key: TimerKey) -> str:
+        return key.transactional_id
 
     def _fired(self, key: TimerKey) -> None:
-        self._timers.pop(key, None)
         self.submit(key.transactional_id, TimerFired(key))
+
+    def _refusal(self, request: Request, error: ErrorCode) -> Answer:
+        return refuse(request, error)
 
     # --- writing ---
 
@@ -197,12 +229,30 @@ class TransactionCoordinator:
         committed must not be undone by a failover."""
         name, record = effect.transactional_id, effect.record
         slot = slot_of(name)
-        if record is None:
-            self._store.remove(slot, name, effect.token, done)
-            return
-        if record.state.is_ending:
-            done = partial(self._replicate, done)
-        self._store.save(slot, name, effect.token, encode(record), done)
+        self._writing.setdefault(name, None)
+        done = partial(self._write_ended, name, done)
+        try:
+            if record is None:
+                self._store.remove(slot, name, effect.token, done)
+                return
+            if record.state.is_ending:
+                done = partial(self._replicate, done)
+            self._store.save(slot, name, effect.token, encode(record), done)
+        except Exception:
+            del self._writing[name]  # it was never begun
+            raise
+
+    def _write_ended(self, name: str, done: Written, fault: StoreFault | None) -> None:
+        waiting = self._writing.pop(name, None)
+        if waiting is not None:
+            waiting.set_result(None)
+        done(fault)
+
+    async def writes_ended(self, name: str) -> None:
+        """Until nothing of it is on its way to the store."""
+        while name in self._writing:
+            ended = self._writing[name] = self._loop.create_future()
+            await ended
 
     def _replicate(self, done: Written, fault: StoreFault | None) -> None:
         if fault is not None:
@@ -298,7 +348,13 @@ class TransactionCoordinator:
             logger.warning("slot %d: the history of its transactions: %s", slot, fault)
 
     def give_up(self, slot: int) -> None:
-        self.run(self.transactions.give_up(slot, self.now_ms()))
+        for effect in self.transactions.give_up(slot, self.now_ms()):
+            if isinstance(effect, Failed):  # it is not ours any more: there is nothing to load
+                name = effect.transactional_id
+                logger.error("transactional id %s failed", name, exc_info=effect.defect)
+                self._abandon(name, ErrorCode.NOT_COORDINATOR)
+            else:
+                self.run((effect,))
         self._markers.forget(lambda transactional_id: slot_of(transactional_id) == slot)
 
     async def write_again(self, slot: int) -> int:
@@ -353,14 +409,6 @@ class TransactionCoordinator:
         fault = await outcome
         self._persisted(effect, transaction, fault)
         return fault
-
-
-def _answer(reply: Reply) -> None:
-    try:
-        cast("Token", reply.call).answered(reply.answer)
-    except Exception:
-        # A defect in one must not cost others their effects: an id waits for its write for ever.
-        logger.exception("an answer could not be sent")
 
 
 def _report(changed: StateChanged) -> None:

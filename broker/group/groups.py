@@ -61,12 +61,12 @@ class Groups(Slotted[Machine]):
         self.config = config
         self._ids = ids
         self._topics = topics
-        self._patient_until_ms: dict[int, int] = {}
+        self._patient: dict[int, tuple[int, int]] = {}
+        """By slot: until when, and the floor of generations."""
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`, and of those that are being loaded again."""
         self.pending = Pending(self.offsets, slot_of)
         self._in_progress = commits.InProgress()
-        self._reloading: set[str] = set()
 
     # --- slots ---
 
@@ -89,9 +89,9 @@ class Groups(Slotted[Machine]):
         self._finish_loading(slot)
         if generation_floor:
             # The store has lost something: members of a group that went along join again instead
-            # of giving up.
+            # of giving up, and not in a generation that they have seen.
             until_ms = now_ms + self.config.consumer.limits.session_timeout_ms
-            self._patient_until_ms[slot] = until_ms
+            self._patient[slot] = until_ms, generation_floor
         return effects
 
     def _restore(self, found: LoadedGroup, now_ms: int, generation_floor: int) -> list[Effect]:
@@ -114,26 +114,15 @@ class Groups(Slotted[Machine]):
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
         """Another worker owns the slot from now on, or this one stops."""
         effects: list[Effect] = []
+        for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
+            self.offsets.pop(group_id, None)
         for group in self._give_up(slot):
             effects += group.unload(now_ms)
             del self.offsets[group.group_id]
-        for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
-            self._reloading.discard(group_id)
-            self.offsets.pop(group_id, None)
         self.pending.given_up(slot)
         return effects
 
-    # --- groups that failed ---
-
-    def start_reloading(self, group_id: str) -> None:
-        """An exception has left a change of the group half done: what it was before is in the
-        store. Its offsets stay, no event changes them."""
-        if group_id in self.by_id:
-            self.drop(group_id)
-        self._reloading.add(group_id)
-
-    def is_reloading(self, group_id: str) -> bool:
-        return group_id in self._reloading
+    # --- groups that failed: their offsets stay, no event changes them ---
 
     def finish_reloading(
         self, found: LoadedGroup, now_ms: int, generation_floor: int = 0
@@ -149,11 +138,6 @@ class Groups(Slotted[Machine]):
             self.offsets.pop(group_id, None)
         self._reloading.discard(group_id)
         return effects
-
-    def availability(self, name: str) -> ErrorCode:
-        if name in self._reloading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return super().availability(name)
 
     def use_config(self, config: GroupConfig) -> None:
         """Use other limits from now on; parked requests and armed timers keep theirs."""
@@ -374,6 +358,7 @@ class Groups(Slotted[Machine]):
 
     def _create(self, group_id: str, now_ms: int) -> list[Effect]:
         group, effects = Group.create(group_id, self.config, self._ids, now_ms)
+        group.generation_floor = self._floor_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
         return effects
@@ -382,8 +367,14 @@ class Groups(Slotted[Machine]):
         """It is stored with its first member."""
         identity = self._ids.identity(now_ms)
         group = ConsumerGroup(group_id, identity, self.config, self._ids, now_ms, self._topics)
+        group.epoch_floor = self._floor_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
+
+    def _floor_of_new(self, group_id: str, now_ms: int) -> int:
+        """0, unless the store may just have lost a group of that id."""
+        until_ms, floor = self._patient.get(self._slot_of(group_id), (0, 0))
+        return floor if now_ms < until_ms else 0
 
     def _drop(self, group_id: str) -> None:
         self.drop(group_id)
@@ -411,6 +402,6 @@ class Groups(Slotted[Machine]):
             if event.epoch == 0:
                 self._create_consumer_group(group_id, now_ms)
                 return self._handle(self.by_id[group_id], event, now_ms)
-            if event.epoch > 0 and now_ms < self._patient_until_ms.get(self._slot_of(group_id), 0):
+            if event.epoch > 0 and self._floor_of_new(group_id, now_ms):
                 return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]
         return [Reply(event.call, answer_unknown(self.config, group_id, event))]

@@ -48,6 +48,8 @@ async def handle(
 def _describe(broker: Broker, call: Call, group_id: str) -> DescribedGroup:
     if is_denied(broker, call, Operation.DESCRIBE, GROUP, group_id):
         return _failed(group_id, GROUP_DENIED, GROUP_DENIED_TEXT)
+    if not group_id:  # simple consumers may commit under it, but no member joins it
+        return _failed(group_id, ErrorCode.INVALID_GROUP_ID, None)
     groups = broker.group_coordinator.groups
     error = groups.availability(group_id)
     if error:

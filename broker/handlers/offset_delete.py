@@ -20,6 +20,8 @@ from broker.wire.messages.offset_delete import (
 async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
     if is_denied(broker, call, Operation.DELETE, GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=GROUP_DENIED)
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     groups = broker.group_coordinator.groups
     refused = groups.availability(request.group_id)
     group = groups.by_id.get(request.group_id)

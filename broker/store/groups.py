@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from broker.errors import SlotNotTaken, StoreDown, StoreRefused
+from broker.generations import LIMIT
 from broker.store import keys
 from broker.store.fence import fenced
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
@@ -34,6 +35,7 @@ from broker.store.scripts import script, sha1
 # The script decides what a marker commits, not the worker: only the store knows in which order
 # commits and markers arrived, and which of them it refused.
 TAKE = script("slot_take")
+RAISE_TOP = script("slot_raise_top")
 SAVE = script("group_save")
 REMOVE = script("group_remove")
 COMMIT = script("offsets_commit")
@@ -72,6 +74,7 @@ class Taken(NamedTuple):
     epoch: int  # 0: not taken, it has another owner
     before: int  # the epoch it had; 0: none
     floor: int  # of the generations of its groups
+    top: int  # the highest generation that was stored of one of them
 
 
 class GroupStore:
@@ -82,6 +85,7 @@ class GroupStore:
         pipe.on_up = self._reconnected
         self._held: dict[int, int] = {}  # slot -> the epoch under which it was last taken
         self._floors: dict[int, int] = {}
+        self._tops: dict[int, int] = {}
         self._taken: dict[int, bytes] = {}  # slot -> the same, if taken on this connection
         self._waiting: dict[int, list[asyncio.Future[bytes]]] = {}
         self._newest: dict[str, int] = {}  # group -> number of its last commit in flight
@@ -119,6 +123,12 @@ class GroupStore:
         """Below it no group of the slot begins a new generation."""
         return self._floors.get(slot, 0)
 
+    async def note_generation(self, slot: int, generation: int) -> None:
+        """The highest of the groups that were loaded: versions before this one did not note it.
+        Raises StoreFault."""
+        if self._tops.get(slot, 0) < generation < LIMIT:
+            await self._write(slot, RAISE_TOP, (), generation)
+
     async def take(self, slots: Sequence[int], owner: str) -> dict[int, Taken]:
         """Take slots, those again that another owner has not taken since."""
         if not slots:
@@ -136,7 +146,7 @@ class GroupStore:
         for slot, taken in outcome.items():
             if taken.epoch:
                 self._held[slot] = taken.epoch
-                self._floors[slot] = taken.floor
+                self._floors[slot], self._tops[slot] = taken.floor, taken.top
                 self._taken[slot] = b"%d" % taken.epoch
                 for waiting in self._waiting.pop(slot, ()):
                     resolve(waiting, self._taken[slot])
@@ -233,6 +243,7 @@ class GroupStore:
         record: bytes,
         members: Mapping[bytes, bytes | None] = {},
         *,
+        generation: int = 0,
         whole: bool = True,
     ) -> None:
         """Raises StoreRefused when the store has a newer record, or the group was deleted: the
@@ -246,7 +257,7 @@ class GroupStore:
         for field, data in members.items():
             if data is not None:
                 words += (field, data)
-        given = (group_id, identity, revision, record, *words)
+        given = (group_id, identity, revision, record, generation, *words)
         if not await self._write(slot, SAVE, names, *given):
             raise StoreRefused(
                 f"revision {revision} of group {group_id} is older than what is there"

@@ -63,6 +63,11 @@ class TransactionStore:
             ]
         return found
 
+    async def load_one(self, slot: int, transactional_id: str) -> bytes | None:
+        """As it is behind all that was written before."""
+        (record,) = await self._read(slot, [transactional_id], "record")
+        return record
+
     async def index(self, slot: int) -> list[str]:
         """The transactional ids of a slot."""
         return [name.decode() for name in await self._pipe.ask("SMEMBERS", keys.transactions(slot))]
@@ -102,6 +107,10 @@ class TransactionStore:
             raise SlotNotTaken(f"slot {slot} is being taken")
         if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, token) < 0:
             raise fenced(slot)
+
+    def taken(self, slot: int) -> bytes | None:
+        """The epoch that writes compare; None: the slot is not taken on this connection."""
+        return self._groups.taken(slot)
 
     # --- writing ---
 

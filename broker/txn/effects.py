@@ -107,4 +107,11 @@ class StateChanged(Struct, frozen=True):
     number: int
 
 
-Effect: TypeAlias = Reply | Persist | WriteMarkers | ArmTimer | CancelTimer | StateChanged
+class Failed(Struct, frozen=True):
+    """An exception left the id half changed: nothing of it is relied on, and it is loaded again."""
+
+    transactional_id: str
+    defect: Exception
+
+
+Effect: TypeAlias = Reply | Persist | WriteMarkers | ArmTimer | CancelTimer | StateChanged | Failed

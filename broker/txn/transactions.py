@@ -6,13 +6,14 @@ No I/O: the coordinator says which slots the worker owns and what was found in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeAlias
 
 from broker.errors import ErrorCode
 from broker.slotted import Slotted
 from broker.txn import recovery
 from broker.txn.config import TxnConfig
-from broker.txn.effects import Effect, Reply
+from broker.txn.effects import Effect, Failed, Reply
 from broker.txn.events import Add, End, Event, Init, Request
 from broker.txn.record import TxnRecord
 from broker.txn.rules import TakeProducerId, refuse
@@ -60,6 +61,15 @@ class Transactions(Slotted[Transaction]):
         self._finish_loading(slot)
         return effects
 
+    def finish_reloading(
+        self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, history_lost: bool
+    ) -> Effects:
+        """As `finish_loading`, of one that failed. Without a record it is not known."""
+        self._reloading.discard(transactional_id)
+        if record is None:
+            return []
+        return self._restore(record, now_ms, history_lost=history_lost, lost_records=history_lost)
+
     def store_again(
         self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, lost_records: bool = False
     ) -> Effects:
@@ -74,17 +84,19 @@ class Transactions(Slotted[Transaction]):
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
             if lost_records:
-                effects += recovery.maim(transaction, now_ms)
-            effects += recovery.store_again(transaction, record, now_ms)
+                effects += self._guarded(transaction, partial(recovery.maim, transaction, now_ms))
+            again = partial(recovery.store_again, transaction, record, now_ms)
+            effects += self._guarded(transaction, again)
         for record in stored.values():  # removed here, and back
-            effects += self._restore(record, now_ms, history_lost=True)
+            if not self.is_reloading(record.transactional_id):
+                effects += self._restore(record, now_ms, history_lost=True)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
         """Another worker owns the slot from now on, or this one stops."""
         effects: Effects = []
         for transaction in self._give_up(slot):
-            effects += recovery.unload(transaction, now_ms)
+            effects += self._guarded(transaction, partial(recovery.unload, transaction, now_ms))
         return effects
 
     def use_config(self, config: TxnConfig) -> None:
@@ -112,7 +124,7 @@ class Transactions(Slotted[Transaction]):
         """Remove ids that have not been used for `transactional.id.expiration.ms`."""
         effects: Effects = []
         for transaction in self.by_id.values():
-            effects += transaction.expire(now_ms)
+            effects += self._guarded(transaction, partial(transaction.expire, now_ms))
         return effects
 
     # --- what is shown ---
@@ -131,24 +143,37 @@ class Transactions(Slotted[Transaction]):
     def _restore(
         self, record: TxnRecord, now_ms: int, *, history_lost: bool, lost_records: bool = False
     ) -> Effects:
-        transaction, effects = recovery.restore(
-            record,
-            self.config,
-            self._take_producer_id,
-            now_ms,
-            history_lost=history_lost,
-            lost_records=lost_records,
-        )
+        try:
+            transaction, effects = recovery.restore(
+                record,
+                self.config,
+                self._take_producer_id,
+                now_ms,
+                history_lost=history_lost,
+                lost_records=lost_records,
+            )
+        except Exception as defect:  # the others must not suffer from it
+            return [Failed(record.transactional_id, defect)]
         self.put(record.transactional_id, transaction)
         return effects
 
     def _handle(self, transaction: Transaction, event: Event, now_ms: int) -> Effects:
-        effects = transaction.handle(event, now_ms)
-        if transaction.is_gone:
-            transaction.cancel_all_timers()
-            effects += transaction.take_effects()
-            self.drop(transaction.transactional_id)
+        try:
+            effects = transaction.handle(event, now_ms)
+            if transaction.is_gone:
+                transaction.cancel_all_timers()
+                effects += transaction.take_effects()
+                self.drop(transaction.transactional_id)
+        except Exception as defect:
+            return [Failed(transaction.transactional_id, defect)]
         return effects
+
+    def _guarded(self, transaction: Transaction, step: Callable[[], Effects]) -> Effects:
+        """A step of one of many, which must not keep the others from theirs."""
+        try:
+            return step()
+        except Exception as defect:
+            return [Failed(transaction.transactional_id, defect)]
 
     def _unavailable(self, transactional_id: str, event: Request) -> ErrorCode:
         if not transactional_id:

@@ -24,7 +24,7 @@ from tests.support.observed_producer import ObservedProducer, new_producer_id
 from tests.support.observer import PATIENCE_S, Observer, read_epochs, until_answered
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
-from tests.support.raw_group import RawMember, coordinator_port
+from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
 from tests.support.running import Broker, wait_until
 from tests.support.store_stages import STAGES, Stage
 
@@ -109,6 +109,7 @@ def test_an_offset_names_one_record_whatever_became_of_the_store(scene: Scene) -
     observer, leader, other = scene.observer, scene.leader, scene.other
     kept, lost = scene.producer("kept", leader), scene.producer("lost", leader)
     with RawMember(coordinator_port(scene.broker, GROUP), GROUP) as member:
+        fetch_offsets(member, GROUP, {})  # once it is loaded
         assert member.commit(TOPIC, 40) == 0
         for _ in range(10):
             kept.send(leader, 10)

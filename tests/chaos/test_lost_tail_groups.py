@@ -3,22 +3,41 @@ no generation comes twice even if it does not."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT
+from broker.group.record import decode
+from broker.placement import slot_of
+from broker.store import keys
+from tests.support.clients.members import (
+    ConfluentConsumerMember,
+    ConfluentMember,
+    MemberSettings,
+)
 from tests.support.lossy_store import programs
-from tests.support.member_crew import PATIENCE_S, QUICK
+from tests.support.member_crew import PATIENCE_S, QUICK, produce
+from tests.support.moldau_cli import Cli
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
-from tests.support.raw_group import LOADING, NOT_AVAILABLE, RawMember, coordinator_port
+from tests.support.raw_group import (
+    LOADING,
+    NOT_AVAILABLE,
+    RawMember,
+    coordinator_port,
+    fetch_offsets,
+)
 from tests.support.running import Broker, wait_until
 from tests.support.store_stages import LOSSY, STAGES, Stage
 
 Start = Callable[..., Broker]
 TOPIC, GROUP, OTHER = "orders", "readers", "began-later"
+MANY = 400
 RETRIABLE = {0, LOADING, NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 
 
@@ -109,3 +128,79 @@ def test_the_owner_dies_too(broker: Broker, stage: Stage) -> None:
                 assert last.heartbeat() == 0
                 last.enter()
                 assert last.generation == latest + 1
+
+
+@pytest.mark.parametrize("stage", ["lagging"], indirect=True)
+def test_the_owner_is_stopped_while_it_writes_them_again(
+    broker: Broker, stage: Stage, start_moldau: Start
+) -> None:
+    """SIGTERM right after the store is back: nothing else has the commits that it lost."""
+    groups = [f"stopped-{number}" for number in range(MANY)]
+    with RawMember(coordinator_port(broker, GROUP), GROUP) as member:
+        for group in groups:
+            member.group = group
+            commit(member, 1)
+        stage.prepare()
+        for group in groups:
+            member.group = group
+            assert member.commit(TOPIC, 2) == 0
+
+        stage.strike()
+
+        back = "store connection moldau-0-groups is back"
+        wait_until(lambda: back in broker.log(), PATIENCE_S, "the store is back")
+    assert broker.stop() == 0
+    restarted = start_moldau(redis=stage.url, workers=1, broker=QUICK)
+    with RawMember(coordinator_port(restarted, GROUP), GROUP) as member:
+        found = {group: fetch_offsets(member, group, {TOPIC: [0]})[TOPIC, 0] for group in groups}
+    assert found == dict.fromkeys(groups, 2)
+
+
+def stored_generation(stage: Stage) -> int:
+    with redis.Redis.from_url(stage.url) as store:
+        record = store.hget(keys.group(slot_of(GROUP), GROUP).decode(), "record")
+    assert isinstance(record, bytes)
+    return decode(record).generation_id
+
+
+def committed(broker: Broker) -> int:
+    with RawMember(coordinator_port(broker, GROUP), GROUP) as member:
+        return member.committed(TOPIC)
+
+
+@pytest.mark.parametrize("stage", ["cut"], indirect=True)
+@pytest.mark.parametrize("kind", [ConfluentConsumerMember, ConfluentMember])
+def test_librdkafka_goes_on_after_the_owner_died_too(
+    broker: Broker, stage: Stage, kind: type[ConfluentMember]
+) -> None:
+    """Its member has seen epochs that the store has lost. The next one is higher, and one
+    that librdkafka can read."""
+    settings = MemberSettings(group=GROUP, topics=[TOPIC], strategy="range")
+    member, other, last = (kind(broker.bootstrap, settings) for _ in range(3))
+    with contextlib.ExitStack() as stack:
+        member.start()
+        stack.callback(member.stop)
+        produce(broker, TOPIC, 1, 1, 0)
+        wait_until(lambda: committed(broker) == 1, PATIENCE_S, "it has committed")
+        stage.prepare()
+        first = stored_generation(stage)
+        other.start()
+        wait_until(lambda: stored_generation(stage) > first, PATIENCE_S, "another one joins")
+        other.stop()
+        wait_until(lambda: stored_generation(stage) > first + 1, PATIENCE_S, "it leaves")
+        produce(broker, TOPIC, 1, 1, 0)
+        wait_until(lambda: committed(broker) == 2, PATIENCE_S, "it has committed again")
+        seen = stored_generation(stage)
+        killed: list[int] = []
+
+        stage.strike(while_down=lambda: killed.append(broker.kill("worker")))
+
+        broker.wait_restarted("worker", 0, killed[0], PATIENCE_S)
+        last.start()
+        stack.callback(last.stop)
+        wait_until(lambda: seen < stored_generation(stage), PATIENCE_S, "another one joins")
+        assert stored_generation(stage) < LIMIT
+        produce(broker, TOPIC, 1, 1, 0)
+        wait_until(lambda: committed(broker) > 2, PATIENCE_S, "it reads and commits")
+        (shown,) = Cli(broker).json("groups", "describe", GROUP)["groups"]
+        assert (shown["state"], len(shown["members"])) == ("Stable", 2)

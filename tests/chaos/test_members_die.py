@@ -11,19 +11,23 @@ import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from tests.support.clients.members import REBALANCING, KafkaPythonMember, MemberSettings
 from tests.support.compat.grouping import OffsetWatch
 from tests.support.member_crew import PATIENCE_S, QUICK, Crew, produce
-from tests.support.member_process import CLIENTS
+from tests.support.member_process import CLIENTS, LateCommits
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
 from tests.support.running import Broker, running_broker, wait_until
+from tests.support.subscriptions import subscription
 
 PARTITIONS = 4
+HELD_SESSION_MS = 10_000  # longer than a starved machine holds a heartbeat back
 Process = subprocess.Popen[bytes]
 
 
@@ -52,7 +56,7 @@ class Pair:
 
     def member_ids(self) -> set[str]:
         """Of a Stable group."""
-        (group,) = self.coordinator.call(DescribeGroupsRequest([self.group])).groups
+        group = described(self.coordinator, self.group)
         if group.group_state != "Stable":
             return set()
         return {member.member_id for member in group.members}
@@ -142,6 +146,75 @@ def test_2_19_a_stopped_member_is_expelled_and_comes_back_without_its_old_commit
         pair.wait_committed()
     finally:
         watch.stop()  # committed offsets never went back
+
+
+def test_2_19_a_poll_that_ends_during_a_join_costs_kafka_python_no_membership(
+    moldau: Broker,
+) -> None:
+    """Its join is parked when the poll ends and a commit is due: the member must poll again, since
+    it sends no heartbeats until then. Apache Kafka 4.3 sees the same requests and answers alike."""
+    topic = group = f"held-{uuid.uuid4().hex[:12]}"
+    with RawClient(moldau.port) as admin:
+        create_topic(admin, topic, partitions=PARTITIONS)
+    member = KafkaPythonMember(
+        moldau.bootstrap, MemberSettings(group=group, topics=[topic], session_ms=HELD_SESSION_MS)
+    )
+    member.poll_s = 0.5
+    commits = LateCommits(member)
+    protocols = {"range": subscription(topic)}
+    port = coordinator_port(moldau, group)
+    with contextlib.ExitStack() as stack:
+        member.start()
+        stack.callback(member.stop)
+        wait_until(lambda: bool(member.assigned), PATIENCE_S, "it has partitions")
+        slow, late = (
+            stack.enter_context(RawMember(port, group, protocols=protocols)) for _ in range(2)
+        )
+        assert slow.join().error_code == 0
+        assert slow.sync().error_code == 0
+        before = {one.member_id for one in described(slow, group).members}
+        (watched,) = before - {slow.member_id}
+        produce(moldau, topic, PARTITIONS, PARTITIONS, 0)
+        wait_until(lambda: bool(member.got), PATIENCE_S, "it has something to commit")
+        state = member._consumer._coordinator
+
+        late.send_join()
+        late.receive_join()
+        late.send_join()  # parked until both others join
+        wait_until(lambda: slow.heartbeat() == REBALANCING, PATIENCE_S, "it rebalances")
+        wait_until(state.rebalance_in_progress, PATIENCE_S, "its join is parked")
+        commits.commit()
+        wait_until(lambda: member.owes_commit, PATIENCE_S, "its commit is put off")
+        slow.send_join()
+        assert slow.receive_join().error_code == late.receive_join().error_code == 0
+        assert late.joined.leader == watched
+        follow_rebalance([slow, late], watched)
+
+        def kept() -> bool:
+            if slow.heartbeat() == REBALANCING:  # as leader it may join once more
+                for one in (slow, late):
+                    one.send_join()
+                for one in (slow, late):
+                    one.receive_join()
+                follow_rebalance([slow, late], watched)
+            return not member.owes_commit and bool(member.assigned)
+
+        wait_until(kept, PATIENCE_S, "it has committed")
+        assert watched in {one.member_id for one in described(slow, group).members}
+        assert f"session of member {watched} expired" not in moldau.log()
+
+
+def follow_rebalance(members: list[RawMember], leader: str) -> None:
+    for one in members:
+        assert one.joined.leader == leader, "its session has ended"
+        one.send_sync()
+    for one in members:
+        assert one.receive().error_code in (0, REBALANCING)
+
+
+def described(client: RawMember, group: str) -> Any:
+    (found,) = client.call(DescribeGroupsRequest([group])).groups
+    return found
 
 
 def stop_before_its_commit(pair: Pair) -> None:

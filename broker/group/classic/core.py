@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.errors import ErrorCode
+from broker.generations import following
 from broker.group.classic.members import Member, Roster
 from broker.group.classic.owners import owners_in
 from broker.group.classic.states import PREVIOUS
@@ -114,7 +115,7 @@ class Core(Machine):
         self.report(change, member)
 
     def begin_next_generation(self) -> None:
-        self.generation_id = max(self.generation_id + 1, self.generation_floor)
+        self.generation_id = following(self.generation_id, self.generation_floor, self.now_ms)
 
     # --- sessions ---
 

@@ -4,10 +4,11 @@ the last of them is gone. Identity, revision and offsets stay; what is stored is
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT, lowered
 from broker.group.classic.group import Group
 from broker.group.classic.members import Member as ClassicMember
 from broker.group.classic.rebalance import rebalance
-from broker.group.effects import Effect
+from broker.group.effects import Effect, MemberChange
 from broker.group.events import ConsumerHeartbeat, Event, Join
 from broker.group.machine import Machine
 from broker.group.modern import ending
@@ -81,7 +82,12 @@ def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGrou
     new.unsaved.whole = new.head_changed = True
     new.epoch_floor = group.generation_floor
     new.state_since_ms = group.state_since_ms
-    if len(group.roster):
+    if group.generation_id >= LIMIT:
+        # Epochs are compared by size: the classic members have to join again, at a lower one.
+        new.group_epoch = new.target_epoch = lowered(group.generation_floor, now_ms)
+        for one in list(group.roster.by_id.values()):
+            group.remove(one, MemberChange.EXPIRED)
+    elif len(group.roster):
         new.group_epoch = new.target_epoch = group.generation_id
         for one in group.roster.by_id.values():
             _add_guest(new, one, group.generation_id)

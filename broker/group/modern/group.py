@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT, lowered
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import Effect
 from broker.group.events import (
@@ -60,11 +61,18 @@ class ConsumerGroup(ConsumerCore):
         epoch_floor: int = 0,
     ) -> tuple[ConsumerGroup, list[Effect]]:
         """The group as it was stored. Sessions begin again, and the time to revoke; no epoch rises,
-        unless a subscribed topic has changed since."""
+        unless a subscribed topic has changed since.
+
+        One whose epoch has passed the limit goes on without its members, at a lower one: epochs are
+        compared by size, so they have to join again."""
         group = cls(record.group_id, record.identity, config, ids, now_ms, topics)
         group.group_epoch = record.generation_id
         group.target_epoch = record.target_epoch
         group.epoch_floor = epoch_floor
+        if record.generation_id >= LIMIT:
+            group.group_epoch = group.target_epoch = lowered(epoch_floor, now_ms)
+            group.unsaved.whole = group.head_changed = True
+            members = ()
         group.assignor = record.protocol_name or ""
         group.state_since_ms = record.state_since_ms
         group.continue_revisions(record.revision)

@@ -261,27 +261,31 @@ def sync_timer_fired(group: ConsumerCore, member_id: str) -> None:
 
 
 def leave(group: ConsumerCore, event: Leave) -> None:
-    """Also an administrator's, who removes members of either protocol."""
+    """Also an administrator's, who removes members of either protocol. One that is named twice is
+    removed for both."""
     if group.state is GroupState.DEAD:
         group.reply(event.call, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     left = []
-    gone = ""
+    gone: dict[str, Member] = {}
     for leaving in event.members:
         member = _leaving(group, leaving)
+        error = ErrorCode.NONE
         if isinstance(member, ErrorCode):
-            left.append(LeftMember(leaving.member_id, leaving.instance_id, member))
-            continue
-        group.remove(member, MemberChange.LEFT)
-        gone = member.member_id
-        left.append(LeftMember(leaving.member_id, leaving.instance_id, ErrorCode.NONE))
+            error = member
+        else:
+            gone[member.member_id] = member
+        left.append(LeftMember(leaving.member_id, leaving.instance_id, error))
     answer = LeaveAnswer(ErrorCode.NONE, tuple(left))
     if not gone:
         group.reply(event.call, answer)
         return
+    for member in gone.values():
+        group.remove(member, MemberChange.LEFT)
     departed(group, "members left")
     refusal = LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    group.answer_when_stored(PendingAnswer(gone, event.call, answer, refusal, 0, None))
+    last = next(reversed(gone))
+    group.answer_when_stored(PendingAnswer(last, event.call, answer, refusal, 0, None))
 
 
 def _leaving(group: ConsumerCore, leaving: LeavingMember) -> Member | ErrorCode:
@@ -292,7 +296,4 @@ def _leaving(group: ConsumerCore, leaving: LeavingMember) -> Member | ErrorCode:
         if leaving.member_id and static.member_id != leaving.member_id:
             return ErrorCode.FENCED_INSTANCE_ID
         return static
-    member = group.members.get(leaving.member_id)
-    if member is None or member.guest is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return member
+    return group.members.get(leaving.member_id, ErrorCode.UNKNOWN_MEMBER_ID)

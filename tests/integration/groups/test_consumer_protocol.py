@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import pytest
 import redis
 
 from broker.errors import ErrorCode
 from broker.placement import slot_of
 from broker.store import keys
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.offset_commit import (
@@ -35,6 +38,26 @@ def topic_id(client: RawClient, name: str) -> bytes:
     (found,) = client.call(MetadataRequest([MetadataRequestTopic(name=name)])).topics
     assert found.error_code == 0
     return bytes(found.topic_id)
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_8_32_an_administrator_empties_and_deletes_a_group(
+    moldau: Broker, group: str, version: int
+) -> None:
+    port = coordinator_port(moldau, group)
+    with RawConsumer(port, group) as member, RawClient(port) as admin:
+        create_topic(admin, f"t-{group}")
+        assert member.join(f"t-{group}").error_code == 0
+        leaving = [MemberIdentity(member.member_id)]
+        request = LeaveGroupRequest(group, member.member_id, leaving)
+
+        answer = admin.call(request, version)
+
+        codes = [answer.error_code, *(one.error_code for one in answer.members)]
+        assert codes == ([0] if version < 3 else [0, 0])
+        assert member.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        (deleted,) = admin.call(DeleteGroupsRequest([group])).results
+        assert deleted.error_code == 0
 
 
 def test_8_14_8_19_a_partition_moves_and_rest_writes_nothing(moldau: Broker, group: str) -> None:

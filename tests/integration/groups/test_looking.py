@@ -13,9 +13,17 @@ import pytest
 import redis
 
 from broker.wire.apis import APIS
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
+from broker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tests.support.moldau_cli import Cli
 from tests.support.raw_calls import create_topic
 from tests.support.raw_group import (
     NOT_AVAILABLE,
@@ -25,7 +33,7 @@ from tests.support.raw_group import (
 )
 from tests.support.running import Broker
 
-INVALID_REQUEST = 42
+INVALID_GROUP_ID, INVALID_REQUEST = 24, 42
 UNKNOWN_MEMBER = 25
 REBALANCING, NOT_FOUND = 27, 69
 DESCRIBE = 15
@@ -140,3 +148,31 @@ def test_2_16_2_21_a_full_store_acknowledges_nothing(
         assert member.generation > generation
         assert member.commit(topic, 7) == 0
         assert member.committed(topic) == 7
+
+
+def test_2_01_offsets_without_a_group_id_are_found_listed_described_and_deleted(
+    moldau: Broker, topic: str
+) -> None:
+    """As in Apache Kafka 4.3. Tools look up every group that is listed."""
+    with RawMember(coordinator_port(moldau, ""), "") as simple:
+        assert simple.commit(topic, 5) == 0
+        assert simple.committed(topic) == 5
+        listed = {group.group_id for group in simple.call(ListGroupsRequest()).groups}
+        assert "" in listed
+        (described,) = simple.call(DescribeGroupsRequest([""])).groups
+        assert (described.error_code, described.group_state) == (0, "Empty")
+        (modern,) = simple.call(ConsumerGroupDescribeRequest([""])).groups
+        assert (modern.error_code, modern.error_message) == (INVALID_GROUP_ID, None)
+        place = OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(0)])
+        assert simple.call(OffsetDeleteRequest("", [place])).error_code == INVALID_GROUP_ID
+        assert simple.committed(topic) == 5
+
+        cli = Cli(moldau)
+        assert "" in {group["group"] for group in cli.json("groups", "list")["groups"]}
+        (shown,) = cli.json("groups", "describe", "")["groups"]
+        assert [one["committed_offset"] for one in shown["partitions"]] == [5]
+        (deleted,) = simple.call(DeleteGroupsRequest([""])).results
+        assert deleted.error_code == 0
+        assert simple.committed(topic) == -1
+        (again,) = simple.call(DeleteGroupsRequest([""])).results
+        assert again.error_code == NOT_FOUND

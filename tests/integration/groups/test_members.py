@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -18,9 +19,9 @@ from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.sync_group import SyncGroupRequest
 from tests.support.raw_group import NOT_COORDINATOR, RawMember, coordinator_port, form_group
-from tests.support.running import Broker
+from tests.support.running import Broker, wait_until
 
-ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER = 22, 24, 25
+ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS = 22, 24, 25, 27
 MEMBER_ID_REQUIRED = 79
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
 
@@ -200,3 +201,64 @@ def test_2_18_heartbeats_that_look_alike_are_distinguished(
     assert (beat(2), beat(1), beat(2)) == (0, ILLEGAL_GENERATION, 0)
     member.leave()
     assert beat(2) == UNKNOWN_MEMBER
+
+
+def test_2_08_a_join_and_a_sync_that_are_sent_again_are_all_answered(
+    moldau: Broker, group: str
+) -> None:
+    """A client gives a request up and sends it again on another connection: the one that is
+    replaced is answered, or whatever its connection sends behind it would never be."""
+    port = coordinator_port(moldau, group)
+    with ExitStack() as stack:
+        leader, other = (stack.enter_context(RawMember(port, group)) for _ in range(2))
+        form_group([leader, other])
+        if leader.joined.leader != leader.member_id:
+            leader, other = other, leader
+        again = stack.enter_context(RawMember(port, group, member_id=leader.member_id))
+        # The leader's Join is parked until the other member has joined as well.
+        leader.send_join()
+        leader.send(HeartbeatRequest(group, leader.generation, leader.member_id))
+        wait_until(lambda: other.heartbeat() == REBALANCE_IN_PROGRESS, 30, "it rebalances")
+        again.send_join()
+        assert leader.receive_join().error_code == REBALANCE_IN_PROGRESS
+        assert leader.joined.member_id == leader.member_id
+        assert leader.receive().error_code == REBALANCE_IN_PROGRESS  # what came behind it
+        other.send_join()
+        assert again.receive_join().error_code == other.receive_join().error_code == 0
+        assert again.generation == other.generation == 2
+
+        # The follower's Sync is parked until the leader's assignments are stored.
+        twin = stack.enter_context(RawMember(port, group, member_id=other.member_id))
+        twin.generation = other.generation
+        other.send_sync()
+        other.send(HeartbeatRequest(group, other.generation, other.member_id))
+        twin.send_sync()
+        again.send_sync({leader.member_id: b"one", other.member_id: b"two"})
+        assert bytes(again.receive().assignment) == b"one"
+        answers = [other.receive(), twin.receive()]
+        codes = sorted(answer.error_code for answer in answers)
+        assert codes in ([0, 0], [0, REBALANCE_IN_PROGRESS])
+        assert {bytes(one.assignment) for one in answers if not one.error_code} == {b"two"}
+        assert other.receive().error_code == 0  # the heartbeat behind the Sync
+
+
+def test_2_10_a_leader_joins_again_at_once_and_everything_behind_it_is_answered(
+    member: RawMember,
+) -> None:
+    """All in flight on one connection: Join, Sync, the leader's second Join, Sync, Heartbeat,
+    a commit. The answers come in the order of the requests."""
+    member.enter()
+    first = member.generation
+    name = member.member_id
+    for generation in (first + 1, first + 2):
+        member.send_join()
+        member.generation = generation
+        member.send_sync({name: b"part-%d" % generation})
+    member.send(HeartbeatRequest(member.group, member.generation, name))
+
+    for generation in (first + 1, first + 2):
+        joined, synced = member.receive_join(), member.receive()
+        assert (joined.error_code, joined.generation_id) == (0, generation)
+        assert (synced.error_code, bytes(synced.assignment)) == (0, b"part-%d" % generation)
+    assert member.receive().error_code == 0
+    assert member.heartbeat() == 0

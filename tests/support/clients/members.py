@@ -70,6 +70,8 @@ class Member(threading.Thread, ABC):
         self.assigned: set[Place] = set()
         self.revocations: list[set[Place]] = []
         self.assignments = 0
+        self.owes_commit = False
+        """A commit was put off until the client has polled again."""
         self._stopped = threading.Event()
         self._fault: BaseException | None = None
         self._next_topics: list[str] | None = None
@@ -84,7 +86,7 @@ class Member(threading.Thread, ABC):
                         self.subscribe(topics)
                     found = self.poll()
                     self.got += found
-                    if found:
+                    if found or self.owes_commit:
                         self.commit()
             finally:
                 self.close()
@@ -221,8 +223,9 @@ class ConfluentConsumerMember(ConfluentMember):
 
 
 class KafkaPythonMember(Member):
-    """Its polls are long: when one ends while a join is under way, and the join completes while
-    the client waits for something else, kafka-python 3.0 never takes up its assignment."""
+    """kafka-python 3.0 takes up an assignment inside a poll only. A poll that ends while a join is
+    under way leaves the member without heartbeats and without a generation to commit in until the
+    next poll, whatever the broker has answered in between."""
 
     poll_s = 2.0
     strategies = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -275,17 +278,17 @@ class KafkaPythonMember(Member):
         ]
 
     def commit(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self._consumer.commit()
-            except KafkaPythonError as refusal:
-                # CommitFailedError has none.
-                if getattr(refusal, "errno", None) != REBALANCING or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-            else:
-                return
+        """Not repeated here while the client rebalances: only a poll ends that, and until then the
+        member sends no heartbeats, so it would lose its membership to its own patience."""
+        try:
+            self._consumer.commit()
+        except KafkaPythonError as refusal:
+            if getattr(refusal, "errno", None) != REBALANCING:  # CommitFailedError has no number
+                raise
+            self.owes_commit = True
+            self.refused(refusal)
+        else:
+            self.owes_commit = False
 
     def close(self) -> None:
         self._consumer.close(autocommit=False)

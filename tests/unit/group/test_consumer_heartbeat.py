@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT, ORIGIN_S
 from broker.group.config import ConsumerConfig
 from broker.group.events import ConsumerHeartbeat
 from broker.group.modern.heartbeat import check_request
+from broker.group.offsets import TopicPartition, new_commit
 from tests.support.consumer_driver import ConsumerDriver
+from tests.support.group_world import START_MS
 
 TOPIC = ["t"]
 
@@ -77,7 +80,30 @@ def test_8_3_a_group_that_the_store_lost_is_joined_again() -> None:
     g.restart(generation_floor=100)
     assert g.heartbeat("a", epoch=7).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     g.heartbeat("a", topics=TOPIC)
-    g.epochs_are(1)
+    g.epochs_are(100)  # its members may have seen any below
+
+
+def test_8_3_a_group_whose_epoch_has_passed_the_limit_goes_on_below_it() -> None:
+    """Earlier versions went on at the seconds since 2020, which librdkafka cannot read."""
+    g = ConsumerDriver(t=2)
+    g.heartbeat("a", topics=TOPIC)
+    g.restart(generation_floor=217_000_000)
+    g.heartbeat("b", topics=TOPIC)
+    assert g.consumers.group_epoch == 217_000_000
+    g.commit("t", 0, new_commit(5, START_MS))
+
+    g.restart(generation_floor=40)
+
+    for name in "ab":
+        assert g.beat(name).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert g.heartbeat(name, epoch=0, topics=TOPIC).answer.error is ErrorCode.NONE
+    minutes = (START_MS // 1000 - ORIGIN_S) // 60
+    assert minutes < g.consumers.group_epoch < LIMIT
+    lowered = g.consumers.group_epoch
+    assert list(g.stored_offsets) == [TopicPartition("t", 0)]
+    g.restart(generation_floor=40)
+    assert g.consumers.group_epoch == lowered
+    assert [g.beat(name).answer.error for name in "ab"] == [ErrorCode.NONE] * 2
 
 
 def test_8_4_a_full_group() -> None:

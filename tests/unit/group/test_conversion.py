@@ -4,13 +4,16 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT
 from broker.group.classic.group import Group
 from broker.group.effects import JoinAnswer, SyncAnswer
 from broker.group.events import LeavingMember
 from broker.group.offsets import new_commit
+from broker.group.record import encode
 from broker.group.timers import TimerKind
 from broker.wire.consumer_protocol import encode_assignment, parse_assignment
 from tests.support.consumer_driver import ConsumerDriver, Partition
@@ -299,13 +302,48 @@ def test_8_32_empty_groups_convert_both_ways_under_any_policy() -> None:
     assert committed.offset == 3
 
 
-def test_8_32_an_administrator_removes_static_members_of_either_protocol() -> None:
-    g = Mixed(t=2)
+def test_8_32_an_administrator_removes_members_of_either_protocol() -> None:
+    """By instance or by id, as Apache Kafka 4.3 does; the next heartbeat says so."""
+    g = Mixed(t=4)
     g.heartbeat("a", topics=TOPIC, instance="i")
-    g.heartbeat("b", topics=TOPIC)
-    answer = g.leave_members(LeavingMember("", "i"), LeavingMember("b"))
-    assert [one.error for one in answer.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
-    assert set(g.consumers.members) == {"b"}
+    for name in "bcd":
+        g.heartbeat(name, topics=TOPIC)
+    g.heartbeat("e", topics=TOPIC, instance="k")
+    before = g.consumers.group_epoch
+    answer = g.leave_members(
+        LeavingMember("", "i"),
+        LeavingMember("b"),
+        LeavingMember("b"),  # once more
+        LeavingMember("c", "nobody"),
+        LeavingMember("other", "k"),
+        LeavingMember("nobody"),
+    )
+    assert [one.error for one in answer.members] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    assert set(g.consumers.members) == set(g.stored_members) == {"c", "d", "e"}
+    assert g.consumers.group_epoch == before + 1
+    assert g.beat("b").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert g.beat("a", instance="i").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+    g.leave_members(LeavingMember("c"), LeavingMember("d"), LeavingMember("e"))
+
+    g.assert_state("Empty")
+    assert g.delete().answer.error is ErrorCode.NONE
+
+
+def test_8_32_with_the_last_consumer_removed_the_group_is_classic_again() -> None:
+    g = upgraded()
+    for name, number in (("x", 0), ("y", 1)):
+        g.rejoin(name, [("t", number)])
+    answer = g.leave_members(LeavingMember("a"))
+    assert [one.error for one in answer.members] == [ErrorCode.NONE]
+    g.assert_state("PreparingRebalance", 2)
 
 
 def test_8_30_timers_go_with_their_members() -> None:
@@ -341,3 +379,20 @@ def test_8_32_who_leaves_while_a_classic_member_joins_is_answered() -> None:
     g.write_done()
     g.sleep(6_000)
     assert joining.answer.error is ErrorCode.NONE
+
+
+def test_8_29_a_generation_above_the_limit_is_not_taken_over() -> None:
+    """Epochs are compared by size: the classic members join again, at a lower one."""
+    g = Mixed(t=2)
+    g.form_classic("a", "b")
+    g.stored = encode(msgspec.structs.replace(g.record, generation_id=217_000_000))
+    g.restart(generation_floor=3_600_000)
+
+    answer = g.heartbeat("c", topics=TOPIC).answer
+
+    assert answer.error is ErrorCode.NONE
+    assert 3_600_000 <= answer.epoch < LIMIT
+    assert g.groups.heartbeat("g", g.id_of("a"), None, 217_000_000, g.now) == (
+        ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    assert g.classic_join("a", member_id="").answer.generation_id < LIMIT

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from broker.errors import ErrorCode
+from broker.generations import LIMIT, ORIGIN_S
 from broker.group.classic import sessions
 from broker.group.config import GroupConfig, IdGenerator
 from broker.group.effects import DeleteAnswer, Reply
@@ -11,6 +12,7 @@ from broker.group.events import Delete, Join
 from broker.group.groups import Groups
 from broker.group.loading import LoadedGroup
 from broker.group.offsets import TopicPartition, new_commit
+from broker.group.record import encode
 from broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
 from tests.support.group_world import START_MS
@@ -241,12 +243,30 @@ def test_2_26_a_record_that_may_be_older_than_what_members_have_seen() -> None:
     """Restored as it is; the next generation is one that no member can have seen."""
     g = GroupDriver()
     g.form("a", "b")
-    floor = 217_000_000
+    floor = 3_600_000
     g.restart(generation_floor=floor)
     g.assert_state("Stable", generation=1)
     assert g.heartbeat("a") is ErrorCode.NONE
     g.rejoin_all(["a", "b"])
     g.assert_state("CompletingRebalance", generation=floor)
+
+
+def test_2_26_a_generation_above_the_limit_comes_down_with_the_next_one() -> None:
+    """Members compare for equality only, so none of them has to join again for it."""
+    g = GroupDriver()
+    g.form("a", "b")
+    g.restart(generation_floor=LIMIT - 1)
+    for generation in (LIMIT - 1, (START_MS // 1000 - ORIGIN_S) // 60):
+        g.rejoin_all(["a", "b"])
+        g.assert_state("CompletingRebalance", generation=generation)
+        g.sync_all(["a", "b"])
+    stored = msgspec.structs.replace(g.record, generation_id=217_000_000)
+    g.stored = encode(stored)
+    g.restart(generation_floor=3_700_000)
+    g.assert_state("Stable", generation=217_000_000)
+    assert g.heartbeat("a", generation=217_000_000) is ErrorCode.NONE
+    g.rejoin_all(["a", "b"])
+    g.assert_state("CompletingRebalance", generation=3_700_000)
 
 
 def test_2_26_a_group_is_stored_again() -> None:

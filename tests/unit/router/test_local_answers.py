@@ -115,7 +115,14 @@ def test_there_are_coordinators_of_groups_and_transactions_only() -> None:
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=["share"])
     (found,) = ask(request, 10, 6).coordinators
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-    assert ask(FindCoordinatorRequest(""), 10, 3).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_simple_consumers_may_commit_under_no_name() -> None:
+    """Listed groups have to be found, or tools that look each one up fail for all of them."""
+    assert ask(FindCoordinatorRequest(""), 10, 3).error_code == 0
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[""])
+    (found,) = ask(request, 10, 6).coordinators
+    assert (found.key, found.error_code, found.port > 0) == ("", 0, True)
 
 
 def test_the_cache_of_replies_has_a_limit() -> None:
