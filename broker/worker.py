@@ -21,6 +21,7 @@ from broker.coordinator.sights import Sights
 from broker.coordinator.topics_seen import topics_seen
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import StoreFault
+from broker.frame_checks import FrameChecks
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.in_step import InStep
@@ -167,6 +168,7 @@ class Worker:
         self._watcher = in_step.follow(changes_at)
         self._loop_lag = LoopLag()
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
+        self._frame_checks = FrameChecks(self._budget.frames)
         report = WorkerReport(
             settings.index,
             self.store,
