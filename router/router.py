@@ -70,6 +70,7 @@ class Router:
             has_telemetry=settings.has_telemetry,
             limits=settings.connection_limits,
             quota_windows=settings.quota_windows,
+            inflight_bytes=settings.inflight_bytes,
         )
         self._loop_lag = LoopLag()
         self._state.report = self._report
