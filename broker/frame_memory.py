@@ -10,12 +10,14 @@ Waiting cannot end in a deadlock. Beside the limit there are lanes, by how much 
 waiting connection that gets a place in its lane has all the memory that its frame still needs, so
 it can finish whatever the others do; a lane that is empty takes any frame. Places are given in the
 order of "when it began to wait, plus what its bytes take at PACE": small frames overtake large
-ones, and none is overtaken without end.
+ones. Once the first of a lane has waited for PATIENCE_S, the youngest is next: in a crowd of
+clients that never finish, those that do are the ones that come again.
 
 Whoever holds memory while others wait has to keep pace. A connection whose client stood still for
-PATIENCE_S, or is slower than PACE, gives way: it is closed. While no connection waits, a client may
-take all the time it likes. Above `most` connections give way at once, which bounds the memory
-however many connections begin a frame.
+PATIENCE_S, or is slower than PACE for that long, gives way: it is closed. So does one that has
+waited for WAIT_S, when its client has given up. While no connection waits, a client may take all
+the time it likes. Above `most` connections give way at once, which bounds the memory however many
+connections begin a frame.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from itertools import count
 from typing import Protocol
 
 PATIENCE_S = 5.0
+LANE_PATIENCE_S = 2.0  # with who stands still although memory was kept for it
 PACE = 8 << 20  # bytes per second
+WAIT_S = 15.0  # half of Kafka's request.timeout.ms
 CHECK_S = 0.25  # how often `check` is called while connections wait
 # What frames of a lane lack at most, and its part of the limit. The last one is for all others.
 LANES = ((256 << 10, 8), (4 << 20, 4), (1 << 62, 4))
@@ -51,7 +55,7 @@ class Claim:
     """What one connection holds."""
 
     __slots__ = ("active", "asked", "expected_s", "have", "holder", "lane", "memory", "reserved",
-                 "since", "size", "waits")  # fmt: skip
+                 "since", "size", "waits_in", "waits_since")  # fmt: skip
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
@@ -62,7 +66,8 @@ class Claim:
         self.since = 0.0  # from when on its pace is measured
         self.expected_s = 0.0  # how long the rest takes at PACE
         self.asked = 0
-        self.waits = False
+        self.waits_in: Lane | None = None
+        self.waits_since = 0.0
         self.lane: Lane | None = None  # in which it has a place
         self.reserved = 0
 
@@ -73,10 +78,12 @@ class Claim:
     def late_s(self, now: float) -> float:
         """By how many seconds its client has used up the patience there is; not above 0: it
         has not."""
-        if self.waits or not self.size or not self.holder.is_receiving:
+        if self.waits_in is not None or not self.size or not self.holder.is_receiving:
             return 0
-        still, slow = now - self.active, now - self.since - self.expected_s
-        return max(still, slow) - PATIENCE_S
+        patience_s = PATIENCE_S if self.lane is None else LANE_PATIENCE_S
+        still = now - self.active - patience_s
+        slow = now - self.since - self.expected_s - PATIENCE_S
+        return max(still, slow)
 
 
 class Lane:
@@ -87,24 +94,35 @@ class Lane:
         self.room = room
         self.used = 0
         self._order = count()
-        self._waiting: list[tuple[float, int, Claim]] = []
+        self._by_due: list[tuple[float, int, Claim]] = []
+        self._waiting: dict[Claim, None] = {}  # in the order in which they came
 
     def add(self, claim: Claim, now: float) -> None:
+        claim.waits_in, claim.waits_since = self, now
+        self._waiting[claim] = None
         due = now + (claim.size - claim.memory) / PACE
-        heappush(self._waiting, (due, next(self._order), claim))
+        heappush(self._by_due, (due, next(self._order), claim))
 
-    def first(self) -> Claim | None:
-        waiting = self._waiting
-        while waiting:
-            claim = waiting[0][2]
-            if claim.waits:
-                return claim
-            heappop(waiting)  # it has left
-        return None
+    def remove(self, claim: Claim) -> None:
+        claim.waits_in = None
+        del self._waiting[claim]
+        if not self._waiting:
+            self._by_due.clear()
 
-    def clear(self) -> None:
-        """None of them waits any more."""
-        self._waiting.clear()
+    def oldest(self) -> Claim | None:
+        return next(iter(self._waiting), None)
+
+    def first(self, now: float) -> Claim | None:
+        """Who is next."""
+        oldest = self.oldest()
+        if oldest is None:
+            return None
+        if now - oldest.waits_since > PATIENCE_S:
+            return next(reversed(self._waiting))
+        by_due = self._by_due
+        while by_due[0][2].waits_in is not self:
+            heappop(by_due)  # it has left
+        return by_due[0][2]
 
     def takes(self, size: int) -> bool:
         return not self.used or self.used + size <= self.room
@@ -181,14 +199,15 @@ class FrameMemory:
             return True
         self._now = now
         claim.asked = memory
-        claim.waits = True
         self.waiting += 1
         lacking = claim.size - claim.memory
         next(lane for lane in self._lanes if lacking <= lane.lacking).add(claim, now)
         self._serve(asking=claim)
-        if claim.waits and self.on_waiting is not None:
+        if claim.waits_in is None:
+            return True
+        if self.on_waiting is not None:
             self.on_waiting()
-        return not claim.waits
+        return False
 
     def resumed(self, holder: Holder, now: float) -> None:
         """It is read from again."""
@@ -217,11 +236,15 @@ class FrameMemory:
         late = [(claim.late_s(now), claim) for claim in self._claims.values()]
         late = [each for each in late if each[0] > 0]
         late.sort(key=lambda each: (each[0], each[1].memory), reverse=True)
-        wanted = sum(each.asked - each.memory for each in self._claims.values() if each.waits)
+        waiting = [each for each in self._claims.values() if each.waits_in is not None]
+        wanted = sum(each.asked - each.memory for each in waiting)
         goal = self._room() - min(wanted, self.limit // 4)
         for _, claim in late:
             if claim.lane is not None or self.held > goal:
                 self._evict(claim)
+        for lane in self._lanes:
+            while (oldest := lane.oldest()) is not None and now - oldest.waits_since > WAIT_S:
+                self._evict(oldest)
         self._serve()
 
     def forgive(self, seconds: float) -> None:
@@ -229,16 +252,18 @@ class FrameMemory:
         for claim in self._claims.values():
             claim.active += seconds
             claim.since += seconds
+            claim.waits_since += seconds
 
     def _shrink(self, now: float) -> None:
         """To somewhat less than what is allowed, as finding out who gives way takes time."""
         goal = self.most - self.most // 8
-        order = sorted(
-            self._claims.values(),
-            key=lambda each: (each.lane is None, max(each.late_s(now), 0), each.memory),
-            reverse=True,
-        )
-        for claim in order:
+
+        def rank(claim: Claim) -> tuple[bool, float, int, float]:
+            """Those that keep pace last; of them the small and the young ones."""
+            late_s = max(claim.late_s(now), 0)
+            return claim.lane is None, late_s, claim.memory.bit_length(), now - claim.since
+
+        for claim in sorted(self._claims.values(), key=rank, reverse=True):
             if self.held <= goal:
                 break
             self._evict(claim)
@@ -260,16 +285,13 @@ class FrameMemory:
 
     def _drop(self, claim: Claim) -> None:
         self._leave_lane(claim)
-        if claim.waits:
-            self._end_wait(claim)
+        self._end_wait(claim)
         self._resize(claim, 0)
 
     def _end_wait(self, claim: Claim) -> None:
-        claim.waits = False
-        self.waiting -= 1
-        if not self.waiting:
-            for lane in self._lanes:
-                lane.clear()
+        if claim.waits_in is not None:
+            claim.waits_in.remove(claim)
+            self.waiting -= 1
 
     def _leave_lane(self, claim: Claim) -> None:
         if claim.lane is not None:
@@ -283,7 +305,7 @@ class FrameMemory:
         self._is_serving = True
         try:
             for lane in self._lanes:
-                while (claim := lane.first()) is not None and self._let_in(claim, lane):
+                while (claim := lane.first(self._now)) is not None and self._let_in(claim, lane):
                     if claim is not asking:
                         claim.holder.room_found()
         finally:

@@ -252,9 +252,10 @@ class ClientConnection(asyncio.Protocol):
     def give_way(self) -> None:
         limited.warning(
             HALF_SENT,
-            "closing %s: memory for requests that have not arrived whole is short, and it is too "
-            "slow to send one; if that happens to clients that behave, raise --inflight-bytes",
+            "closing %s: memory for requests that have not arrived whole is short, and it has sent "
+            "%d bytes of one; if that happens to clients that behave, raise --inflight-bytes",
             self.peer,
+            self._memory,
         )
         self._state.limiter.unreadable(HALF_SENT)
         self.abort()

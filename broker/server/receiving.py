@@ -72,12 +72,11 @@ class Receiving(FlowControl):
         reader = self._frames
         limited.warning(
             HALF_SENT,
-            "closing %s: memory for requests that have not arrived whole is short, and of one of "
-            "%d bytes it has sent %d and is too slow; if that happens to clients that behave, "
-            "raise --inflight-bytes",
+            "closing %s: memory for requests that have not arrived whole is short, and it has sent "
+            "%d bytes of %d; if that happens to clients that behave, raise --inflight-bytes",
             self.peer,
-            reader.size,
             reader.have,
+            reader.size,
         )
         if self.limiter is not None:
             self.limiter.unreadable(HALF_SENT)

@@ -25,12 +25,14 @@ class HalfSent:
 
     def __init__(self, connect: Callable[[], socket.socket], size: int, most: int) -> None:
         self._connect, self._size, self._most = connect, size, most
-        self._filling = b"x" * MIB
+        # Of which any part is a list of strings: routers look at it.
+        self._filling = b"\0\2xx" * (MIB // 4)
         self._sent: dict[socket.socket, int] = {}
         self.closed = 0
 
     def begin(self, number: int, api_key: int = PRODUCE, version: int = 9) -> None:
-        head = struct.pack(">ihhih", self._size, api_key, version, 1, -1)
+        count = self._size // 5
+        head = struct.pack(">ihhihi", self._size, api_key, version, 1, -1, count)
         for _ in range(number):
             client = self._connect()
             client.setblocking(False)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.frame_memory import CHECK_S, LANES, PACE, PATIENCE_S, FrameMemory
+from broker.frame_memory import CHECK_S, LANES, PACE, PATIENCE_S, WAIT_S, FrameMemory
 
 MIB = 1 << 20
 LIMIT = 32 * MIB
@@ -210,9 +210,9 @@ def test_one_byte_a_second_does_not_count_as_keeping_pace() -> None:
     assert any(each.is_closed for each in dripping)
 
 
-def test_small_frames_overtake_large_ones_which_are_not_overtaken_for_ever() -> None:
+def test_small_frames_overtake_large_ones_which_get_their_turn() -> None:
     frames = FrameMemory(LIMIT)
-    hoarders = [Client(frames, LARGEST, 2 * PACE) for _ in range(20)]
+    hoarders = [Client(frames, LARGEST, 20 * PACE) for _ in range(20)]
     for client in hoarders:
         client.begin(SMALL, 0)
         for _ in range(6):
@@ -248,6 +248,32 @@ def test_what_the_process_lost_itself_is_forgiven() -> None:
     assert not any(each.is_closed for each in clients)
     frames.check(60 + PATIENCE_S + LARGEST / PACE + 1)
     assert any(each.is_closed for each in clients)
+
+
+def test_a_crowd_that_never_finishes_does_not_keep_out_those_that_do() -> None:
+    frames = FrameMemory(LIMIT)
+    crowd = [Client(frames, MIB, 0) for _ in range(600)]
+    for client in crowd:
+        client.begin(60_000, 0)
+    assert frames.waiting > 300
+    now, served = 0.0, 0
+    honest = Client(frames, 900_000, 0)
+    honest.begin(60_000, now)
+    while now < 20:
+        now += CHECK_S
+        for _ in range(6):
+            honest.receive(900_000, now)
+        if honest.is_done:
+            served += 1
+            honest = Client(frames, 900_000, 0)
+            honest.begin(60_000, now)
+        assert not honest.is_closed
+        frames.check(now)
+    assert served > 20
+    while frames.waiting:
+        now += CHECK_S
+        assert now < 2 * WAIT_S + 10
+        frames.check(now)
 
 
 @given(st.lists(st.integers(1, 2 * LARGEST), min_size=1, max_size=40))

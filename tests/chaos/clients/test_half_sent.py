@@ -143,9 +143,8 @@ def test_a_storm_of_half_sent_requests(certificates: Certificates, way: str) -> 
                 peaks[index] = max(peaks[index], process.memory_info().rss - before[index])
 
         half = HalfSent(connect, MIB, MIB // 2)
-        for _ in range(10):
-            half.begin(100)
-            half.send_all(look, 5)
+        half.begin(1000)
+        half.send_all(look, 15)
         for _ in range(20):
             half.send(1)
             look()
