@@ -11,6 +11,7 @@ import logging
 import signal
 from pathlib import Path
 
+from broker import descriptors
 from broker.access.acls import Acls, configured_authorizer
 from broker.access.audit import make_audit
 from broker.access.kept import KeptByKind
@@ -105,7 +106,7 @@ class Worker:
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
         contents = await self.store.topics.contents_id()
-        static = static_config(settings, self.store.label)
+        static = static_config(settings, self.store.label, descriptors.for_clients())
         self.history = LogHistory(
             self.store.history,
             self.store.log_history,
@@ -273,8 +274,14 @@ class Worker:
         ]
 
     async def _listen(self) -> None:
-        refuses = self.broker.limiter.refuses
-        await self._listening.begin(self.settings, self._connection, refuses=refuses)
+        limiter = self.broker.limiter
+        limiter.counts.most = descriptors.for_clients()
+        await self._listening.begin(
+            self.settings,
+            self._connection,
+            refuses=limiter.refuses,
+            on_refused=limiter.no_descriptor,
+        )
 
     # --- changes ---
 

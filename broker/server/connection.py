@@ -15,6 +15,7 @@ from typing import cast
 
 import msgspec
 
+from broker import descriptors
 from broker.limited_log import LimitedLog
 from broker.metrics.request_counters import RequestCounters
 from broker.metrics.turn_clock import turn
@@ -223,6 +224,12 @@ class Connection(Receiving):
             self.abort()
             return
         self.forget_routes()
+        if self._transport is not None and descriptors.is_nearly_last(
+            self._transport.get_extra_info("socket").fileno()
+        ):
+            limited.warning("descriptors", "a router's connection is refused: too many open files")
+            self.abort()
+            return
         if identity.role is Role.UNAUTHENTICATED:
             self._begin_login(identity.listener)
         elif identity.revision:

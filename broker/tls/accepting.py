@@ -8,12 +8,14 @@ more, and the oldest gives way, so that clients that never finish keep no others
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
+from broker import descriptors
+from broker.accepting import Acceptor
 from broker.limited_log import LimitedLog
 
 logger = logging.getLogger("moldau.tls")
@@ -22,9 +24,6 @@ HANDSHAKE_S = 10.0
 SHUTDOWN_S = 5.0
 MAX_HANDSHAKES = 1024
 REFUSED_S, MAX_REFUSED = 0.1, 1000
-ACCEPTS_PER_TURN = 64
-NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-RETRY_S = 0.5
 
 # What OpenSSL says, and what it means for the operator.
 _NOT_TLS = "it does not speak TLS: a plaintext client on a TLS port?"
@@ -46,7 +45,7 @@ _REASONS = {
 }
 
 
-class TlsServer:
+class TlsServer(Acceptor):
     """Accepts on one listening socket until it is closed."""
 
     def __init__(
@@ -55,64 +54,44 @@ class TlsServer:
         listening: socket.socket,
         context: ssl.SSLContext,
         refuses: Callable[[str], bool] = lambda _: False,
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         """`refuses`: whether clients from an address are too many already, so that they need not
         cost a handshake."""
         self._protocol = protocol
-        self._listening = listening
         self._context = context
         self._refuses = refuses
         self._refused: set[socket.socket] = set()
-        self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order they began
-        self._log = LimitedLog(logger)
         self.failures = 0
-        self._retry: asyncio.TimerHandle | None = None
-        listening.setblocking(False)
-        self._loop.add_reader(listening.fileno(), self._accept)
+        super().__init__(listening, on_refused)
+        self._log = LimitedLog(logger)
 
     def close(self) -> None:
         """Accept no more. Handshakes under way end too; connections that are made stay."""
-        if self._listening.fileno() < 0:
-            return
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._listening.fileno())
-        self._listening.close()
+        super().close()
         for handshake in list(self._handshakes):
             handshake.cancel()
         for refused in list(self._refused):
             self._turn_away(refused)
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                accepted, address = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as fault:
-                if fault.errno not in NO_DESCRIPTORS:
-                    raise
-                self._log.warning("accept", "cannot accept connections: %s", fault.strerror)
-                self._loop.remove_reader(self._listening.fileno())
-                self._retry = self._loop.call_later(RETRY_S, self._accept_again)
-                return
-            if self._refuses(str(address[0])):
-                self._refuse(accepted)
-                continue
-            accepted.setblocking(False)
-            if len(self._handshakes) >= MAX_HANDSHAKES:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
-            task = self._loop.create_task(self._shake_hands(accepted, str(address[0])))
-            self._handshakes[task] = None
-            task.add_done_callback(self._ended)
+    def _accepted(self, accepted: socket.socket, address: Any) -> None:
+        peer = str(address[0])
+        if self._refuses(peer):
+            self._refuse(accepted)
+            return
+        if len(self._handshakes) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+        task = self._loop.create_task(self._shake_hands(accepted, peer))
+        self._handshakes[task] = None
+        task.add_done_callback(self._ended)
 
     def _refuse(self, accepted: socket.socket) -> None:
         """Closed a moment later: a client that tries again at once is slowed down."""
         self._refused.add(accepted)
-        if len(self._refused) > MAX_REFUSED:
+        if len(self._refused) > min(MAX_REFUSED, descriptors.reserved() // 4):
             self._turn_away(accepted)
         else:
             self._loop.call_later(REFUSED_S, self._turn_away, accepted)
@@ -120,9 +99,6 @@ class TlsServer:
     def _turn_away(self, accepted: socket.socket) -> None:
         self._refused.discard(accepted)
         accepted.close()
-
-    def _accept_again(self) -> None:
-        self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
