@@ -24,8 +24,8 @@ class Echo(asyncio.Protocol):
 
 
 async def main(keystore: str, seconds: float) -> None:
-    admission.HANDSHAKE_S = seconds  # type: ignore[misc]
-    accepting.CHECK_S = 0.1  # type: ignore[misc]
+    admission.HANDSHAKE_S = seconds
+    accepting.CHECK_S = 0.1
     async with tls_served(Echo, TlsSettings(keystore=keystore)) as served:
         print(served.address[1], flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -23,8 +23,8 @@ def shaking(admission: Admission[int], number: int, now: float) -> list[int]:
         assert admission.accepted(key, now) is None
         admission.spoke(key)
     begun = []
-    while (key := admission.begin(now)[0]) is not None:
-        begun.append(key)
+    while (next_one := admission.begin(now)[0]) is not None:
+        begun.append(next_one)
     return begun
 
 
