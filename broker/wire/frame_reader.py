@@ -19,6 +19,7 @@ from broker.wire.frame import LENGTH, LENGTH_SIZE
 
 SHARED_BUFFER = 256 * 1024
 FIRST_FRAME_MEMORY = 1 << 14
+FIRST_GROWTH = 5  # a full buffer is enough for a batch of 1 MB and what is around it
 MIN_REQUEST = 8  # API key, version and correlation id
 MIN_RESPONSE = 4  # correlation id
 MAX_INT32 = (1 << 31) - 1
@@ -160,7 +161,7 @@ class FrameReader:
         if self._memory.is_short:
             frame = bytearray(begun)
         else:
-            frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 4 * have)))
+            frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, FIRST_GROWTH * have)))
             frame[:have] = begun
         self.size = size
         self.have = have

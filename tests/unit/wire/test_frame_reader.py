@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.wire.frame_reader import (
     FIRST_FRAME_MEMORY,
+    FIRST_GROWTH,
     MIN_REQUEST,
     MIN_RESPONSE,
     SHARED_BUFFER,
@@ -121,7 +122,7 @@ def test_1_memory_follows_what_has_arrived(size: int, drawn: list[int], is_short
         reader.buffer[:taken] = data[at : at + taken]
         frames = reader.received(taken)
         at += taken
-        assert reader.memory <= max(4 * reader.have, FIRST_FRAME_MEMORY)
+        assert reader.memory <= max(FIRST_GROWTH * reader.have, FIRST_FRAME_MEMORY)
         assert reader.has_changed or reader.memory == 0
     assert [len(frame) for frame in frames] == [size]
     assert reader.memory == 0
