@@ -13,18 +13,19 @@ import contextlib
 import ctypes
 import gc
 import os
-import resource
 import signal
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 import uvloop
 
+from broker import descriptors
+from broker.accepting import PlainServer
 from broker.errors import MoldauError
 from broker.logging_setup import set_up_logging
 from broker.settings.processes import ConfigError, Listener, RouterSettings, WorkerSettings
@@ -91,9 +92,7 @@ async def _serve(service: Callable[[S], Service], settings: S) -> None:
 
 def prepare_process() -> None:
     """Raise the limit of descriptors as far as allowed, and tune the allocator."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    descriptors.raise_limit()
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         for parameter, value in MALLOC_OPTIONS:
@@ -122,11 +121,12 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
-async def listen(
+def listen(
     protocol: Callable[[], asyncio.BaseProtocol],
-    descriptors: Sequence[int],
+    sockets: Sequence[int],
     context: ssl.SSLContext | None = None,
     refuses: Callable[[str], bool] = lambda _: False,
+    on_refused: Callable[[], None] = lambda: None,
 ) -> list[Server]:
     """Serve on sockets that the supervisor has bound; with a `context`, behind TLS. The one place
     that chooses the transport.
@@ -134,25 +134,17 @@ async def listen(
     They listen from the first call on, for as long as the supervisor has them open: after the
     death of this process the kernel goes on to complete connections, for the next process.
     """
-    loop = asyncio.get_running_loop()
-    # Its path is for the next process too. Python 3.13 would remove it with the server.
-    keep_path: dict[str, Any] = {"cleanup_socket": False}
     servers: list[Server] = []
-    for descriptor in descriptors:
+    for descriptor in sockets:
         bound = socket.socket(fileno=descriptor)
         address = bound.getsockname()
         server: Server
         try:
-            # Not left to uvloop, which hides it when another process was faster to listen there.
             bound.listen(BACKLOG)
             if context is not None:
-                server = TlsServer(protocol, bound, context, refuses)
-            elif bound.family == socket.AF_UNIX:
-                server = await loop.create_unix_server(
-                    protocol, sock=bound, backlog=BACKLOG, **keep_path
-                )
+                server = TlsServer(protocol, bound, context, refuses, on_refused)
             else:
-                server = await loop.create_server(protocol, sock=bound, backlog=BACKLOG)
+                server = PlainServer(protocol, bound, on_refused)
         except OSError as fault:
             text = f"cannot listen on {address}: {fault.strerror or fault}"
             raise BootFailure(f"{text}; choose another --host or --port") from None
@@ -174,11 +166,13 @@ class Listening:
         protocol: Callable[[Listener | None], asyncio.BaseProtocol],
         *,
         refuses: Callable[[str], bool] = lambda _: False,
+        on_refused: Callable[[], None] = lambda: None,
         tells_expiry: bool = False,
     ) -> None:
         """`protocol` makes one for a connection over a listener, or None for the unix socket;
-        `refuses` says which addresses have too many connections. Raises BootFailure."""
-        self._servers += await listen(partial(protocol, None), [settings.unix_socket])
+        `refuses` says which addresses have too many connections, `on_refused` counts those that
+        there is no descriptor for. Raises BootFailure."""
+        self._servers += listen(partial(protocol, None), [settings.unix_socket])
         for each in settings.listeners:
             accept = partial(protocol, each.listener)
             context = None
@@ -190,7 +184,7 @@ class Listening:
                 self._certificates.append(certificates)
                 self._watching.append(asyncio.ensure_future(certificates.watch()))
                 context = certificates.context
-            self._servers += await listen(accept, each.descriptors, context, refuses)
+            self._servers += listen(accept, each.descriptors, context, refuses, on_refused)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
 
     def reload(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import signal
 from pathlib import Path
 
+from broker import descriptors
 from broker.access.acls import Acls, configured_authorizer
 from broker.access.audit import make_audit
 from broker.access.kept import KeptByKind
@@ -21,6 +22,7 @@ from broker.coordinator.sights import Sights
 from broker.coordinator.topics_seen import topics_seen
 from broker.coordinator.transaction_services import TransactionServices
 from broker.errors import StoreFault
+from broker.frame_checks import FrameChecks
 from broker.handlers.context import Broker
 from broker.handlers.dispatch import Dispatcher
 from broker.in_step import InStep
@@ -105,7 +107,7 @@ class Worker:
         changes_at = await self.store.topics.last_change()
         cluster_id = await self.store.topics.cluster_id()
         contents = await self.store.topics.contents_id()
-        static = static_config(settings, self.store.label)
+        static = static_config(settings, self.store.label, descriptors.for_clients())
         self.history = LogHistory(
             self.store.history,
             self.store.log_history,
@@ -168,6 +170,7 @@ class Worker:
         self._watcher = in_step.follow(changes_at)
         self._loop_lag = LoopLag()
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
+        self._frame_checks = FrameChecks(self._budget.frames)
         report = WorkerReport(
             settings.index,
             self.store,
@@ -273,8 +276,14 @@ class Worker:
         ]
 
     async def _listen(self) -> None:
-        refuses = self.broker.limiter.refuses
-        await self._listening.begin(self.settings, self._connection, refuses=refuses)
+        limiter = self.broker.limiter
+        limiter.counts.most = descriptors.for_clients()
+        await self._listening.begin(
+            self.settings,
+            self._connection,
+            refuses=limiter.refuses,
+            on_refused=limiter.no_descriptor,
+        )
 
     # --- changes ---
 

@@ -6,7 +6,8 @@
     requests     requests on their way to the workers
 
 Nothing is buffered without bound: the client is not read from while a worker's socket is full,
-while it does not read its own replies, or while it has too many unanswered requests.
+while it does not read its own replies, or while it has too many unanswered requests. What is kept
+of requests counts against the memory that all clients share (broker/frame_memory.py).
 """
 
 from __future__ import annotations
@@ -38,12 +39,17 @@ from router.worker_connections import WorkerConnections
 logger = logging.getLogger("moldau.router")
 limited = LimitedLog(logger)
 
+HALF_SENT = "half_sent"  # why a client was closed, as metrics name it
+READ_AT_ONCE = 256 << 10  # bytes, at most
+
 
 class ClientConnection(asyncio.Protocol):
     __slots__ = (
+        "_awaits_room",
         "_clients",
         "_forwarder",
         "_is_draining",
+        "_memory",
         "_session_timer",
         "_state",
         "_turn_is_due",
@@ -77,6 +83,8 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = 0.0  # the last time `is_idle` found it active
         self._was_active = True  # since then
         self._is_draining = False
+        self._memory = 0  # of requests that are kept, as it is counted
+        self._awaits_room = False
         self._turn_is_due = False  # its requests go on in the event loop's next turn
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -204,6 +212,10 @@ class ClientConnection(asyncio.Protocol):
         if requests.hands_over:
             self._log_in_again()
             return
+        if requests.kept or self._memory:
+            self._count_memory()
+            if self.is_closed:
+                return
         if requests.may_read:
             self.transport.resume(Pause.REQUESTS_WAIT)
         else:
@@ -211,6 +223,42 @@ class ClientConnection(asyncio.Protocol):
             if requests.yields and not self._turn_is_due:
                 self._turn_is_due = True
                 self._state.loop.call_soon(self._next_turn)
+
+    def _count_memory(self) -> None:
+        memory, before = len(self.requests.kept), self._memory
+        self._memory = memory
+        frames, now = self._state.frames, self._state.loop.time()
+        if not memory:
+            self._awaits_room = False
+            frames.release(self)
+            self.transport.resume(Pause.MEMORY_IS_SHORT)
+            return
+        have, size = (0, 0) if self.requests is not self._forwarder else self._forwarder.kept_frame
+        frames.hold(self, memory, size, have, now, is_new=memory < before)
+        if not size or self._awaits_room or self.is_closed:
+            return
+        if not frames.ask(self, memory + min(size - have, READ_AT_ONCE), now):
+            self._awaits_room = True
+            self.transport.pause(Pause.MEMORY_IS_SHORT)
+
+    @property
+    def is_receiving(self) -> bool:
+        return self.transport.is_reading or self.transport.is_write_paused
+
+    def room_found(self) -> None:
+        self._awaits_room = False
+        self.transport.resume(Pause.MEMORY_IS_SHORT)
+
+    def give_way(self) -> None:
+        limited.warning(
+            HALF_SENT,
+            "closing %s: memory for requests that have not arrived whole is short, and it has sent "
+            "%d bytes of one; if that happens to clients that behave, raise --inflight-bytes",
+            self.peer,
+            self._memory,
+        )
+        self._state.limiter.unreadable(HALF_SENT)
+        self.abort()
 
     def _next_turn(self) -> None:
         self._turn_is_due = self.requests.yields = False
@@ -335,4 +383,6 @@ class ClientConnection(asyncio.Protocol):
         self.replies.clear()
         self.requests.stop()
         self._forwarder.stop()
+        self._memory = 0
+        self._state.frames.release(self)
         self._end_session_at(NEVER)

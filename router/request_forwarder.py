@@ -105,6 +105,16 @@ class RequestForwarder:
             or not replies.has_room
         )
 
+    @property
+    def kept_frame(self) -> tuple[int, int]:
+        """How much is there of the request that is kept until enough of it has arrived, and its
+        size; 0, 0: there is none, or it waits for something else."""
+        start, have = self._kept_from, len(self.kept) - self._kept_from
+        if not self._enough or have < LENGTH_SIZE:
+            return 0, 0
+        size = LENGTH_SIZE + int(LENGTH.unpack_from(self.kept, start)[0])
+        return (have, size) if have < size else (0, 0)
+
     def is_halfway_to(self, connection: WorkerConnection) -> bool:
         """Whether this worker has received a part of a request only."""
         return self._frames.left > 0 and self._target is connection

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import signal
 
+from broker import descriptors
 from broker.loop_lag import LoopLag
 from broker.metrics.document import Document, Family, Kind, Sample
 from broker.process import (
@@ -70,6 +71,7 @@ class Router:
             has_telemetry=settings.has_telemetry,
             limits=settings.connection_limits,
             quota_windows=settings.quota_windows,
+            inflight_bytes=settings.inflight_bytes,
         )
         self._loop_lag = LoopLag()
         self._state.report = self._report
@@ -110,8 +112,15 @@ class Router:
     async def _listen(self) -> None:
         # They show the same certificates as the workers: one process says when those expire.
         first = self.settings.index == 0
+        limiter = self._state.limiter
+        # A client of a router has connections to the workers that it needs, up to all of them.
+        limiter.counts.most = descriptors.for_clients(1 + len(self.settings.worker_sockets))
         await self._listening.begin(
-            self.settings, self._accept, refuses=self._state.limiter.refuses, tells_expiry=first
+            self.settings,
+            self._accept,
+            refuses=limiter.refuses,
+            on_refused=limiter.no_descriptor,
+            tells_expiry=first,
         )
 
     def _use_limits(self, body: bytearray) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from broker.access.connection_limiter import ConnectionLimiter
+from broker.frame_checks import FrameChecks
+from broker.frame_memory import FrameMemory
 from broker.metrics.document import METRICS, Document, encode
 from broker.security.quota_rates import Windows
 from broker.settings.processes import ConnectionLimits, Endpoint
@@ -32,8 +34,12 @@ class RouterState:
         has_telemetry: bool = False,
         limits: ConnectionLimits = NO_LIMITS,
         quota_windows: tuple[int, int] = (11, 1),
+        inflight_bytes: int = 256 << 20,
     ) -> None:
         self.workers = workers
+        # For what is kept of requests, until enough of them has arrived to forward them.
+        self.frames = FrameMemory(inflight_bytes // 2)
+        self._frame_checks = FrameChecks(self.frames)
         self.max_request_bytes = max_request_bytes
         self._brokers = brokers  # by the listener whose clients hear of them
         self._local_answers: dict[str, LocalAnswers] = {}

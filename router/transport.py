@@ -26,6 +26,7 @@ class Pause(Enum):
     CLIENT_IS_SLOW = "the client does not read its replies"
     WORKER_IS_BLOCKED = "a worker's socket is connecting or full"
     REQUESTS_WAIT = "the client's next request cannot be forwarded yet"
+    MEMORY_IS_SHORT = "there is no room for more of the client's next request"
 
 
 class PausableTransport:

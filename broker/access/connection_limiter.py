@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import NamedTuple
 
+from broker import descriptors
 from broker.limited_log import LimitedLog
 from broker.metrics.access_counters import ConnectionCounters
 from broker.security.connection_limits import (
@@ -49,6 +50,7 @@ class ConnectionLimiter:
         self.counters = ConnectionCounters()
         self._inside: dict[object, _Inside] = {}
         self._delayed = 0
+        self._most_delayed = min(MAX_DELAYED, descriptors.reserved() // 4)
         self._loop = asyncio.get_running_loop()
 
     def admit(
@@ -78,6 +80,10 @@ class ConnectionLimiter:
         self.counters.refuse(_REASONS.get(limit, "max"))
         limited.warning(limit, "a connection from %s is refused: %s", ip, limit)
 
+    def no_descriptor(self) -> None:
+        """A connection was closed because descriptors are short."""
+        self.counters.refuse("descriptors")
+
     def unreadable(self, reason: str) -> None:
         """What a connection sent cannot be read: it is closed."""
         self.counters.refuse(reason)
@@ -96,7 +102,7 @@ class ConnectionLimiter:
 
     def _close_later(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
-        if self._delayed >= MAX_DELAYED:
+        if self._delayed >= self._most_delayed:
             transport.abort()  # type: ignore[attr-defined]
             return
         transport.pause_reading()  # type: ignore[attr-defined]

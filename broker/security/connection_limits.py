@@ -60,6 +60,7 @@ def no_rate(ip: str) -> float | None:
 class ConnectionCounts:
     def __init__(self, limits: ConnectionLimits, windows: Windows) -> None:
         self.limits = limits
+        self.most = UNLIMITED  # whatever is configured: what there are descriptors for
         self.rate_of: Callable[[str], float | None] = no_rate
         self._windows = windows
         self._total = 0
@@ -102,11 +103,10 @@ class ConnectionCounts:
 
     def _full(self, ip: str, is_authenticated: bool) -> str | None:
         limits = self.limits
-        if self._total >= limits.total:
+        total = min(limits.total, self.most)
+        if self._total >= total:
             return "max.connections"
-        if not is_authenticated and self._unauthenticated >= max(
-            limits.total // UNAUTHENTICATED_SHARE, 1
-        ):
+        if not is_authenticated and self._unauthenticated >= max(total // UNAUTHENTICATED_SHARE, 1):
             return "max.connections, a quarter of it for clients that have not authenticated"
         own = limits.overrides.get(ip)
         if self._by_ip.get(ip, 0) >= (limits.per_ip if own is None else own):

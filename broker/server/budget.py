@@ -1,8 +1,14 @@
-"""How many bytes of requests and replies a connection, and the worker as a whole, may hold."""
+"""How many bytes of requests and replies a connection, and the worker as a whole, may hold.
+
+Requests that have not arrived whole (`frames`) may take half of it, and leave that much less for
+those being served: the latter always have the other half.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from broker.frame_memory import FrameMemory
 
 MIN_REPLY = 1 << 16
 
@@ -19,22 +25,39 @@ class Budget:
         self.per_connection = per_connection
         self.used = 0  # unanswered requests
         self.held = 0  # replies being read from the store, or not read by their clients
+        self.frames = FrameMemory(total // 2, self._room_for_frames, self._frames_hold)
+        self._most_used = total
         self._waiting: dict[Waiter, None] = {}
 
     @property
     def exhausted(self) -> bool:
-        return self.used >= self.total
+        return self.used >= self._most_used
 
     def take(self, size: int) -> None:
         self.used += size
 
     def give_back(self, size: int) -> None:
         self.used -= size
+        if self._waiting or self.frames.waiting:
+            self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
         # At three quarters, so that paused connections do not flap at the edge.
-        while self._waiting and self.used * 4 < self.total * 3:
+        while self._waiting and self.used * 4 < self._most_used * 3:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
             waiter.ease()
+        self.frames.ease()
+
+    # --- frames that have not arrived whole ---
+
+    def _room_for_frames(self) -> int:
+        return min(self.frames.limit, self.total - self.used)
+
+    def _frames_hold(self, held: int) -> None:
+        self._most_used = self.total - min(held, self.frames.limit)
+        if self._waiting:
+            self._serve_waiting()
 
     # --- replies ---
 

@@ -15,6 +15,7 @@ from typing import cast
 
 import msgspec
 
+from broker import descriptors
 from broker.limited_log import LimitedLog
 from broker.metrics.request_counters import RequestCounters
 from broker.metrics.turn_clock import turn
@@ -22,22 +23,23 @@ from broker.peer import identify
 from broker.security.identity import Identity, Role, read_preamble
 from broker.security.sasl import most_received
 from broker.server.budget import Budget
-from broker.server.call import Call, Dispatch, Limiter, Metering
+from broker.server.call import Call, Dispatch, Metering
 from broker.server.flow_control import (
     MAX_BACKLOG,
+    MAX_BACKLOG_BYTES,
     MAX_SERVED_PER_TURN,
     MAX_UNANSWERED,
     MUTED,
     WRITE_HIGH_WATER,
-    FlowControl,
 )
 from broker.server.login import Login, Logins
 from broker.server.piecewise import PIECE, PiecewiseWriter
+from broker.server.receiving import Receiving
 from broker.server.request_route import RequestRoute
 from broker.settings.processes import Listener
 from broker.wire.batch import Buffer
 from broker.wire.frame import PREAMBLE, RequestHeader, read_request_header
-from broker.wire.frame_reader import MIN_REQUEST, FrameReader, InvalidFrameSize
+from broker.wire.frame_reader import MIN_REQUEST, InvalidFrameSize
 from broker.wire.parts import coalesce
 from broker.wire.primitives import MalformedMessage
 from broker.wire.request_cache import RequestCache
@@ -48,7 +50,7 @@ limited = LimitedLog(logger)
 MIN_TOKEN = 1  # bytes of a frame while a client logs in: SaslHandshake v0 is followed by tokens
 
 
-class Connection(FlowControl):
+class Connection(Receiving):
     # More attributes than instances can share the layout of without it: access would be slower.
     # `__dict__` is for `serve_with` alone.
     __slots__ = (
@@ -56,14 +58,12 @@ class Connection(FlowControl):
         "_connections",
         "_dispatch",
         "_flush_scheduled",
-        "_frames",
         "_max_frame",
         "_out",
         "_received_ns",
         "_receiving",
         "counters",
         "identity",
-        "limiter",
         "listener",
         "login",
         "logins",
@@ -82,17 +82,15 @@ class Connection(FlowControl):
         counters: RequestCounters | None = None,
     ) -> None:
         """`listener`: where it came in; None on the unix socket. `counters`: of the worker."""
-        super().__init__(budget)
+        super().__init__(budget, max_frame)
         self.counters = counters or RequestCounters()
         self._received_ns = 0  # when the frames that are being served came
-        self._frames = FrameReader(max_frame)
         self._receiving = False  # replies completed meanwhile go out at its end
         self._dispatch = dispatch
         self._connections = connections
         self._out: list[Buffer] = []
         self._flush_scheduled = False
         self.metering: Metering | None = None  # None: there is no quota
-        self.limiter: Limiter | None = None
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
@@ -124,18 +122,18 @@ class Connection(FlowControl):
         if listener is not None and listener.uses_sasl and not self.closing:
             self._begin_login(listener.name)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.buffer
-
     def buffer_updated(self, nbytes: int) -> None:
+        reader = self._frames
         try:
-            frames = self._frames.received(nbytes)
+            frames = reader.received(nbytes)
         except InvalidFrameSize as fault:
             limited.warning(fault.kind, "closing %s: %s", self.peer, fault)
             if self.limiter is not None:
                 self.limiter.unreadable(fault.reason)
             self.abort()
             return
+        if reader.has_changed:
+            self._count_memory(is_new=bool(frames))
         if not frames:
             self.last_active = self._loop.time()  # slow is not idle
             return
@@ -147,8 +145,16 @@ class Connection(FlowControl):
                 self._serve(frame)
             elif not self.closing:
                 self._backlog.append(frame)
-                if len(self._backlog) >= MAX_BACKLOG or self._held & MUTED:
+                self._backlog_bytes += len(frame)
+                reader.has_changed = True
+                if (
+                    len(self._backlog) >= MAX_BACKLOG
+                    or self._backlog_bytes >= MAX_BACKLOG_BYTES
+                    or self._held & MUTED
+                ):
                     self._pause()
+        if reader.has_changed:  # frames wait in the backlog
+            self._count_memory()
         self._receiving = False
         if self._out and not self._flush_scheduled:
             self._flush()  # what was answered at once
@@ -156,6 +162,8 @@ class Connection(FlowControl):
     def _serve(self, frame: bytearray) -> None:
         if self._served_this_turn == MAX_SERVED_PER_TURN:
             self._backlog.appendleft(frame)
+            self._backlog_bytes += len(frame)
+            self._frames.has_changed = True
             self._yield_turn()
             return
         self._served_this_turn += 1
@@ -216,6 +224,12 @@ class Connection(FlowControl):
             self.abort()
             return
         self.forget_routes()
+        if self._transport is not None and descriptors.is_nearly_last(
+            self._transport.get_extra_info("socket").fileno()
+        ):
+            limited.warning("descriptors", "a router's connection is refused: too many open files")
+            self.abort()
+            return
         if identity.role is Role.UNAUTHENTICATED:
             self._begin_login(identity.listener)
         elif identity.revision:
@@ -392,8 +406,7 @@ class Connection(FlowControl):
         for call in calls:
             if call.on_lost is not None:
                 call.on_lost()
-        self._backlog.clear()
-        self._frames.discard()
+        self._drop_received()
         self._out.clear()
         if self._pieces is not None:
             self._pieces.discard()

@@ -4,6 +4,7 @@ Back-pressure: a connection with too many bytes of unanswered requests, or whose
 read its replies, is not read from until that has eased; the worker as a whole has a budget too.
 Unsent replies count against the budget: they make other clients' fetches smaller, but do not stop
 them. A client that has used more than its quota is muted: not read from, for as long as it takes.
+Requests that have not arrived whole, or wait to be served, count too (broker/frame_memory.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from broker.server.call import Call
 from broker.server.piecewise import PiecewiseWriter
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
-MAX_BACKLOG = 8  # frames received while the connection is held
+MAX_BACKLOG = 8  # frames received while the connection is held,
+MAX_BACKLOG_BYTES = 1 << 20  # or less if they are large
 MAX_SERVED_PER_TURN = 256  # frames, before other connections get their turn
 WRITE_HIGH_WATER = 1 << 20
 MUTED_CHECK_S = 1.0  # how long a client that hangs up while it is muted goes unnoticed
@@ -30,9 +32,12 @@ class FlowControl(asyncio.BufferedProtocol):
     """What a connection has received and not answered, and why it is not read from."""
 
     __slots__ = (
+        "_awaits_room",
         "_backlog",
+        "_backlog_bytes",
         "_budget",
         "_calls",
+        "_claims_memory",
         "_held",
         "_loop",
         "_muted_timer",
@@ -53,6 +58,9 @@ class FlowControl(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[bytearray] = deque()  # frames received, not served yet
+        self._backlog_bytes = 0
+        self._claims_memory = False  # of `budget.frames`
+        self._awaits_room = False  # for the rest of a frame
         self._calls: deque[Call] = deque()
         self._unanswered_bytes = 0
         self._unsent = 0  # bytes of replies that the client has not read
@@ -158,12 +166,39 @@ class FlowControl(asyncio.BufferedProtocol):
             return
         self._read_paused = False
         self._serve_backlog()
-        if not self._read_paused and not self.closing:
-            self._transport.resume_reading()
+        if self._read_paused or self.closing:
+            return
+        if self._awaits_room:
+            self._read_paused = True
+            return
+        if self._claims_memory:
+            self._budget.frames.resumed(self, self._loop.time())
+        self._transport.resume_reading()
 
     def _serve_backlog(self) -> None:
         while self._backlog and not (self._read_paused or self._held or self.closing):
-            self._serve(self._backlog.popleft())
+            frame = self._backlog.popleft()
+            self._backlog_bytes -= len(frame)
+            self._serve(frame)
+        if self._claims_memory:
+            self._count_memory()
+
+    # --- memory of requests that are not served yet ---
+
+    @abstractmethod
+    def _count_memory(self, *, is_new: bool = False) -> None:
+        """Tell the budget what is held. `is_new`: of a frame that has just begun."""
+
+    @property
+    def is_receiving(self) -> bool:
+        """A client that does not read its replies is to blame itself for not being read from."""
+        return not self._read_paused or self._write_paused
+
+    @abstractmethod
+    def room_found(self) -> None: ...
+
+    @abstractmethod
+    def give_way(self) -> None: ...
 
     def pause_writing(self) -> None:
         self._write_paused = True

@@ -121,6 +121,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of the broker has in common."""
 
     max_request_bytes: int = 100 * MIB
+    inflight_bytes: int = 256 * MIB
     log_level: str = "info"
     log_json: bool = False
 
@@ -129,7 +130,6 @@ class WorkerLimits(ProcessSettings, frozen=True, kw_only=True):
     """What `moldau serve` passes on to its workers unchanged."""
 
     tail_cache_bytes: int = 128 * MIB
-    inflight_bytes: int = 256 * MIB
     connection_inflight_bytes: int = 32 * MIB
     snapshot_entries: int = 1000
 

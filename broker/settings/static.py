@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from broker.settings.kafka import BrokerConfig
-from broker.settings.processes import WorkerSettings
+from broker.settings.processes import UNLIMITED, WorkerSettings
 
 
-def static_config(settings: WorkerSettings, log_dirs: str) -> BrokerConfig:
-    """The operator's broker configs, and those that follow from the process settings."""
+def static_config(
+    settings: WorkerSettings, log_dirs: str, most_connections: int = UNLIMITED
+) -> BrokerConfig:
+    """The operator's broker configs, and those that follow from the process settings.
+    `most_connections`: what there are descriptors for."""
+    configured = settings.broker_configs.get("max.connections", UNLIMITED)
     node = str(settings.index)
     served = settings.listeners
     advertised = [
@@ -18,6 +22,7 @@ def static_config(settings: WorkerSettings, log_dirs: str) -> BrokerConfig:
     return BrokerConfig(
         {
             **settings.broker_configs,
+            "max.connections": str(min(int(configured), most_connections)),
             "node.id": node,
             "broker.id": node,
             "listeners": ",".join(

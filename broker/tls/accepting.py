@@ -1,30 +1,36 @@
 """Accepting connections that begin with a TLS handshake.
 
 uvloop's own servers would drop a failed handshake without a word. Here it is logged with its
-reason (bounded), takes at most HANDSHAKE_S, and no more than MAX_HANDSHAKES are under way: one
-more, and the oldest gives way, so that clients that never finish keep no others out.
+reason (bounded). When a handshake begins, and how long it may take, is in admission.py: connections
+wait for their turn, and time that the process was stopped or busy does not count.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+import select
 import socket
 import ssl
+import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+from broker import descriptors
+from broker.accepting import Acceptor
 from broker.limited_log import LimitedLog
+from broker.tls import admission
+from broker.tls.admission import Admission
 
 logger = logging.getLogger("moldau.tls")
 
-HANDSHAKE_S = 10.0
 SHUTDOWN_S = 5.0
-MAX_HANDSHAKES = 1024
+NEVER_S = 86_400.0  # uvloop's own limit, which counts from the start
+CHECK_S = 1.0
+BEGUN_PER_TURN = 8  # handshakes; others have their turn in between
+BYTES_RECEIVED = 128  # where Linux has them in tcp_info
 REFUSED_S, MAX_REFUSED = 0.1, 1000
-ACCEPTS_PER_TURN = 64
-NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-RETRY_S = 0.5
 
 # What OpenSSL says, and what it means for the operator.
 _NOT_TLS = "it does not speak TLS: a plaintext client on a TLS port?"
@@ -46,7 +52,37 @@ _REASONS = {
 }
 
 
-class TlsServer:
+class Unfinished:
+    """A connection before the end of its handshake."""
+
+    __slots__ = ("peer", "received", "socket", "task")
+
+    def __init__(self, accepted: socket.socket, peer: str) -> None:
+        self.socket = accepted
+        self.peer = peer
+        self.received = 0  # bytes, when that was asked last
+        self.task: asyncio.Task[None] | None = None
+
+    def has_advanced(self) -> bool:
+        if self.socket.fileno() < 0:
+            return False
+        received = self._received()
+        if received > self.received:
+            self.received = received
+            return True
+        poll = select.poll()
+        poll.register(self.socket.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _received(self) -> int:
+        try:
+            info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED + 8)
+        except (OSError, AttributeError):
+            return 0  # not Linux
+        return int.from_bytes(info[BYTES_RECEIVED : BYTES_RECEIVED + 8], sys.byteorder)
+
+
+class TlsServer(Acceptor):
     """Accepts on one listening socket until it is closed."""
 
     def __init__(
@@ -55,64 +91,114 @@ class TlsServer:
         listening: socket.socket,
         context: ssl.SSLContext,
         refuses: Callable[[str], bool] = lambda _: False,
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         """`refuses`: whether clients from an address are too many already, so that they need not
         cost a handshake."""
         self._protocol = protocol
-        self._listening = listening
         self._context = context
         self._refuses = refuses
         self._refused: set[socket.socket] = set()
-        self._loop = asyncio.get_running_loop()
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order they began
-        self._log = LimitedLog(logger)
+        self._admission: Admission[Unfinished] = Admission()
+        self._unfinished: set[Unfinished] = set()
+        self._turn_is_due = False
         self.failures = 0
-        self._retry: asyncio.TimerHandle | None = None
-        listening.setblocking(False)
-        self._loop.add_reader(listening.fileno(), self._accept)
+        super().__init__(listening, on_refused)
+        self._log = LimitedLog(logger)
+        self._check_at = 0.0
+        self._checking: asyncio.TimerHandle | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """Connections before the end of their handshake."""
+        return len(self._unfinished)
 
     def close(self) -> None:
         """Accept no more. Handshakes under way end too; connections that are made stay."""
-        if self._listening.fileno() < 0:
-            return
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._listening.fileno())
-        self._listening.close()
-        for handshake in list(self._handshakes):
-            handshake.cancel()
+        super().close()
+        if self._checking is not None:
+            self._checking.cancel()
+        for each in list(self._unfinished):
+            self._end(each)
         for refused in list(self._refused):
             self._turn_away(refused)
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                accepted, address = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+    def _accepted(self, accepted: socket.socket, address: Any) -> None:
+        peer = str(address[0])
+        if self._refuses(peer):
+            self._refuse(accepted)
+            return
+        now = self._loop.time()
+        each = Unfinished(accepted, peer)
+        self._unfinished.add(each)
+        loser = self._admission.accepted(each, now)
+        self._loop.add_reader(accepted.fileno(), self._spoke, each)
+        if loser is not None:
+            self._end(loser)
+        if self._checking is None:
+            self._check_later(now)
+
+    # --- turns ---
+
+    def _spoke(self, each: Unfinished) -> None:
+        self._loop.remove_reader(each.socket.fileno())
+        self._admission.spoke(each)
+        if self._admission.is_full and self._retry is None:
+            self._pause(CHECK_S)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._turn_is_due:
+            return
+        for _ in range(BEGUN_PER_TURN):
+            each, loser = self._admission.begin(self._loop.time())
+            if loser is not None:
+                self._end(loser)
+            if each is None:
                 return
-            except OSError as fault:
-                if fault.errno not in NO_DESCRIPTORS:
-                    raise
-                self._log.warning("accept", "cannot accept connections: %s", fault.strerror)
-                self._loop.remove_reader(self._listening.fileno())
-                self._retry = self._loop.call_later(RETRY_S, self._accept_again)
-                return
-            if self._refuses(str(address[0])):
-                self._refuse(accepted)
-                continue
-            accepted.setblocking(False)
-            if len(self._handshakes) >= MAX_HANDSHAKES:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
-            task = self._loop.create_task(self._shake_hands(accepted, str(address[0])))
-            self._handshakes[task] = None
-            task.add_done_callback(self._ended)
+            each.task = self._loop.create_task(self._shake_hands(each))
+            each.task.add_done_callback(partial(self._ended, each))
+        if self._admission.has_ready:
+            self._turn_is_due = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_is_due = False
+        self._begin()
+
+    def _end(self, each: Unfinished) -> None:
+        """Before its handshake has ended."""
+        self._admission.ended(each)
+        self._unfinished.discard(each)
+        if each.task is not None:
+            each.task.cancel()
+        elif each.socket.fileno() >= 0:
+            self._loop.remove_reader(each.socket.fileno())
+            each.socket.close()
+
+    # --- time ---
+
+    def _check_later(self, now: float) -> None:
+        self._check_at = now + CHECK_S
+        self._checking = self._loop.call_at(self._check_at, self._check)
+
+    def _check(self) -> None:
+        self._checking = None
+        now = self._loop.time()
+        self._admission.forgive(now - self._check_at)
+        for each in self._admission.overdue(now, Unfinished.has_advanced):
+            self._end(each)
+            self._failed("time", each.peer, f"no handshake within {admission.HANDSHAKE_S:g} s")
+        self._begin()
+        if self._unfinished:
+            self._check_later(now)
+
+    # --- refused ---
 
     def _refuse(self, accepted: socket.socket) -> None:
         """Closed a moment later: a client that tries again at once is slowed down."""
         self._refused.add(accepted)
-        if len(self._refused) > MAX_REFUSED:
+        if len(self._refused) > min(MAX_REFUSED, descriptors.reserved() // 4):
             self._turn_away(accepted)
         else:
             self._loop.call_later(REFUSED_S, self._turn_away, accepted)
@@ -121,21 +207,23 @@ class TlsServer:
         self._refused.discard(accepted)
         accepted.close()
 
-    def _accept_again(self) -> None:
-        self._loop.add_reader(self._listening.fileno(), self._accept)
+    # --- handshakes ---
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._handshakes.pop(task, None)
+    def _ended(self, each: Unfinished, task: asyncio.Task[None]) -> None:
+        self._admission.ended(each)
+        self._unfinished.discard(each)
         if not task.cancelled() and (fault := task.exception()) is not None:
             logger.error("a TLS connection could not be made", exc_info=fault)
+        self._begin()
 
-    async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+    async def _shake_hands(self, each: Unfinished) -> None:
+        accepted, peer = each.socket, each.peer
         try:
             await self._loop.connect_accepted_socket(
                 self._protocol,
                 accepted,
                 ssl=self._context,
-                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_handshake_timeout=NEVER_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except ssl.SSLCertVerificationError as fault:
@@ -143,10 +231,6 @@ class TlsServer:
         except ssl.SSLError as fault:
             reason = fault.reason or "no reason given"
             self._failed(reason, peer, _REASONS.get(reason) or reason.lower().replace("_", " "))
-        except TimeoutError:
-            self._failed("time", peer, f"no handshake within {HANDSHAKE_S:g} s")
-        except ConnectionAbortedError:
-            self._failed("time", peer, f"no handshake within {HANDSHAKE_S:g} s")
         except OSError:
             pass  # it hung up: a port scan, a health check
         except asyncio.CancelledError:

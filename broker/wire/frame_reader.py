@@ -4,18 +4,22 @@ Two readers share the check of a frame's size:
 
 - `FrameReader` collects whole frames: the worker. It names the memory to receive into. That is one
   buffer shared by all readers of the process (only in use within one call), out of which a frame is
-  copied once; when more than the buffer holds is missing of a frame, the rest is received straight
-  into the frame's own memory.
+  copied once. When more than the buffer holds is missing of a frame, or its memory is not complete,
+  the rest is received straight into the frame's own memory. That memory follows the bytes that have
+  arrived, not the announced length: when it is full, the caller decides when it may grow.
 - `FrameTracker` only tells where frames begin and end, in bytes that are passed on in the pieces
   in which they come: the router.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.wire.frame import LENGTH, LENGTH_SIZE
 
 SHARED_BUFFER = 256 * 1024
-FIRST_FRAME_MEMORY = 1 << 16
+FIRST_FRAME_MEMORY = 1 << 14
+FIRST_GROWTH = 5  # a full buffer is enough for a batch of 1 MB and what is around it
 MIN_REQUEST = 8  # API key, version and correlation id
 MIN_RESPONSE = 4  # correlation id
 MAX_INT32 = (1 << 31) - 1
@@ -53,28 +57,42 @@ def frame_size(data: bytes | bytearray, at: int, least: int, most: int) -> int:
     return size
 
 
+class Memory(Protocol):
+    @property
+    def is_short(self) -> bool:
+        """Whether a frame that begins gets no more memory than its bytes take."""
+
+
+class Plenty:
+    is_short = False
+
+
 class FrameReader:
     """Collects whole request frames, without their length fields."""
 
     __slots__ = (
         "_frame",
-        "_have",
         "_head",
         "_is_cut",
         "_max_size",
+        "_memory",
         "_min_size",
-        "_wanted",
         "buffer",
+        "has_changed",
+        "have",
+        "size",
     )
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, max_size: int, memory: Memory | None = None) -> None:
+        self._memory = memory or Plenty()
         self._min_size = MIN_REQUEST
         self._max_size = max_size
         self._is_cut = False  # part of a frame has been received
         self._head = bytearray()  # part of a length field
-        self._frame: bytearray | None = None  # a frame of which a part has been received
-        self._have = 0
-        self._wanted = 0
+        self._frame: bytearray | None = None  # a frame of which a part has been received:
+        self.have = 0  # so much
+        self.size = 0  # of so many bytes
+        self.has_changed = False  # what is held of an unfinished frame; the caller resets it
         self.buffer = _shared_view  # where to receive the next bytes
 
     def limit(self, min_size: int, max_size: int) -> None:
@@ -84,6 +102,21 @@ class FrameReader:
     @property
     def is_inside_frame(self) -> bool:
         return self._frame is not None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the unfinished frame takes."""
+        return 0 if self._frame is None else len(self._frame)
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing can be received before the unfinished frame has got more memory (`grow`)."""
+        return not self.buffer
+
+    @property
+    def next_memory(self) -> int:
+        """How much it will have then."""
+        return min(self.size, max(FIRST_FRAME_MEMORY, 2 * self.memory))
 
     def received(self, nbytes: int) -> list[bytearray]:
         """The frames completed by `nbytes` received into `buffer`. Raises InvalidFrameSize."""
@@ -103,6 +136,7 @@ class FrameReader:
         """Free the memory of a frame whose rest will not come."""
         self._frame = None
         self._is_cut = False
+        self.have = self.size = 0
         self.buffer = _shared_view
 
     def _cut(self, data: bytearray, at: int, end: int, frames: list[bytearray]) -> list[bytearray]:
@@ -123,41 +157,48 @@ class FrameReader:
     # --- a frame larger than what has been received at once ---
 
     def _start_frame(self, size: int, begun: memoryview) -> None:
-        # A length is only a claim: memory is allocated as bytes arrive.
         have = len(begun)
-        frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, 4 * have)))
-        frame[:have] = begun
-        self._wanted = size
-        self._have = have
+        if self._memory.is_short:
+            frame = bytearray(begun)
+        else:
+            frame = bytearray(min(size, max(FIRST_FRAME_MEMORY, FIRST_GROWTH * have)))
+            frame[:have] = begun
+        self.size = size
+        self.have = have
+        self.has_changed = True
         self._set_frame(frame)
 
     def _continue_frame(self, frame: bytearray, nbytes: int) -> list[bytearray]:
-        have, wanted = self._have, self._wanted
+        self.has_changed = True
+        have, size = self.have, self.size
         if self.buffer is _shared_view:
-            taken = min(wanted - have, nbytes)
-            if have + taken > len(frame):
-                frame = self._grown(frame, have + taken)
+            taken = min(size - have, nbytes)
             frame[have : have + taken] = _shared_view[:taken]
         else:
             taken = nbytes  # in the frame's own memory
-        self._have = have = have + taken
-        if have == wanted:
+        self.have = have = have + taken
+        if have == size:
             self.discard()
             return self._cut(_shared, taken, nbytes, [frame])
-        self._set_frame(self._grown(frame, have) if have == len(frame) else frame)
+        self._set_frame(frame)
         return []
 
-    def _grown(self, frame: bytearray, at_least: int) -> bytearray:
-        larger = bytearray(min(self._wanted, max(2 * len(frame), at_least)))
-        larger[: self._have] = memoryview(frame)[: self._have]
-        return larger
+    def grow(self) -> None:
+        """Give more memory to an unfinished frame that has none left."""
+        if self._frame is not None:
+            larger = bytearray(self.next_memory)
+            larger[: self.have] = memoryview(self._frame)[: self.have]
+            self._set_frame(larger)
 
     def _set_frame(self, frame: bytearray) -> None:
         self._frame = frame
         self._is_cut = True
-        have = self._have
-        missing = len(frame) - have
-        self.buffer = memoryview(frame)[have:] if missing > SHARED_BUFFER else _shared_view
+        have, memory = self.have, len(frame)
+        is_whole = memory == self.size
+        if is_whole and memory - have <= SHARED_BUFFER:
+            self.buffer = _shared_view  # with it, what follows the frame can be received
+        else:
+            self.buffer = memoryview(frame)[have:]
 
 
 class FrameTracker:

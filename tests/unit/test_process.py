@@ -24,13 +24,13 @@ async def test_a_port_on_which_another_process_was_faster_is_a_boot_failure() ->
         with bound_to(port) as other:
             other.listen()
             with pytest.raises(BootFailure, match=f"cannot listen on .*{port}.*in use"):
-                await listen(asyncio.Protocol, [os.dup(ours.fileno())])
+                listen(asyncio.Protocol, [os.dup(ours.fileno())])
 
 
 async def test_the_next_process_listens_on_the_same_socket() -> None:
     with bound_to() as ours:
         for _ in range(2):
-            (server,) = await listen(asyncio.Protocol, [os.dup(ours.fileno())])
+            (server,) = listen(asyncio.Protocol, [os.dup(ours.fileno())])
             _, writer = await asyncio.open_connection(*ours.getsockname())
             writer.close()
             server.close()

@@ -4,12 +4,17 @@ import asyncio
 import contextlib
 import errno
 import logging
+import signal
 import socket
+import ssl
+import subprocess
+import sys
+import time
 
 import pytest
 
 from broker.settings.processes import TlsSettings
-from broker.tls import accepting
+from broker.tls import accepting, admission
 from tests.support.certificates import Certificates
 from tests.support.connections import until
 from tests.support.tls_server import connected, in_thread, tls_served
@@ -49,7 +54,8 @@ async def test_a_handshake_that_never_ends_is_ended(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(admission, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(accepting, "CHECK_S", 0.1)
     begun = (b"", b"\x16", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
     async with tls_served(Echo, tls) as served:
         clients = [socket.create_connection(served.address) for _ in begun]
@@ -59,7 +65,7 @@ async def test_a_handshake_that_never_ends_is_ended(
         assert all(await asyncio.gather(*(in_thread(lambda c=c: ended(c)) for c in clients)))  # type: ignore[misc]
         for client in clients:
             client.close()
-        await until(lambda: not served.server._handshakes)
+        await until(lambda: not served.server.unfinished)
     assert caplog.text.count("no handshake within 0.5 s") == len(begun)
 
 
@@ -111,13 +117,13 @@ async def test_garbage_inside_the_handshake_and_behind_it(
 async def test_the_oldest_gives_way_when_there_are_too_many(
     certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", 50)
+    monkeypatch.setattr(admission, "MAX_UNFINISHED", 50)
     async with tls_served(Echo, tls) as served:
         clients = []
         for _ in range(120):
             clients.append(socket.create_connection(served.address))
             await asyncio.sleep(0)
-        await until(lambda: len(served.server._handshakes) == 50)
+        await until(lambda: served.server.unfinished == 50)
         assert await in_thread(lambda: echoed(served.address, certificates)) == b"hello"
         assert await in_thread(lambda: all(ended(client) for client in clients[:70]))
         for client in clients[-40:]:  # the youngest go on
@@ -126,13 +132,13 @@ async def test_the_oldest_gives_way_when_there_are_too_many(
                 client.recv(1)
         for client in clients:
             client.close()
-        await until(lambda: not served.server._handshakes)
+        await until(lambda: not served.server.unfinished)
 
 
 async def test_no_descriptors_left_is_waited_out(
     certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "RETRY_S", 0.05)
+    monkeypatch.setattr("broker.accepting.RETRY_S", 0.05)
     async with tls_served(Echo, tls) as served:
         failing = True
         listening = served.server._listening
@@ -169,7 +175,7 @@ async def test_who_is_refused_costs_no_handshake(
     async with tls_served(Echo, tls, refuses) as served:
         clients = [socket.create_connection(served.address) for _ in range(20)]
         await until(lambda: len(asked) == 20)
-        assert not served.server._handshakes
+        assert not served.server.unfinished
         assert len(served.server._refused) <= 5  # closed later, the others at once
         assert await in_thread(lambda: all(ended(client) for client in clients))
         full = False
@@ -177,3 +183,64 @@ async def test_who_is_refused_costs_no_handshake(
         for client in clients:
             client.close()
     assert set(asked) == {"127.0.0.1"}
+
+
+def test_handshakes_under_way_outlive_a_process_that_was_stopped(
+    certificates: Certificates,
+) -> None:
+    """For longer than a handshake may take: those that wait are served then, those that never
+    speak are cut."""
+    command = [sys.executable, "-m", "tests.support.stopped_tls_server", str(certificates.server)]
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with (
+        subprocess.Popen(
+            [*command, "1.5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server,
+        contextlib.ExitStack() as opened,
+    ):
+        assert server.stdout is not None
+        address = ("127.0.0.1", int(server.stdout.readline()))
+        idle = opened.enter_context(socket.create_connection(address, 30))
+        clients = []
+        for _ in range(20):
+            raw = opened.enter_context(socket.create_connection(address, 30))
+            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = context.wrap_bio(received, sent, server_hostname="localhost")
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            raw.sendall(sent.read())
+            received.write(raw.recv(65536))  # the server waits for the rest
+            clients.append((raw, client, received, sent))
+        server.send_signal(signal.SIGSTOP)
+        late = [opened.enter_context(socket.create_connection(address, 30)) for _ in range(20)]
+        for raw, client, received, sent in clients:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    received.write(raw.recv(65536))
+            client.write(b"hello")
+            raw.sendall(sent.read())
+        time.sleep(3)  # twice as long as a handshake has
+        server.send_signal(signal.SIGCONT)
+        for raw, client, received, _ in clients:
+            assert _decrypted(raw, client, received) == b"hello"
+        for raw in late:
+            with context.wrap_socket(raw, server_hostname="localhost") as made:
+                made.sendall(b"late")
+                assert made.recv(10) == b"late"
+        assert ended(idle)
+        assert server.stdin is not None
+        server.stdin.close()
+        assert server.wait(30) == 0
+
+
+def _decrypted(raw: socket.socket, client: ssl.SSLObject, received: ssl.MemoryBIO) -> bytes:
+    while True:
+        try:
+            return client.read(10)
+        except ssl.SSLWantReadError:
+            piece = raw.recv(65536)
+            assert piece, "it was cut"
+            received.write(piece)

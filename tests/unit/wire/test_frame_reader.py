@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.wire.frame_reader import (
+    FIRST_FRAME_MEMORY,
+    FIRST_GROWTH,
     MIN_REQUEST,
     MIN_RESPONSE,
     SHARED_BUFFER,
@@ -49,6 +51,8 @@ def read(reader: FrameReader, data: bytes, next_piece: Callable[[], int]) -> lis
     frames: list[bytes] = []
     view = memoryview(data)
     while view:
+        if reader.is_full:
+            reader.grow()
         taken = min(len(reader.buffer), next_piece(), len(view))
         reader.buffer[:taken] = view[:taken]
         frames += map(bytes, reader.received(taken))
@@ -85,6 +89,8 @@ def test_the_rest_of_a_large_frame_is_received_into_its_own_memory() -> None:
         reader.buffer[:taken] = data[:taken]
         got = reader.received(taken)
         data = data[taken:]
+        if reader.is_full:
+            reader.grow()
     assert got == [frame]
     assert own_memory > 3 * MIB
 
@@ -92,8 +98,44 @@ def test_the_rest_of_a_large_frame_is_received_into_its_own_memory() -> None:
 def test_1_a_claimed_length_is_not_given_memory() -> None:
     reader = FrameReader(100 * MIB)
     read(reader, struct.pack(">i", 100 * MIB) + b"x" * 10, lambda: 1 << 30)
-    assert reader._frame is not None
-    assert len(reader._frame) <= 128 * 1024
+    assert 0 < reader.memory <= FIRST_FRAME_MEMORY
+
+
+class Short:
+    is_short = True
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(MIN_REQUEST, 9 * MIB), piece_sizes, st.booleans())
+def test_1_memory_follows_what_has_arrived(size: int, drawn: list[int], is_short: bool) -> None:
+    reader = FrameReader(MAX_FRAME, Short() if is_short else None)
+    data, pieces = framed(frame_of(1, size)), cycle([*drawn, 100_000])
+    at = grown = 0
+    while at < len(data):
+        if reader.is_full:
+            wanted = reader.next_memory
+            assert reader.memory < wanted <= max(2 * reader.have, FIRST_FRAME_MEMORY)
+            reader.grow()
+            grown += 1
+            assert reader.memory == wanted
+        taken = min(len(reader.buffer), next(pieces), len(data) - at)
+        reader.buffer[:taken] = data[at : at + taken]
+        frames = reader.received(taken)
+        at += taken
+        assert reader.memory <= max(FIRST_GROWTH * reader.have, FIRST_FRAME_MEMORY)
+        assert reader.has_changed or reader.memory == 0
+    assert [len(frame) for frame in frames] == [size]
+    assert reader.memory == 0
+    assert grown <= 12  # it doubles: the bytes are copied about twice
+
+
+def test_1_without_spare_memory_a_frame_begins_with_what_has_arrived_of_it() -> None:
+    reader = FrameReader(MAX_FRAME, Short())
+    read(reader, struct.pack(">i", MIB) + b"x" * 1000, lambda: 1 << 30)
+    assert (reader.memory, reader.have, reader.size) == (1000, 1000, MIB)
+    assert reader.is_full
+    reader.grow()
+    assert (reader.memory, reader.is_full) == (FIRST_FRAME_MEMORY, False)
 
 
 @pytest.mark.parametrize("length", [-1, -(1 << 31), 0, 7, MAX_FRAME + 1, (1 << 31) - 1])

@@ -1,0 +1,150 @@
+"""Who may begin a handshake and whose time is over, without sockets."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.tls.admission import HANDSHAKE_S, IDLE_S, MAX_ACTIVE, MAX_UNFINISHED, TOTAL_S, Admission
+
+
+def never(key: int) -> bool:
+    return False
+
+
+def always(key: int) -> bool:
+    return True
+
+
+def shaking(admission: Admission[int], number: int, now: float) -> list[int]:
+    """Connections that have spoken, as many as get their turn."""
+    for key in range(number):
+        assert admission.accepted(key, now) is None
+        admission.spoke(key)
+    begun = []
+    while (next_one := admission.begin(now)[0]) is not None:
+        begun.append(next_one)
+    return begun
+
+
+def test_who_never_speaks_or_never_answers_is_cut() -> None:
+    admission = Admission[int]()
+    admission.accepted(7, 0)
+    assert shaking(admission, 3, 0) == [0, 1, 2]
+    assert admission.overdue(HANDSHAKE_S, never) == []
+    assert sorted(admission.overdue(HANDSHAKE_S + 0.1, never)) == [0, 1, 2, 7]
+    assert len(admission) == 0
+
+
+def test_progress_extends_the_time_but_not_without_end() -> None:
+    admission = Admission[int]()
+    shaking(admission, 1, 0)
+    now = 0.0
+    while now + HANDSHAKE_S - 1 < TOTAL_S:
+        now += HANDSHAKE_S - 1
+        assert admission.overdue(now, always) == []
+    assert admission.overdue(TOTAL_S + 1, always) == [0]
+
+
+def test_time_that_the_process_lost_does_not_count() -> None:
+    admission = Admission[int]()
+    admission.accepted(7, 0)
+    shaking(admission, 1, 0)
+    admission.forgive(1_000)
+    assert admission.overdue(1_000 + HANDSHAKE_S, never) == []
+    assert sorted(admission.overdue(1_001 + HANDSHAKE_S, never)) == [0, 7]
+
+
+def test_waiting_for_ones_turn_takes_nothing_of_ones_time() -> None:
+    admission = Admission[int]()
+    begun = shaking(admission, MAX_ACTIVE + 1, 0)
+    assert begun == list(range(MAX_ACTIVE))
+    assert MAX_ACTIVE not in admission.overdue(1_000, never)
+    assert admission.begin(1_000) == (MAX_ACTIVE, None)
+    assert admission.overdue(1_000 + HANDSHAKE_S, never) == []
+
+
+def test_handshakes_whose_clients_do_not_answer_keep_no_one_out() -> None:
+    admission = Admission[int]()
+    shaking(admission, MAX_UNFINISHED, 0)
+    now, begun = 0.0, MAX_ACTIVE
+    while begun < MAX_UNFINISHED:
+        now += IDLE_S + 0.01
+        admission.overdue(now, never)
+        while admission.begin(now)[0] is not None:
+            begun += 1
+        assert now < HANDSHAKE_S
+    admission.accepted(-1, now)
+    admission.spoke(-1)
+    admission.overdue(now + IDLE_S + 0.01, never)
+    assert admission.begin(now) == (-1, 0)  # the one that was idle longest gives way
+
+
+class Crowd(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.admission = Admission[int]()
+        self.silent: list[int] = []
+        self.ready: list[int] = []
+        self.shaking: list[int] = []
+        self.now, self.next = 0.0, 0
+
+    @rule(number=st.sampled_from([1, 5, 400]))
+    def come(self, number: int) -> None:
+        for _ in range(number):
+            self.next += 1
+            self.silent.append(self.next)
+            loser = self.admission.accepted(self.next, self.now)
+            if loser is not None:
+                assert loser == self.silent.pop(0)
+
+    @precondition(lambda self: self.silent)
+    @rule(share=st.integers(1, 4))
+    def speak(self, share: int) -> None:
+        for key in self.silent[::share]:
+            self.silent.remove(key)
+            self.ready.append(key)
+            self.admission.spoke(key)
+
+    @rule()
+    def begin(self) -> None:
+        while True:
+            key, loser = self.admission.begin(self.now)
+            if loser is not None:
+                self.shaking.remove(loser)
+            if key is None:
+                break
+            assert key == self.ready.pop(0)
+            self.shaking.append(key)
+
+    @rule(share=st.integers(1, 4))
+    def end(self, share: int) -> None:
+        for key in self.shaking[::share]:
+            self.shaking.remove(key)
+            self.admission.ended(key)
+
+    @rule(seconds=st.sampled_from([0.5, IDLE_S + 1, HANDSHAKE_S + 1]), share=st.integers(1, 4))
+    def time_passes(self, seconds: float, share: int) -> None:
+        self.now += seconds
+        advanced = set(self.shaking[::share])
+        for key in self.admission.overdue(self.now, advanced.__contains__):
+            (self.shaking if key in self.shaking else self.silent).remove(key)
+
+    @invariant()
+    def bounded(self) -> None:
+        assert len(self.admission) == len(self.silent) + len(self.ready) + len(self.shaking)
+        assert len(self.silent) <= MAX_UNFINISHED
+        assert len(self.shaking) <= MAX_UNFINISHED
+
+    def teardown(self) -> None:
+        """Whoever has spoken gets its turn, whatever the others do."""
+        deadline = self.now + 4 * TOTAL_S
+        while self.ready:
+            self.time_passes(IDLE_S + 1, 4)
+            self.begin()
+            assert self.now < deadline
+
+
+TestCrowd = Crowd.TestCase
+TestCrowd.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
