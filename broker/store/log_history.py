@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from broker.store import keys
 from broker.store.pipe import Pipe
+from broker.store.topics import CALL_EVEN_IF_FULL
 
 # None of them may bring the state of a deleted log back, and all must run in a full store.
 _BEGIN = "#!lua flags=allow-oom\n"
@@ -149,7 +150,7 @@ class LogHistoryStore:
     async def floors_are_raised(self, token: bytes) -> int:
         """Note that this worker has; returns how many have."""
         name = keys.floors(token)
-        await self._control.ask("SADD", name, self._worker)
+        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, name, "SADD", self._worker)
         await self._control.ask("EXPIRE", name, FLOORS_KEPT_S)
         return await self.floors_raised(token)
 

@@ -15,6 +15,7 @@ from broker.store.confirmation import Confirmation
 from broker.store.epochs import EpochStore
 from broker.store.groups import GroupStore
 from broker.store.history import StoreHistory
+from broker.store.local_server import is_disk_limit
 from broker.store.log_history import LogHistoryStore
 from broker.store.native import NativeStreams
 from broker.store.native_views import NativeViews
@@ -41,6 +42,9 @@ STORE_FACTS = (
     "aof_pending_bio_fsync",
     "aof_delayed_fsync",
 )
+
+
+_LAST_WRITE = b"aof_last_write_status"
 
 
 class StoreFiles(NamedTuple):
@@ -125,7 +129,27 @@ class Store:
         """Of the server, for metrics; what it does not say is left out. Raises StoreFault."""
         found = {**await self._info("memory"), **await self._info("persistence")}
         wanted = {name.encode(): name for name in STORE_FACTS}
-        return {wanted[name]: int(value) for name, value in found.items() if name in wanted}
+        facts = {wanted[name]: int(value) for name, value in found.items() if name in wanted}
+        if self._is_limited_by_disk(found):
+            facts["maxmemory"] = 0
+        if _LAST_WRITE in found:
+            facts["aof_last_write_failed"] = int(found[_LAST_WRITE] != b"ok")
+        return facts
+
+    async def why_full(self) -> str:
+        """Why the server takes nothing more, and what to do. Raises StoreFault."""
+        found = {**await self._info("memory"), **await self._info("persistence")}
+        if found.get(_LAST_WRITE, b"ok") != b"ok":
+            return "it cannot write its file (a full disk?): make room on its disk"
+        if self._is_limited_by_disk(found):
+            return (
+                "its disk is nearly full: make room on it, or lower retention or delete topics "
+                "(`moldau status` shows the disk)"
+            )
+        return "raise its maxmemory, lower retention or delete topics"
+
+    def _is_limited_by_disk(self, memory: dict[bytes, bytes]) -> bool:
+        return self.history.is_kept and is_disk_limit(int(memory.get(b"maxmemory", 0)))
 
     def _pipes(self) -> tuple[Pipe, ...]:
         return (
@@ -158,7 +182,7 @@ class Store:
         """The memory limit and what is left of it; -1 and -1 without a limit."""
         facts = await self._info("memory")
         limit = int(facts.get(b"maxmemory", 0))
-        if not limit:
+        if not limit or self._is_limited_by_disk(facts):
             return -1, -1
         return limit, max(limit - int(facts.get(b"used_memory", 0)), 0)
 

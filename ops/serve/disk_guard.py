@@ -113,9 +113,7 @@ class DiskGuard:
         self._tell()
 
     def _begin(self) -> None:
-        self._history.begin(
-            margin=self.marks.margin, is_ample=self._is_ample
-        )
+        self._history.begin(margin=self.marks.margin, is_ample=self._is_ample)
 
     def late_argv(self) -> tuple[str, str]:
         return "--maxmemory", str(self._limit)
