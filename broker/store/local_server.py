@@ -18,7 +18,7 @@ NOTHING_MORE = 1
 
 
 def disk_limit(limit: int) -> int:
-    """A memory limit that is set for the sake of the disk: they are odd, those of operators even."""
+    """A limit that is set for the sake of the disk: those are odd, and an operator's is even."""
     return limit | 1
 
 

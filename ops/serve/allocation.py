@@ -1,7 +1,7 @@
 """Space of a file system that is set aside: beyond the end of a file, or as a file of its own.
 
-`fallocate` on Linux (ext4, XFS, btrfs, tmpfs and others). Where it is not there, or does not allocate
-anything (ZFS), nothing can be set aside beyond the end of a file.
+`fallocate` on Linux (ext4, XFS, btrfs, tmpfs and others). Where it is not there, or does not
+allocate anything (ZFS), nothing can be set aside beyond the end of a file.
 """
 
 from __future__ import annotations
@@ -66,9 +66,12 @@ def make_reserve(path: Path, size: int) -> None:
     """A file that takes so many bytes. Raises OSError, and leaves an empty one."""
     try:
         with path.open("wb") as file:
-            if _fallocate is not None and _fallocate(file.fileno(), 0, 0, size) == 0:
-                if os.fstat(file.fileno()).st_blocks * _BLOCK >= size:
-                    return
+            if (
+                _fallocate is not None
+                and _fallocate(file.fileno(), 0, 0, size) == 0
+                and os.fstat(file.fileno()).st_blocks * _BLOCK >= size
+            ):
+                return
             for _ in range(-(-size // _STEP)):
                 file.write(os.urandom(_STEP))  # a file system that compresses must not shrink it
     except OSError:

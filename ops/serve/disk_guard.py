@@ -185,13 +185,21 @@ class DiskGuard:
             _, before, then = self._last_size
             self._grown_per_s = (size - before) / max(now - then, 0.001)
         self._last_size = found.written, size, now
-        runway = self.marks.runway_for(self._grown_per_s, self.room.free)
-        if not found.written or found.allocated - size >= runway * 3 // 4:
+        ahead, free = found.allocated - size, self.room.free
+        least = 2 * self.marks.margin
+        runway = least if self._is_refusing else self.marks.runway_for(self._grown_per_s, free)
+        # Never all there is: some file systems take what they can before they give up.
+        runway = min(runway, max(ahead, 0) + free // 2)
+        if not found.written or ahead >= max(runway * 3 // 4, least):
+            self._runway = Outcome.DONE
             return found
         path = self._history.path_of(found)
         self._runway = allocate_beyond(path, size + runway)
         self._measure()
-        return msgspec.structs.replace(found, allocated=allocated_bytes(path))
+        extended = msgspec.structs.replace(found, allocated=allocated_bytes(path))
+        if self._runway is Outcome.DONE and extended.allocated - size < least:
+            self._runway = Outcome.FULL
+        return extended
 
     def _note(self, found: Extent) -> None:
         margin = self.marks.margin
@@ -248,7 +256,7 @@ class DiskGuard:
     def room_for_copies(self) -> int:
         """Bytes. While writes are refused a copy may use what is kept free for them, but for the
         runway of the part that is begun with it."""
-        kept = self.marks.runway if self._is_refusing else self.marks.enough_again
+        kept = 2 * self.marks.margin if self._is_refusing else self.marks.enough_again
         return max(self.room.free - kept, 0)
 
     # --- a write has failed ---

@@ -20,8 +20,8 @@ logger = logging.getLogger("moldau.store")
 limited = LimitedLog(logger)
 
 SYNC_INTERVAL_S = 1.0
-LOOK_INTERVAL_S = 10.0
-AFTER_FAILURE_S = 300.0
+LOOK_INTERVAL_S, LOOK_IF_SHORT_S = 10.0, 1.0
+AFTER_FAILURE_S, AFTER_FAILURE_IF_SHORT_S = 300.0, 30.0
 MIN_REWRITTEN_BYTES = 256 << 20  # a smaller file is loaded in a second or two
 
 
@@ -92,11 +92,12 @@ async def rewrite_when_worth_it(url: str, disk: Disk) -> None:
     tried_at = clock() - AFTER_FAILURE_S
     with await asyncio.to_thread(_open_store, url) as store:
         while True:
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(LOOK_IF_SHORT_S if disk.is_short else LOOK_INTERVAL_S)
             try:
                 info = await asyncio.to_thread(store.persistence)
                 has_failed = info["aof_last_bgrewrite_status"] != "ok"  # a full disk, for example
-                waits = has_failed and clock() - tried_at < AFTER_FAILURE_S
+                pause = AFTER_FAILURE_IF_SHORT_S if disk.is_short else AFTER_FAILURE_S
+                waits = has_failed and clock() - tried_at < pause
                 room = disk.room_for_copies()
                 if not waits and is_worth_rewriting(info, room=room, is_short=disk.is_short):
                     logger.info("rewriting the store's append-only file, to take less space")
@@ -124,8 +125,9 @@ def is_worth_rewriting(found: Mapping[str, Any], *, room: int, is_short: bool = 
     """Is more than half of the file obsolete, by `INFO`: no longer in memory? A fifth will do when
     the disk `is_short` of room. The copy has to fit into `room`."""
     size, memory = int(found.get("aof_current_size", 0)), int(found["used_memory"])
-    if found.get("aof_rewrite_in_progress") or found.get("loading") or memory > room:
+    copied = int(found.get("used_memory_dataset", memory))  # without the buffers of connections
+    if found.get("aof_rewrite_in_progress") or found.get("loading") or copied > room:
         return False
     if is_short:
-        return 4 * size > 5 * memory
+        return 4 * size > 5 * copied
     return size >= MIN_REWRITTEN_BYTES and size > 2 * memory

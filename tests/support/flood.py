@@ -51,10 +51,6 @@ class Flood:
         return all(lane.is_refused for lane in self._lanes)
 
     @property
-    def all_get_on(self) -> bool:
-        return not any(lane.is_refused for lane in self._lanes)
-
-    @property
     def is_told(self) -> bool:
         return self._told.is_set()
 

@@ -32,7 +32,7 @@ class SmallDisk:
         with self._ballast.open("ab") as file:
             while (size := min(self.free - leave, MIB)) > 0:
                 try:
-                    os.write(file.fileno(), os.urandom(size))
+                    os.write(file.fileno(), bytes(size))
                 except OSError:
                     return
 

@@ -53,7 +53,7 @@ class Running:
     def __init__(self, store: EmbeddedStore) -> None:
         self.store = store
         self.guard = store.guard
-        self.client = redis.Redis(unix_socket_path=store.socket, retry=None)
+        self.client = redis.Redis(unix_socket_path=store.socket)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -62,7 +62,7 @@ class Running:
 
     @property
     def limit(self) -> int:
-        return int(self.client.config_get("maxmemory")["maxmemory"])
+        return int(self.client.config_get("maxmemory")["maxmemory"] or 0)
 
     async def start(self) -> None:
         spec = self.store.spec
