@@ -5,8 +5,9 @@ it must not come to that, and if it does, it must not go unnoticed:
 
 - **The mark.** Below `min_free` bytes of free space writes are refused, by a memory limit of one
   byte that all clients of the server meet from the next command on. Reads go on, and so does what
-  frees space. Above the mark plus a quarter they are taken again. Producers cannot fill what is
-  above the mark between two looks either: the memory limit follows the free space.
+  frees space. Above the mark plus a quarter they are taken again. Between two looks producers
+  cannot fill what is above the mark either, as the memory limit follows the free space; and where
+  that is little they cannot fill more than the runway, whatever other programs do meanwhile.
 - **The runway.** Space is allocated beyond the end of the file, so that another program which fills
   the disk cannot take it, and a file that ends before the end of its runway lacks nothing
   (`store_history.py`).
@@ -162,7 +163,7 @@ class DiskGuard:
                     found = self._history.look()
                 if state.is_written:
                     self._note(found)
-                    await self._decide(state)
+                    await self._decide(state, found.allocated - found.written_size)
             except StoreFault as fault:  # it is being restarted
                 logger.debug("the store's file could not be looked at: %s", fault)
             except OSError as fault:
@@ -211,7 +212,7 @@ class DiskGuard:
             self._has_failed = False
             logger.warning("the store has written everything to its file again")
 
-    async def _decide(self, state: ServerState) -> None:
+    async def _decide(self, state: ServerState, ahead: int) -> None:
         free, marks = self.room.free, self.marks
         if self._reserve_is_missing() and free - marks.reserve >= marks.enough_again:
             try:
@@ -223,7 +224,7 @@ class DiskGuard:
         refuses = self._runway is Outcome.FULL or marks.refuses(
             self.room.free, refused=self._is_refusing
         )
-        growth = marks.growth(self.room.free)
+        growth = marks.growth(self.room.free, ahead)
         limit = NOTHING_MORE if refuses else disk_limit(state.used_memory + growth)
         if not refuses and 0 < self._maxmemory < limit:
             limit = self._maxmemory
@@ -254,10 +255,12 @@ class DiskGuard:
         return self._is_refusing
 
     def room_for_copies(self) -> int:
-        """Bytes. While writes are refused a copy may use what is kept free for them, but for the
+        """Bytes. While writes are refused a copy may use what is kept free for them, but for a
         runway of the part that is begun with it."""
-        kept = 2 * self.marks.margin if self._is_refusing else self.marks.enough_again
-        return max(self.room.free - kept, 0)
+        free = self.room.free
+        if self._is_refusing:
+            return max(free - 2 * self.marks.margin, free // 2)
+        return max(free - self.marks.enough_again, 0)
 
     # --- a write has failed ---
 

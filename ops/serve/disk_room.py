@@ -19,7 +19,8 @@ MIB = 1 << 20
 MOST_MIN_FREE, LEAST_SHARE = 256 * MIB, 10  # a tenth of a small file system
 MOST_RUNWAY, RUNWAY_SHARE = 64 * MIB, 8
 MOST_RESERVE, RESERVE_SHARE = 32 * MIB, 40
-AMPLE = 4  # times the mark
+AMPLE, LEAST_AMPLE = 4, 1 << 30  # times the mark, and bytes
+MOST_IF_SHORT = 256 * MIB
 LOOK_SECONDS, LOOK_OFTEN_SECONDS, LEAST_SECONDS = 0.25, 0.1, 0.01
 
 
@@ -53,7 +54,7 @@ class Marks(NamedTuple):
             min_free,
             runway=min(MOST_RUNWAY, total // RUNWAY_SHARE),
             reserve=min(MOST_RESERVE, total // RESERVE_SHARE),
-            ample=AMPLE * max(min_free, usual),
+            ample=max(AMPLE * max(min_free, usual), LEAST_AMPLE),
         )
 
     @property
@@ -72,17 +73,23 @@ class Marks(NamedTuple):
         """Are writes to be refused? `refused`: they have been so far."""
         return free < (self.enough_again if refused else self.min_free)
 
-    def growth(self, free: int) -> int:
-        """How much memory the server may take before the disk is looked at again, at most: half of
-        the room, since a small record takes up to twice as much of the file as of memory. Close to
-        the mark it is what the runway can take, or what is on its way to the server would keep it
-        from ever getting there."""
-        return max((free - self.min_free) // 2, self.margin)
-
     def runway_for(self, grown_per_s: float, free: int) -> int:
-        """How far ahead of the file's end to allocate: a second's growth, if there is the room."""
+        """How far ahead of the file's end to allocate: a second's growth. If there is little room,
+        half of it: producers may then use no more than that between two looks."""
         spare = max(free - self.min_free, 0) // 2
-        return max(self.runway, min(int(grown_per_s), spare))
+        wanted = int(grown_per_s) if free >= self.ample else MOST_IF_SHORT
+        return max(self.runway, min(wanted, spare))
+
+    def growth(self, free: int, ahead: int) -> int:
+        """How much memory the server may take before the disk is looked at again, at most.
+
+        `ahead`: what is allocated beyond the end of its file. If there is little room it may use no
+        more than that, whatever another program does to the disk meanwhile. Half of it, since a
+        small record takes up to twice as much of the file as of memory.
+        """
+        if free >= self.ample:
+            return (free - self.min_free) // 2
+        return max(ahead - self.margin, self.margin) // 2
 
     def look_again_s(self, grown_per_s: float, free: int) -> float:
         """When to look again: before a quarter of the runway is used up."""

@@ -38,15 +38,22 @@ def test_without_a_mark_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("free", [0, SMALL.min_free, 20 * MIB, 48 * MIB])
-def test_producers_cannot_fill_the_disk_between_two_looks(free: int) -> None:
-    """Even if a byte of memory is two of the file; the runway is allocated, and not part of it."""
-    assert 2 * SMALL.growth(free) <= max(free, 0) + SMALL.runway
+def test_on_a_disk_with_little_room_producers_stay_on_the_runway(free: int) -> None:
+    """Between two looks, even if a byte of memory is two of the file."""
+    ahead = SMALL.runway_for(0, free)
+    assert SMALL.runway <= ahead <= max(free, SMALL.runway)
+    assert 0 < 2 * SMALL.growth(free, ahead) <= ahead - SMALL.margin
+
+
+def test_on_a_disk_with_much_room_they_stay_above_the_mark() -> None:
+    free = 100 * GIB
+    assert 2 * LARGE.growth(free, LARGE.runway) == free - LARGE.min_free
 
 
 def test_the_runway_follows_the_rate_but_not_into_the_mark() -> None:
     assert LARGE.runway_for(0, 100 * GIB) == LARGE.runway
     assert LARGE.runway_for(400 * MIB, 100 * GIB) == 400 * MIB
-    assert LARGE.runway_for(400 * MIB, LARGE.min_free + 200 * MIB) == 100 * MIB
+    assert LARGE.runway_for(0, LARGE.min_free + 200 * MIB) == 100 * MIB
     assert LARGE.runway_for(400 * MIB, LARGE.min_free) == LARGE.runway
 
 
