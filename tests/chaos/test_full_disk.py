@@ -133,15 +133,16 @@ def test_what_was_acknowledged_is_there_after_the_disk_was_full(
 def test_an_end_at_any_moment_gives_no_offset_out_again(
     start_moldau: Start, disk: SmallDisk, how: str
 ) -> None:
-    """The same without waiting for anything, while another program takes all that is left."""
+    """The same without waiting for anything, while another program takes all that is left; and it
+    starts again before there is room, for those who read."""
     disk.fill(leave=24 * MIB)
     scene = Scene(start_moldau, disk)
     flood = scene.flood_until_refused()
     disk.fill()
     scene.end(how)
     before = flood.acknowledged
-    disk.make_room()
     scene.start_again()
+    disk.make_room()
     wait_until(lambda: flood.acknowledged > before, 60, "producers go on")
     flood.stop()
     scene.observer.check(scene.broker.store_url, may_lose=scene.epochs() > 0)
