@@ -68,6 +68,12 @@ class Scene:
         wait_until(lambda: flood.all_refused, 60, "producers are refused")
         return flood
 
+    def flood_at_work(self) -> Flood:
+        flood = Flood(self.observer)
+        flood.start()
+        wait_until(lambda: flood.acknowledged > 20, 60, "producers are at work")
+        return flood
+
     def end(self, how: str) -> None:
         if how == "stopped":
             assert self.broker.stop() == 0
@@ -149,6 +155,19 @@ def test_an_end_at_any_moment_gives_no_offset_out_again(
     scene.must_not_have_said("Traceback")
 
 
+def test_with_an_fsync_of_every_write_the_same_holds(start_moldau: Start, disk: SmallDisk) -> None:
+    disk.fill(leave=16 * MIB)
+    scene = Scene(start_moldau, disk, store_fsync="always")
+    flood = scene.flood_until_refused()
+    disk.fill()
+    flood.stop()
+    scene.end("serve killed")
+    disk.make_room()
+    scene.start_again()
+    scene.observer.check(scene.broker.store_url, may_lose=False)
+    assert scene.epochs() == 0
+
+
 def test_producers_go_on_when_there_is_room_again(start_moldau: Start, disk: SmallDisk) -> None:
     disk.fill(leave=24 * MIB)
     scene = Scene(start_moldau, disk)
@@ -177,9 +196,7 @@ def test_a_disk_that_fills_up_again_and_again(start_moldau: Start, disk: SmallDi
     for number in range(STORM_ROUNDS):
         scene.next_topic(f"round{number}")
         scene.observer.watch()
-        flood = Flood(scene.observer)
-        flood.start()
-        wait_until(lambda flood=flood: flood.acknowledged > 20, 60, "producers are at work")
+        flood = scene.flood_at_work()
         filler = threading.Thread(target=disk.fill)
         time.sleep(chance.random() * 0.3)
         filler.start()
