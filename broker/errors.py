@@ -10,7 +10,7 @@ MoldauError
         │   ├── StoreDemoted      the server is no master any more, or still loads its data
         │   └── SlotNotTaken      this worker is about to take the group's slot (again)
         ├── StoreFenced         another worker has taken the group's slot
-        └── StoreFull           out of memory (`noeviction`)
+        └── StoreFull           out of memory (`noeviction`), or its disk is full
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class StoreFenced(StoreRefused):
 
 
 class StoreFull(StoreRefused):
-    """The store has reached its memory limit; reads still work."""
+    """The store has reached its memory limit, or has no room on its disk; reads still work."""
 
 
 def coordinator_code_for(fault: StoreFault) -> ErrorCode:

@@ -143,6 +143,10 @@ class WorkerReport:
         names = {
             "used_memory": ("moldau_store_memory_bytes", "Memory that the store uses."),
             "maxmemory": ("moldau_store_memory_limit_bytes", "Its limit; 0: none."),
+            "aof_last_write_failed": (
+                "moldau_store_last_write_failed",
+                "1: it could not write its append-only file the last time it tried.",
+            ),
             "aof_current_size": ("moldau_store_aof_bytes", "Its append-only file."),
             "aof_rewrite_in_progress": (
                 "moldau_store_rewrite_in_progress",

@@ -59,6 +59,7 @@ class Logs:
         self, store: Store, topics: Topics, history: LogHistory, *, worker: int, workers: int,
         cache_bytes: int, snapshot_entries: int,
     ) -> None:  # fmt: skip
+        self._store = store
         self.streams = store.streams
         self.history = history
         self.replication = store.replication
@@ -267,12 +268,17 @@ class Logs:
         now = time.monotonic()
         if now - self._last_full_line >= FULL_LOG_EVERY_S:
             self._last_full_line = now
-            logger.critical(
-                "THE STORE IS FULL, producers are refused (%d so far): raise its maxmemory, "
-                "lower retention or delete topics: %s",
-                self.counters.refused_full,
-                fault,
-            )
+            self.spawn(self._report_full(fault))
+
+    async def _report_full(self, fault: StoreFull) -> None:
+        try:
+            why = await self._store.why_full()
+        except StoreFault as unknown:
+            why = f"why is not known ({unknown})"
+        logger.critical(
+            "THE STORE IS FULL, producers are refused (%d so far): %s: %s",
+            *(self.counters.refused_full, why, fault),
+        )
 
     async def close(self, seconds: float) -> None:
         """Let appends finish, save snapshots; what still waits then is cancelled."""

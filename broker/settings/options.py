@@ -284,6 +284,14 @@ OPTIONS: tuple[Option, ...] = (
         _STORE,
     ),
     Option(
+        "store-min-free",
+        _size(0),
+        "SIZE",
+        "free space on the embedded store's disk below which producers get a retriable error "
+        "(256mb, a tenth of a disk that is smaller than 2.5 GB)",
+        _STORE,
+    ),
+    Option(
         "spare-process",
         _boolean,
         "true|false",

@@ -217,6 +217,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     insecure: bool = False
     store_fsync: Literal["everysec", "always", "no"] = "everysec"
     store_maxmemory: int = 0
+    store_min_free: int | None = None  # None: by the size of the disk
     spare_process: bool = True
     broker: dict[str, str] = {}
     # What follows from the above (`listeners.py`); the first one is the default.

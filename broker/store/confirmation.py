@@ -1,7 +1,8 @@
 """Confirmed writes: what the store has acknowledged, and will not lose when it fails.
 
 With replicas: every one that is online has it (WAIT). The embedded store: its append-only file was
-forced to disk, by this process (the kernel has what the store replied to). Another server with an
+forced to disk, by this process (the kernel has what the store replied to, unless a write to its
+file failed). Another server with an
 append-only file: WAITAOF, or, before Redis 7.2, the time `appendfsync everysec` takes. A server
 that keeps no file, or never syncs it, promises nothing, and there is nothing to wait for. One whose
 disk is slow is waited for, and StoreTimeout is raised in the end: what was written may be lost.
@@ -15,11 +16,14 @@ import asyncio
 import os
 from pathlib import Path
 
-from broker.errors import StoreRefused, StoreTimeout
+from broker.errors import StoreFull, StoreRefused, StoreTimeout
 from broker.store import keys
 from broker.store.history import StoreHistory
 from broker.store.pipe import REPLY_TIMEOUT, Pipe, within
+from broker.store.topics import CALL_EVEN_IF_FULL
 
+# A full store has to take it: a new epoch of a log is confirmed there too.
+_WRITE_BARRIER = ("EVAL", CALL_EVEN_IF_FULL, 1, keys.BARRIER, "SET", 1)
 ATTEMPTS = 10
 WAIT_MS = 1000
 SYNC_MS = 5000  # of one attempt
@@ -87,10 +91,12 @@ class Confirmation:
         facts = self._history.facts
         if replicas := len(facts.online):
             # WAIT covers what its own connection wrote last, so write something first.
-            await self._pipe.ask("SET", keys.BARRIER, 1)
+            await self._pipe.ask(*_WRITE_BARRIER)
             reached: int = await self._pipe.ask("WAIT", replicas, WAIT_MS)
             return reached >= replicas
         if self._files is not None:
+            if b"aof_last_write_status:err" in await self._pipe.ask("INFO", "persistence"):
+                raise StoreFull("the store cannot write its file: its disk is full")
             await asyncio.to_thread(_sync, self._files)
         elif facts.aof_enabled and await self._is_synced_at_all():
             return await self._is_synced() or await self._never_syncs()
@@ -127,7 +133,7 @@ class Confirmation:
         pipe = self._pipe
         written = []
         if self._barrier != pipe.client_id:
-            written.append(pipe.call("SET", keys.BARRIER, 1))
+            written.append(pipe.call(*_WRITE_BARRIER))
         waited = pipe.call("WAITAOF", 1, 0, SYNC_MS)  # in the same turn: on the same connection
         client_id = pipe.client_id
         *_, (synced, _) = await within(REPLY_TIMEOUT, asyncio.gather(*written, waited))

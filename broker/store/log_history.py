@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.scripts import script
+from broker.store.topics import CALL_EVEN_IF_FULL
 
 _RAISE_FLOOR = script("log_raise_floor")
 _RESERVE = script("log_reserve")
@@ -89,7 +90,7 @@ class LogHistoryStore:
     async def floors_are_raised(self, token: bytes) -> int:
         """Note that this worker has; returns how many have."""
         name = keys.floors(token)
-        await self._control.ask("SADD", name, self._worker)
+        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, name, "SADD", self._worker)
         await self._control.ask("EXPIRE", name, FLOORS_KEPT_S)
         return await self.floors_raised(token)
 

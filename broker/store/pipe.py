@@ -52,12 +52,14 @@ RECEIVE_AT_ONCE = 1 << 18
 # Of a server that was a master: it is a replica now, or loads the data of its own new master. A
 # blocked command is ended with UNBLOCKED when that happens.
 _NOT_A_MASTER = ("READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED force")
+# Of a server that is out of memory, or cannot write its file (MISCONF: mostly a full disk).
+_FULL = ("OOM", "MISCONF")
 DRAIN_SECONDS = 1.0
 
 
 def reply_error(text: str) -> StoreFault:
     """The fault for an error reply, `-ERR ...`."""
-    if text.startswith("OOM"):
+    if text.startswith(_FULL):
         return StoreFull(text)
     return StoreDemoted(text) if text.startswith(_NOT_A_MASTER) else StoreRefused(text)
 

@@ -16,6 +16,7 @@ from broker.store.confirmation import Confirmation
 from broker.store.epochs import EpochStore
 from broker.store.groups import GroupStore
 from broker.store.history import StoreHistory
+from broker.store.local_server import is_disk_limit
 from broker.store.log_history import LogHistoryStore
 from broker.store.native import NativeStreams
 from broker.store.native_views import NativeViews
@@ -42,6 +43,9 @@ STORE_FACTS = (
     "aof_pending_bio_fsync",
     "aof_delayed_fsync",
 )
+
+
+_LAST_WRITE = b"aof_last_write_status"
 
 
 class StoreFiles(NamedTuple):
@@ -127,7 +131,27 @@ class Store:
         """Of the server, for metrics; what it does not say is left out. Raises StoreFault."""
         found = {**await self._info("memory"), **await self._info("persistence")}
         wanted = {name.encode(): name for name in STORE_FACTS}
-        return {wanted[name]: int(value) for name, value in found.items() if name in wanted}
+        facts = {wanted[name]: int(value) for name, value in found.items() if name in wanted}
+        if self._is_limited_by_disk(found):
+            facts["maxmemory"] = 0
+        if _LAST_WRITE in found:
+            facts["aof_last_write_failed"] = int(found[_LAST_WRITE] != b"ok")
+        return facts
+
+    async def why_full(self) -> str:
+        """Why the server takes nothing more, and what to do. Raises StoreFault."""
+        found = {**await self._info("memory"), **await self._info("persistence")}
+        if found.get(_LAST_WRITE, b"ok") != b"ok":
+            return "it cannot write its file (a full disk?): make room on its disk"
+        if self._is_limited_by_disk(found):
+            return (
+                "its disk is nearly full: make room on it, or lower retention or delete topics "
+                "(`moldau status` shows the disk)"
+            )
+        return "raise its maxmemory, lower retention or delete topics"
+
+    def _is_limited_by_disk(self, memory: dict[bytes, bytes]) -> bool:
+        return self.history.is_kept and is_disk_limit(int(memory.get(b"maxmemory", 0)))
 
     def _pipes(self) -> tuple[Pipe, ...]:
         return (
@@ -158,7 +182,10 @@ class Store:
 
     async def capacity(self) -> Capacity:
         """How much it can hold, and what is left of that. Raises StoreFault."""
-        known = of_server(await self._info("memory"))
+        facts = await self._info("memory")
+        if self._is_limited_by_disk(facts):
+            facts[b"maxmemory"] = b"0"  # the disk guard's way to refuse writes, no limit of memory
+        known = of_server(facts)
         if self._files is not None:
             # In a thread: a file system may be slow to answer.
             known += await asyncio.to_thread(of_this_machine, self._files.append_only)

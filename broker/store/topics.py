@@ -121,7 +121,7 @@ class TopicStore:
         last = await self._control.ask("HGET", keys.INCARNATIONS, record.name)
         if int(last or 0) <= record.incarnation:
             count = ("HSET", record.name, record.incarnation + 1)
-            await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.INCARNATIONS, *count)
+            await self._call_even_if_full(keys.INCARNATIONS, *count)
         logs = (
             keys.stream(record.name, record.incarnation, number)
             for number in range(record.partitions)
@@ -193,10 +193,8 @@ class TopicStore:
         for record in await self.all_topics():
             if await self._control.ask("EXISTS", store_format.old_state(record)):
                 raise store_format.refuse_old_format()
-        guard = ("HSET", store_format.GUARD, guard_record())
-        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.TOPICS, *guard)
-        value = store_format.CURRENT_VALUE
-        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.FORMAT, "SET", value)
+        await self._call_even_if_full(keys.TOPICS, "HSET", store_format.GUARD, guard_record())
+        await self._call_even_if_full(keys.FORMAT, "SET", store_format.CURRENT_VALUE)
 
     # --- ids ---
 
@@ -207,8 +205,8 @@ class TopicStore:
     async def contents_id(self) -> str:
         """Lost together with the store's contents: another id means the store was emptied."""
         history = self._control.history_token
-        if await self._control.ask("SETNX", keys.CONTENTS, _random_id()):
-            await self._control.ask("HSETNX", keys.INCARNATIONS, FIRST_HISTORY, history)
+        if await self._call_even_if_full(keys.CONTENTS, "SETNX", _random_id()):
+            await self._call_even_if_full(keys.INCARNATIONS, "HSETNX", FIRST_HISTORY, history)
         value: bytes = await self._control.ask("GET", keys.CONTENTS)
         return value.decode()
 
@@ -216,14 +214,14 @@ class TopicStore:
         return bool(await self._control.ask("GET", keys.CONTENTS) == known.encode())
 
     async def _stored_id(self, key: bytes, proposed: bytes) -> str:
-        await self._control.ask("SETNX", key, proposed)
+        await self._call_even_if_full(key, "SETNX", proposed)
         value: bytes = await self._control.ask("GET", key)
         return value.decode()
 
     async def reseed(self) -> None:
         """The store is not the one we know, or may have lost its tail: give no number again."""
         await self.check_format()
-        await self._control.ask("HSET", keys.INCARNATIONS, FIRST_HISTORY, "")
+        await self._call_even_if_full(keys.INCARNATIONS, "HSET", FIRST_HISTORY, "")
         await self._control.ask("EVAL", _RAISE_IDS, 1, keys.PRODUCER_IDS, self._ids_known)
 
     async def take_producer_ids(self, count: int) -> int:
@@ -233,6 +231,9 @@ class TopicStore:
         first = int(await self._control.ask("EVAL", _TAKE_IDS, 1, keys.PRODUCER_IDS, *words))
         self._ids_known = first // _IDS_PER_MICROSECOND + used
         return first
+
+    async def _call_even_if_full(self, key: bytes, *words: bytes | str | int) -> Any:
+        return await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, key, *words)
 
     # --- changes ---
 
@@ -262,11 +263,11 @@ class TopicStore:
         if change.worker not in (-1, self._worker):
             receipt = _encode(Acknowledgement(change.number, self._worker))
             words = ("XADD", "MAXLEN", "~", ACKNOWLEDGEMENTS_KEPT, "*", "a", receipt)
-            await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.wake(change.worker), *words)
+            await self._call_even_if_full(keys.wake(change.worker), *words)
 
     async def _append_change(self, change: Change) -> None:
         words = ("XADD", "MAXLEN", "~", CHANGES_KEPT, "*", "c", _encode(change))
-        await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, keys.CHANGES, *words)
+        await self._call_even_if_full(keys.CHANGES, *words)
 
     async def last_change(self) -> bytes:
         """The last id of the change stream. Read it before loading, so that no change is missed."""

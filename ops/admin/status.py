@@ -9,7 +9,14 @@ from typing import Any
 
 from broker.settings.loading import load_settings
 from ops.client import parse_addresses
-from ops.command_line import BOOTSTRAP_ENV, duration_text, print_facts, print_json, print_table
+from ops.command_line import (
+    BOOTSTRAP_ENV,
+    duration_text,
+    print_facts,
+    print_json,
+    print_table,
+    size_text,
+)
 from ops.serve.control import NotRunningError, ask_status
 from ops.serve.runtime import control_socket, runtime_dir
 
@@ -89,7 +96,20 @@ def _print_tables(status: dict[str, Any]) -> None:
         )
     print_table(("process", "pid", "port", "state", "uptime", "restarts", "slots"), rows)
     print("\nstore")
-    print_facts(status["store"])
+    print_facts({**status["store"], **_disk(status["store"])})
+
+
+def _disk(store: dict[str, Any]) -> dict[str, str]:
+    """Of the embedded store, in words."""
+    disk = store.get("disk")
+    if not disk:
+        return {}
+    text = f"{size_text(disk['free_bytes'])} of {size_text(disk['total_bytes'])} free"
+    if disk["last_write_failed"]:
+        text += "; A WRITE HAS FAILED, producers are refused"
+    elif disk["refuses_writes"]:
+        text += "; NEARLY FULL, producers are refused"
+    return {"disk": f"{text} (the mark is {size_text(disk['min_free_bytes'])})"}
 
 
 def _slots(owned: list[int] | None) -> str | None:

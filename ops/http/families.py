@@ -41,6 +41,7 @@ def families(
         gauge("moldau_build_info", "Versions; always 1.", ("version", "python", "store"),
               [Sample((*build, store), 1)]),
         *_process_families(reports, usages),
+        *_disk_families(reports.status),
     ]  # fmt: skip
     for role, documents in (("worker", reports.workers), ("router", reports.routers)):
         for index, document in enumerate(documents):
@@ -102,6 +103,24 @@ def _process_families(reports: Reports, usages: Mapping[tuple[str, int], Usage])
         gauge("moldau_process_open_fds", "Open file descriptors.", _BY_PROCESS,
               [Sample(labels, usage.open_fds) for labels, usage in used]),
     ]  # fmt: skip
+
+
+def _disk_families(status: Status | None) -> list[Family]:
+    """Of the embedded store, as the supervisor sees it."""
+    disk = status.store.get("disk") if status is not None else None
+    if not disk:
+        return []
+    named = [
+        ("moldau_store_disk_free_bytes", "free_bytes", "Free space on the store's disk."),
+        ("moldau_store_disk_bytes", "total_bytes", "The size of the store's disk."),
+        ("moldau_store_disk_min_free_bytes", "min_free_bytes",
+         "Free space below which producers are refused."),
+        ("moldau_store_disk_refuses_writes", "refuses_writes",
+         "1: producers are refused, because the store's disk is nearly full."),
+    ]  # fmt: skip
+    return [
+        gauge(name, text, (), [Sample((), float(disk.get(fact, 0)))]) for name, fact, text in named
+    ]
 
 
 # --- topics ---

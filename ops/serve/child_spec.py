@@ -23,6 +23,10 @@ class ChildSpec:
     stdin_line: bytes | None = None
     # Called before each start. May raise OSError.
     before_start: Callable[[], None] | None = None
+    # Asked for at each start after that, and added to `argv`.
+    late_argv: Callable[[], Sequence[str]] | None = None
+    # Awaited before it is asked to stop for good; those that use it have stopped.
+    before_stop: Callable[[], Awaitable[None]] | None = None
     # None: ready when it writes the line `ready` to its standard output.
     ready_probe: Callable[[], Awaitable[bool]] | None = None
     # Where it speaks Kafka, a unix path or host and port: if it stops answering it is killed.

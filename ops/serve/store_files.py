@@ -8,19 +8,30 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.errors import StoreFault
+from broker.limited_log import LimitedLog
 
 if TYPE_CHECKING:
     from broker.store.blocking import BlockingStore
 
 logger = logging.getLogger("moldau.store")
+limited = LimitedLog(logger)
 
 SYNC_INTERVAL_S = 1.0
-LOOK_INTERVAL_S = 10.0
-AFTER_FAILURE_S = 300.0
+LOOK_INTERVAL_S, LOOK_IF_SHORT_S = 10.0, 1.0
+AFTER_FAILURE_S, AFTER_FAILURE_IF_SHORT_S = 300.0, 30.0
 MIN_REWRITTEN_BYTES = 256 << 20  # a smaller file is loaded in a second or two
+
+
+class Disk(Protocol):
+    """Of `disk_guard.py`."""
+
+    def room_for_copies(self) -> int: ...
+    @property
+    def is_short(self) -> bool: ...
+    async def look(self) -> None: ...
 
 
 async def sync_every_second(directory: Path) -> None:
@@ -34,9 +45,11 @@ async def sync_every_second(directory: Path) -> None:
             if grown:
                 await asyncio.to_thread(_sync, directory, grown)
                 synced = sizes
-        except OSError:
-            # The server goes on; what it acknowledged may not be on disk. Logged every second.
-            logger.exception("the append-only file cannot be forced to disk")
+        except OSError as fault:
+            # The server goes on; what it acknowledged may not be on disk.
+            limited.warning(
+                "sync", "the append-only file cannot be forced to disk: %s", fault.strerror
+            )
 
 
 def _sizes(directory: Path) -> dict[str, int]:
@@ -68,25 +81,29 @@ def _sync(directory: Path, names: list[str]) -> None:
             os.close(descriptor)
 
 
-async def rewrite_when_worth_it(url: str) -> None:
+async def rewrite_when_worth_it(url: str, disk: Disk) -> None:
     """Rewrite the file whenever most of it has become obsolete, until cancelled.
 
     The server would do it whenever the file has doubled. A log that only grows would then be
-    copied again and again for nothing, by a fork that costs its writers latency meanwhile.
+    copied again and again for nothing, by a fork that costs its writers latency meanwhile. When
+    the disk is short of room a small gain is worth it; a copy that does not fit never is.
     """
     clock = asyncio.get_running_loop().time
     tried_at = clock() - AFTER_FAILURE_S
     with await asyncio.to_thread(_open_store, url) as store:
         while True:
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(LOOK_IF_SHORT_S if disk.is_short else LOOK_INTERVAL_S)
             try:
                 info = await asyncio.to_thread(store.persistence)
                 has_failed = info["aof_last_bgrewrite_status"] != "ok"  # a full disk, for example
-                waits = has_failed and clock() - tried_at < AFTER_FAILURE_S
-                if not waits and is_worth_rewriting(info):
+                pause = AFTER_FAILURE_IF_SHORT_S if disk.is_short else AFTER_FAILURE_S
+                waits = has_failed and clock() - tried_at < pause
+                room = disk.room_for_copies()
+                if not waits and is_worth_rewriting(info, room=room, is_short=disk.is_short):
                     logger.info("rewriting the store's append-only file, to take less space")
                     tried_at = clock()
                     await asyncio.to_thread(store.rewrite_append_only_file)
+                    await disk.look()  # a new part of the file is being written now
             except StoreFault as fault:  # it is restarting or busy
                 logger.debug("the append-only file could not be looked at: %s", fault)
 
@@ -104,8 +121,13 @@ def remove_leftovers(files: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def is_worth_rewriting(found: Mapping[str, Any]) -> bool:
-    """Is more than half of the file obsolete, by `INFO`: no longer in memory?"""
-    size = int(found.get("aof_current_size", 0))
-    busy = found.get("aof_rewrite_in_progress") or found.get("loading")
-    return not busy and size >= MIN_REWRITTEN_BYTES and size > 2 * int(found["used_memory"])
+def is_worth_rewriting(found: Mapping[str, Any], *, room: int, is_short: bool = False) -> bool:
+    """Is more than half of the file obsolete, by `INFO`: no longer in memory? A fifth will do when
+    the disk `is_short` of room. The copy has to fit into `room`."""
+    size, memory = int(found.get("aof_current_size", 0)), int(found["used_memory"])
+    copied = int(found.get("used_memory_dataset", memory))  # without the buffers of connections
+    if found.get("aof_rewrite_in_progress") or found.get("loading") or copied > room:
+        return False
+    if is_short:
+        return 4 * size > 5 * copied
+    return size >= MIN_REWRITTEN_BYTES and size > 2 * memory

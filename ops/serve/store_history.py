@@ -1,21 +1,29 @@
 """The embedded store's history token: kept as long as its append-only file can lack nothing.
 
 Every command reaches the kernel before its reply, so what a killed server acknowledged is in the
-file. It can lack something only when the machine crashed, or when the file was cut, exchanged for
-an older one, or copied. So the extent of the file is noted four times a second, and compared before
-each start of the server:
+file, with one exception: when a write fails (the disk is full), the server keeps its bytes in
+memory, replies all the same, and tries again. So the file can lack something when the machine
+crashed, when the file was cut, exchanged for an older one or copied, or when a write failed and the
+server ended before it succeeded. The extent of the file is noted at least four times a second, and
+compared before each start of the server:
 
     after a clean stop, synced to disk              the very same files
-    otherwise, since the same boot of the machine   the same files, or newer ones; none shorter
+    otherwise, since the same boot of the machine   the same files, or newer ones; none shorter;
+                                                    and no write can have failed
     anything else                                   a new token: workers check every log
 
+Space is allocated beyond the end of the file (its runway, see `disk_guard.py`). A write that fails
+for lack of space has used all of it, so a file that ends well before the end of its runway lacks no
+write. That is seen in the file itself, however quickly the processes were killed.
+
     <data dir>/history        the token, read by workers with each connection
-    <data dir>/store.extent   boot id; names, inodes and sizes of the files
+    <data dir>/store.extent   boot id; names, inodes and sizes of the files; the runway
+
+Both are written in place once they exist: that needs no space.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -25,12 +33,13 @@ from pathlib import Path
 
 import msgspec
 
+from ops.serve.allocation import allocated_bytes
 from ops.serve.store_files import sync_files
 
 logger = logging.getLogger("moldau.store")
 
-NOTE_SECONDS = 0.25
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+EXTENT_BYTES = 4096  # of the file with the extent, filled up with spaces
 _NAME = re.compile(r".*\.(\d+)\.(base|incr)\.(?:aof|rdb)")
 
 
@@ -40,6 +49,13 @@ class Extent(msgspec.Struct, frozen=True):
     boot: str
     files: dict[str, tuple[int, int]]
     is_clean: bool = False  # synced, and the server has stopped
+    allocated: int = 0  # bytes, of the part that is being written
+    # No write can fail while that part is no longer than this; None: nothing can be allocated here.
+    assured: int | None = None
+    margin: int = 0  # that much was allocated beyond `assured`
+    is_ample: bool = False  # there was so much room that no write can have failed soon after
+    has_failed: bool = False  # a write; it is not known to have succeeded since
+    ends_on_failure: bool = False  # the server, before it replies (`appendfsync always`)
 
     def continues(self, noted: Extent) -> bool:
         """Can nothing be missing that was there when `noted` was?"""
@@ -58,6 +74,31 @@ class Extent(msgspec.Struct, frozen=True):
                 return False
         return True
 
+    def may_lack_a_write(self, noted: Extent) -> bool:
+        """Can a write have failed that was acknowledged, and never have succeeded later?"""
+        if noted.is_clean or noted.ends_on_failure:
+            return False
+        if noted.has_failed:
+            return True
+        if noted.assured is None:
+            return not noted.is_ample
+        if self.written != noted.written:
+            return True  # a rewrite began it since, and it has no runway yet
+        size = self.written_size
+        # A failed write is taken back with all that was allocated. The margin is halved because
+        # file systems count some blocks of their own.
+        return size > noted.assured or self.allocated - size < noted.margin // 2
+
+    @property
+    def written(self) -> str:
+        """The part that is being written; empty: there is none."""
+        parts = [name for name in self.files if ".incr." in name]
+        return max(parts, key=_number, default="")
+
+    @property
+    def written_size(self) -> int:
+        return self.files[self.written][1] if self.written else 0
+
 
 def _number(name: str) -> int:
     found = _NAME.fullmatch(name)
@@ -67,43 +108,88 @@ def _number(name: str) -> int:
 class EmbeddedStoreHistory:
     """`directory`: of the append-only file's parts."""
 
-    def __init__(self, data_dir: Path, directory: Path) -> None:
+    def __init__(self, data_dir: Path, directory: Path, *, ends_on_failure: bool = False) -> None:
         self.file = data_dir / "history"
         self._extent_file = data_dir / "store.extent"
         self._directory = directory
+        self._ends_on_failure = ends_on_failure
         self._noted: Extent | None = None
 
-    def begin(self) -> None:
-        """Before each start of the server: keep the token, or begin a new history."""
-        noted, found = self._read(), self._look()
-        if noted is None or not self.file.exists() or not found.continues(noted):
-            if noted is not None:
-                logger.warning(
-                    "the store's append-only file may lack something: the machine crashed, or the "
-                    "file was changed. Logs that may have lost records begin a new leader epoch"
-                )
-            _write(self.file, secrets.token_hex(16).encode(), sync=True)
-        self._note(found)
+    def begin(self, *, margin: int = 0, is_ample: bool = False) -> None:
+        """Before each start of the server: keep the token, or begin a new history.
 
-    async def keep_noting(self) -> None:
-        """While the server runs; until cancelled."""
-        while True:
-            await asyncio.sleep(NOTE_SECONDS)
-            try:
-                found = self._look()
-                # A file that was cut while the server was down is found by `begin`.
-                if self._noted is None or found.continues(self._noted):
-                    self._note(found)
-            except OSError:
-                logger.exception("the extent of the append-only file cannot be noted")
+        `margin`, `is_ample`: of the disk as it is now.
+        """
+        noted, found = self._read(), self.look()
+        if noted is None or not self.file.exists():
+            self._new_token()
+        elif not found.continues(noted):
+            logger.warning(
+                "the store's append-only file may lack something: the machine crashed, or the "
+                "file was changed. Logs that may have lost records begin a new leader epoch"
+            )
+            self._new_token()
+        elif found.may_lack_a_write(noted):
+            logger.critical(
+                "the store's append-only file may lack records that were acknowledged: its disk "
+                "was full, or nearly so, when the store ended. Logs that may have lost records "
+                "begin a new leader epoch"
+            )
+            self._new_token()
+        # No server runs, so what is allocated is assured to the next one.
+        assured = found.allocated - margin
+        has_runway = margin > 0 and found.written_size <= assured
+        self._noted = None
+        self.note(
+            found,
+            assured=assured if has_runway else None,
+            margin=margin,
+            is_ample=is_ample,
+            # Or a crash of the machine could leave the note of the last clean stop.
+            sync=noted is not None and noted.is_clean,
+        )
 
-    def stopped(self) -> None:
-        """The server has ended: make sure of its file."""
+    def note(
+        self,
+        found: Extent,
+        *,
+        assured: int | None,
+        margin: int = 0,
+        is_ample: bool = False,
+        sync: bool = False,
+    ) -> None:
+        """While the server runs, and has written all that it acknowledged before `found`."""
+        # A file that was cut while the server was down is found by `begin`.
+        if self._noted is None or found.continues(self._noted):
+            changed = msgspec.structs.replace(
+                found, assured=assured, margin=margin, is_ample=is_ample,
+                ends_on_failure=self._ends_on_failure,
+            )  # fmt: skip
+            self._note(changed, sync=sync)
+
+    def note_failure(self) -> None:
+        """A write has failed: until the next `note`, an end of the server begins a new history."""
+        noted = self._noted or self.look()
+        self._note(msgspec.structs.replace(noted, has_failed=not self._ends_on_failure))
+
+    def stopped(self, *, is_written: bool) -> None:
+        """The server has ended: make sure of its file.
+
+        `is_written`: it had written everything before it was asked to stop, with no client left.
+        """
         sync_files(self._directory)
-        found = self._look()
-        self._note(msgspec.structs.replace(found, is_clean=True), sync=True)
+        found = self.look()
+        noted = self._noted
+        if is_written or (noted is not None and not found.may_lack_a_write(noted)):
+            self._note(msgspec.structs.replace(found, is_clean=True), sync=True)
+        else:
+            logger.critical(
+                "the store stopped with records that it could not write to its file: %s is full",
+                self._directory,
+            )
+            self.note_failure()
 
-    def _look(self) -> Extent:
+    def look(self) -> Extent:
         files = {}
         for path in self._directory.glob("*"):
             if _NAME.fullmatch(path.name) and not path.name.startswith("temp-"):
@@ -114,7 +200,19 @@ class EmbeddedStoreHistory:
             boot = BOOT_ID.read_text().strip()
         except OSError:
             boot = ""  # not Linux: only a clean stop is trusted
-        return Extent(boot, files)
+        found = Extent(boot, files)
+        allocated = 0
+        if found.written:
+            with contextlib.suppress(FileNotFoundError):
+                allocated = allocated_bytes(self.path_of(found))
+        return msgspec.structs.replace(found, allocated=allocated)
+
+    def path_of(self, found: Extent) -> Path:
+        """The part that is being written."""
+        return self._directory / found.written
+
+    def _new_token(self) -> None:
+        _write(self.file, secrets.token_hex(16).encode(), sync=True)
 
     def _read(self) -> Extent | None:
         try:
@@ -124,12 +222,30 @@ class EmbeddedStoreHistory:
 
     def _note(self, found: Extent, *, sync: bool = False) -> None:
         if found != self._noted:
-            _write(self._extent_file, msgspec.json.encode(found), sync=sync)
+            content = msgspec.json.encode(found)
+            _write(self._extent_file, content.ljust(EXTENT_BYTES), sync=sync)
             self._noted = found
 
 
 def _write(path: Path, content: bytes, *, sync: bool) -> None:
-    """All of it or nothing. Without `sync` it survives this process, not the machine."""
+    """All of it or nothing. Without `sync` it survives this process, not the machine.
+
+    In place if it has this size already: a new file could not be written on a full disk. One that
+    is torn by a crash of the machine cannot be read, or belongs to another boot.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        descriptor = -1
+    if descriptor >= 0:
+        try:
+            if os.fstat(descriptor).st_size == len(content):
+                os.pwrite(descriptor, content, 0)
+                if sync:
+                    os.fsync(descriptor)
+                return
+        finally:
+            os.close(descriptor)
     beside = path.with_name(path.name + ".new")
     with beside.open("wb") as file:
         file.write(content)

@@ -150,6 +150,8 @@ class Supervisor:
             alive = [child for child in stage if child.is_alive]
             for child in alive:
                 child.state = State.STOPPING
+                if child.spec.before_stop is not None:
+                    await child.spec.before_stop()
                 child.signal(signal.SIGTERM)
             limit = STOP_S if stage is self._stages[0] else DRAIN_S
             left = max(0.5, limit - (time.monotonic() - begun))

@@ -268,6 +268,9 @@ def test_there_is_an_alert_for_each_way_a_broker_fails() -> None:
         "moldau_authentications_total",
         "moldau_append_conflicts_total",
         "moldau_store_fsyncs_pending",
+        "moldau_store_disk_free_bytes",
+        "moldau_store_disk_refuses_writes",
+        "moldau_store_last_write_failed",
     ):
         assert metric in watched
 

@@ -14,6 +14,16 @@ pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
 MIB = 1 << 20
 
 
+class MuchRoom:
+    is_short = False
+
+    def room_for_copies(self) -> int:
+        return 1 << 40
+
+    async def look(self) -> None:
+        pass
+
+
 async def test_a_store_whose_file_is_of_no_use_any_more_rewrites_it(
     moldau: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -23,7 +33,7 @@ async def test_a_store_whose_file_is_of_no_use_any_more_rewrites_it(
     monkeypatch.setattr(store_files, "LOOK_INTERVAL_S", 0.05)
     monkeypatch.setattr(store_files, "MIN_REWRITTEN_BYTES", MIB)
     try:
-        task = asyncio.ensure_future(store_files.rewrite_when_worth_it(url))
+        task = asyncio.ensure_future(store_files.rewrite_when_worth_it(url, MuchRoom()))
         async with asyncio.timeout(60):
             while store.info("persistence")["aof_rewrites"] == rewrites:
                 # Written over again and again: the file grows, what is in memory does not.

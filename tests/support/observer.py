@@ -20,10 +20,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import redis
 
 from broker.errors import ErrorCode
 from broker.store import keys
+from broker.store.topics import TopicRecord
 from broker.wire.batch import read_header
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.records import Record, read_records
@@ -308,7 +310,10 @@ def _difference(one: View, other: View) -> str:
 def read_epochs(store_url: str, topic: str, partition: int) -> list[Epoch]:
     """From the log's state, as it lies in the store; a log that never lost anything has none."""
     with redis.Redis.from_url(store_url) as store:
-        text: Any = store.hget(keys.state(keys.stream(topic, 0, partition)).decode(), "epochs")
+        record: Any = store.hget(keys.TOPICS.decode(), topic)
+        incarnation = msgspec.msgpack.decode(record, type=TopicRecord).incarnation if record else 0
+        log = keys.stream(topic, incarnation, partition)
+        text: Any = store.hget(keys.state(log).decode(), "epochs")
     return [Epoch(*map(int, word.split(b":"))) for word in (text or b"").split()]
 
 

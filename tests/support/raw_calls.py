@@ -18,6 +18,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -54,6 +55,12 @@ def create_topic(
     chosen = [CreatableTopicConfig(key, str(value)) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name, partitions, 1, configs=chosen)
     (answer,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+    assert answer.error_code == 0, answer
+
+
+def delete_topic(client: RawClient, name: str) -> None:
+    request = DeleteTopicsRequest([DeleteTopicState(name)], timeout_ms=10_000)
+    (answer,) = client.call(request).responses
     assert answer.error_code == 0, answer
 
 

@@ -1,4 +1,6 @@
--- Raise the counter of producer ids to what a worker knows.
+#!lua flags=allow-oom
+-- Raise the counter of producer ids to what a worker knows. In a full store too: a worker that starts
+-- serves those who read.
 --
 -- KEYS: next producer id
 -- ARGV: thousands

@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused, StoreUnavailable
-from broker.store.pipe import Pipe, within
+from broker.errors import (
+    ErrorCode,
+    StoreDown,
+    StoreFault,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    code_for,
+)
+from broker.store.pipe import Pipe, reply_error, within
 from broker.store.resp import command
 from broker.store.target import Target
 from broker.wire.batch import Buffer
@@ -256,3 +264,16 @@ async def until(condition: Any) -> None:
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "MISCONF Errors writing to the AOF file: No space left on device",
+    ],
+)
+def test_a_store_without_memory_or_disk_is_full(text: str) -> None:
+    fault = reply_error(text)
+    assert isinstance(fault, StoreFull)
+    assert code_for(fault) is ErrorCode.KAFKA_STORAGE_ERROR

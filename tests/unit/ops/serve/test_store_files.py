@@ -99,8 +99,9 @@ def info(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_file_is_rewritten_when_most_of_it_is_obsolete() -> None:
-    assert store_files.is_worth_rewriting(info())
-    assert store_files.is_worth_rewriting(info(aof_current_size=300 * MIB, used_memory=MIB))
+    assert store_files.is_worth_rewriting(info(), room=400 * MIB)
+    found = info(aof_current_size=300 * MIB, used_memory=MIB)
+    assert store_files.is_worth_rewriting(found, room=MIB)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,20 @@ def test_a_file_is_rewritten_when_most_of_it_is_obsolete() -> None:
     ],
 )
 def test_otherwise_it_is_left_alone(found: dict[str, Any]) -> None:
-    assert not store_files.is_worth_rewriting(found)
+    assert not store_files.is_worth_rewriting(found, room=1000 * MIB)
+
+
+def test_a_copy_that_does_not_fit_is_not_made() -> None:
+    assert not store_files.is_worth_rewriting(info(), room=399 * MIB)
+    assert not store_files.is_worth_rewriting(info(), room=399 * MIB, is_short=True)
+
+
+def test_a_smaller_gain_will_do_when_the_disk_is_short_of_room() -> None:
+    found = info(aof_current_size=13 * MIB, used_memory=10 * MIB)
+    assert store_files.is_worth_rewriting(found, room=10 * MIB, is_short=True)
+    assert not store_files.is_worth_rewriting(found, room=10 * MIB)
+    found = info(aof_current_size=12 * MIB, used_memory=10 * MIB)
+    assert not store_files.is_worth_rewriting(found, room=10 * MIB, is_short=True)
 
 
 def test_what_a_killed_rewrite_left_is_removed(tmp_path: Path) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ops.serve import store_history
-from ops.serve.store_history import EmbeddedStoreHistory
+from ops.serve.allocation import Outcome, allocate_beyond
+from ops.serve.store_history import EXTENT_BYTES, EmbeddedStoreHistory
+
+RUNWAY, MARGIN = 1 << 20, 1 << 18
 
 
 class Files:
@@ -28,10 +32,30 @@ class Files:
     def newest(self) -> Path:
         return self.directory / "appendonly.aof.1.incr.aof"
 
-    def start(self) -> EmbeddedStoreHistory:
-        history = EmbeddedStoreHistory(self._data_dir, self.directory)
-        history.begin()
+    def start(self, *, ends_on_failure: bool = False) -> EmbeddedStoreHistory:
+        """A start on a disk with much room, where nothing can be allocated beyond a file's end."""
+        history = EmbeddedStoreHistory(
+            self._data_dir, self.directory, ends_on_failure=ends_on_failure
+        )
+        history.begin(is_ample=True)
         return history
+
+    def start_with_runway(self) -> EmbeddedStoreHistory:
+        history = EmbeddedStoreHistory(self._data_dir, self.directory)
+        history.begin(margin=MARGIN)
+        self.allocate(RUNWAY)
+        found = history.look()
+        history.note(found, assured=found.allocated - MARGIN, margin=MARGIN)
+        return history
+
+    def allocate(self, beyond: int) -> None:
+        end = self.newest.stat().st_size + beyond
+        if allocate_beyond(self.newest, end) is not Outcome.DONE:
+            pytest.skip("nothing can be allocated beyond the end of a file here")
+
+    def append(self, size: int) -> None:
+        with self.newest.open("ab") as file:
+            file.write(b"x" * size)
 
 
 @pytest.fixture
@@ -96,7 +120,7 @@ def test_a_clean_stop_keeps_it_across_a_boot(
     token = running.file.read_bytes()
     with files.newest.open("ab") as file:
         file.write(b"more")
-    running.stopped()
+    running.stopped(is_written=True)
     (tmp_path / "boot").write_text("another boot")
     monkeypatch.setattr(store_history, "BOOT_ID", tmp_path / "boot")
     assert files.start().file.read_bytes() == token
@@ -105,7 +129,95 @@ def test_a_clean_stop_keeps_it_across_a_boot(
 def test_after_a_clean_stop_a_longer_file_is_another(files: Files) -> None:
     running = files.start()
     token = running.file.read_bytes()
-    running.stopped()
+    running.stopped(is_written=True)
     with files.newest.open("ab") as file:
         file.write(b"not ours")
     assert files.start().file.read_bytes() != token
+
+
+# --- writes that failed ---
+
+
+def test_a_file_that_ends_before_its_runway_lacks_nothing(files: Files) -> None:
+    token = files.start_with_runway().file.read_bytes()
+    files.append(RUNWAY - 2 * MARGIN)
+    assert files.start_with_runway().file.read_bytes() == token
+
+
+@pytest.mark.parametrize("size", [RUNWAY - MARGIN + 4096, RUNWAY, RUNWAY + 4096])
+def test_a_file_that_has_used_up_its_runway_begins_another(files: Files, size: int) -> None:
+    token = files.start_with_runway().file.read_bytes()
+    files.append(size)
+    assert files.start_with_runway().file.read_bytes() != token
+
+
+def test_a_write_that_was_taken_back_begins_another(files: Files) -> None:
+    """As the server does with a part of a write: the runway goes with it."""
+    token = files.start_with_runway().file.read_bytes()
+    size = files.newest.stat().st_size
+    files.append(RUNWAY)
+    os.truncate(files.newest, size)
+    assert files.start_with_runway().file.read_bytes() != token
+
+
+def test_a_part_of_the_file_that_has_no_runway_yet_begins_another(files: Files) -> None:
+    token = files.start_with_runway().file.read_bytes()
+    files.write("appendonly.aof.2.incr.aof", b"begun by a rewrite")
+    assert files.start_with_runway().file.read_bytes() != token
+
+
+@pytest.mark.parametrize("is_ample", [False, True])
+def test_without_a_runway_much_room_has_to_be_left(files: Files, is_ample: bool) -> None:
+    running = files.start()
+    token = running.file.read_bytes()
+    running.note(running.look(), assured=None, is_ample=is_ample)
+    files.append(100)
+    assert (files.start().file.read_bytes() == token) is is_ample
+
+
+def test_a_write_that_failed_begins_another_unless_it_succeeded_later(files: Files) -> None:
+    running = files.start()
+    token = running.file.read_bytes()
+    running.note_failure()
+    running.note(running.look(), assured=None, is_ample=True)
+    running = files.start()
+    assert running.file.read_bytes() == token
+    running.note_failure()
+    assert files.start().file.read_bytes() != token
+
+
+def test_a_stop_with_something_unwritten_is_not_clean(files: Files) -> None:
+    running = files.start()
+    token = running.file.read_bytes()
+    running.note_failure()
+    running.stopped(is_written=False)
+    assert files.start().file.read_bytes() != token
+
+
+def test_a_server_that_ends_when_a_write_fails_acknowledges_none(files: Files) -> None:
+    running = files.start(ends_on_failure=True)
+    token = running.file.read_bytes()
+    running.note_failure()
+    assert files.start().file.read_bytes() == token
+    # It is a matter of how the server ran, not of how it is started next.
+    files.start().note_failure()
+    assert files.start(ends_on_failure=True).file.read_bytes() != token
+
+
+def test_a_note_of_an_earlier_version_proves_nothing(files: Files, tmp_path: Path) -> None:
+    running = files.start()
+    token = running.file.read_bytes()
+    found = running.look()
+    note = {"boot": found.boot, "files": found.files}
+    (tmp_path / "store.extent").write_bytes(msgspec.json.encode(note))
+    assert files.start().file.read_bytes() != token
+
+
+def test_notes_are_written_in_place(files: Files, tmp_path: Path) -> None:
+    running = files.start()
+    extent = tmp_path / "store.extent"
+    inodes = extent.stat().st_ino, running.file.stat().st_ino
+    running.note_failure()
+    files.start()
+    assert (extent.stat().st_ino, running.file.stat().st_ino) == inodes
+    assert extent.stat().st_size == EXTENT_BYTES

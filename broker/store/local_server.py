@@ -1,0 +1,90 @@
+"""The embedded store's server as the supervisor sees it: is its file written, does it take writes?
+
+Over one unix connection and without a client library, as in `probe.py`: the supervisor starts
+without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from broker.errors import StoreFault, StoreUnavailable
+
+TIMEOUT_S = 1.0
+# The memory limit of a server that is to take nothing more because its disk is nearly full. All its
+# clients are refused from the next command on, and what frees memory still works (`noeviction`).
+NOTHING_MORE = 1
+
+
+def disk_limit(limit: int) -> int:
+    """A limit that is set for the sake of the disk: those are odd, and an operator's is even."""
+    return limit | 1
+
+
+def operators_limit(limit: int) -> int:
+    return limit & ~1
+
+
+def is_disk_limit(limit: int) -> bool:
+    return bool(limit & 1)
+
+
+class ServerState(NamedTuple):
+    """As INFO reports it."""
+
+    is_written: bool  # the last write succeeded, so all that was acknowledged before is in the file
+    unwritten_bytes: int  # in memory: of this turn of the server, or also of writes that failed
+    used_memory: int
+
+
+class LocalServer:
+    """Raises StoreFault; the next command connects again."""
+
+    def __init__(self, unix_socket: str) -> None:
+        self._path = unix_socket
+        self._connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def state(self) -> ServerState:
+        text = (await self._ask(b"INFO persistence memory")).decode("utf-8", "replace")
+        found = dict(line.partition(":")[::2] for line in text.splitlines())
+        return ServerState(
+            is_written=found.get("aof_last_write_status", "ok") == "ok",
+            unwritten_bytes=int(found.get("aof_buffer_length", 0)),
+            used_memory=int(found.get("used_memory", 0)),
+        )
+
+    async def limit_memory(self, limit: int) -> None:
+        await self._ask(b"CONFIG SET maxmemory %d" % limit)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection[1].close()
+            self._connection = None
+
+    async def _ask(self, line: bytes) -> bytes:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                if self._connection is None:
+                    self._connection = await asyncio.open_unix_connection(self._path)
+                reader, writer = self._connection
+                writer.write(line + b"\r\n")
+                return await _reply(reader)
+        except (OSError, TimeoutError, EOFError) as fault:
+            self.close()
+            raise StoreUnavailable(f"{self._path}: {fault or 'no reply in time'}") from None
+        except BaseException:
+            self.close()  # its reply would be taken for the next one's
+            raise
+
+
+async def _reply(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readline()
+    kind, rest = head[:1], head[1:].strip()
+    if kind == b"$":
+        return (await reader.readexactly(int(rest) + 2))[:-2]
+    if kind == b"+":
+        return rest
+    if kind == b"-":
+        raise StoreFault(rest.decode("utf-8", "replace"))
+    raise EOFError("the connection was closed")
