@@ -10,6 +10,7 @@ comparison.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from broker.log.history import LogHistory
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log import Log
 from broker.log.topics import Topic, Topics
+
+logger = logging.getLogger("moldau.log")
 
 # How long a request waits. What is not checked by then has no leader in its answer, and clients
 # ask again.
@@ -65,10 +68,16 @@ class CheckedLogs:
         self._complete_in = None
         self._checked.clear()
         self._checking = asyncio.get_running_loop().create_task(self._check_everything())
+        self._checking.add_done_callback(_report)
 
     def close(self) -> None:
         if self._checking is not None:
             self._checking.cancel()
+
+    def _unfinished(self) -> asyncio.Task[None] | None:
+        if self._checking is None or self._checking.done():
+            return None
+        return self._checking
 
     async def _check_everything(self) -> None:
         while not self.is_complete:
@@ -98,8 +107,8 @@ class CheckedLogs:
                     while left := await self._look(named):
                         if not await self._load(left):
                             await asyncio.sleep(LOOK_AGAIN_S)
-                while topics is None and not self.is_complete and self._checking is not None:
-                    await asyncio.wait([self._checking])  # or it was begun again
+                while topics is None and (checking := self._unfinished()) is not None:
+                    await asyncio.wait([checking])  # or it was begun again
         except (TimeoutError, StoreFault):
             return  # `has` says which
 
@@ -136,3 +145,8 @@ class CheckedLogs:
             except MoldauError:
                 return False
         return True
+
+
+def _report(checking: asyncio.Task[None]) -> None:
+    if not checking.cancelled() and (fault := checking.exception()) is not None:
+        logger.error("not every log is checked in the store's history", exc_info=fault)

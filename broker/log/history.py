@@ -149,7 +149,10 @@ class LogHistory:
         proved_under, epochs = await self._store.proved(key)
         if proved_under is not None and proved_under != self.token:
             return None
-        return Epochs.parse(epochs).current
+        try:
+            return Epochs.parse(epochs).current
+        except ValueError:
+            return 0  # damaged: whoever uses the log will be told
 
     # --- reservations ---
 

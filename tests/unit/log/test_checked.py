@@ -130,3 +130,35 @@ async def test_a_topic_that_is_gone_keeps_nothing_waiting(server: RedisServer) -
         await world.checked.wait_for(None)
         assert world.checked.is_complete
         assert world.loaded == []
+
+
+async def test_damaged_epochs_of_one_log_keep_nothing_waiting(
+    server: RedisServer, store: Any
+) -> None:
+    async with Host(server.url) as host:
+        world = World(host, led={0, 1, 2})
+        await world.lose(store)
+        damaged = keys.state(world.topic.key(1))
+        store.hset(damaged, mapping={"history": host.history.token, "epochs": "nonsense"})
+        world.checked.begin()
+        await world.checked.wait_for(None)
+        assert world.checked.is_complete
+        assert world.epochs() == [1, 0, 1]
+
+
+async def test_nobody_waits_for_a_check_that_has_failed(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Host(server.url) as host:
+        world = World(host, led=set())
+
+        def fail() -> list[Topic]:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(world, "all", fail)
+        world.checked.begin()
+        await world.checked.wait_for(None)
+        assert not world.checked.is_complete
+        failed = world.checked._checking
+        assert failed is not None
+        assert isinstance(failed.exception(), ZeroDivisionError)
