@@ -26,6 +26,7 @@ from tests.support.spark import create_topic, produce
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PATIENCE_S = 400  # Spark takes minutes on a busy machine
 REFUSED = "another program has committed to this table since it was read"
 
 
@@ -60,7 +61,7 @@ def test_of_two_archivers_without_a_lock_one_commits(
     def commit_after_both(self: Lake, table: str, *rest: Any) -> int:
         if table == meeting_at:
             first_is_here.set()
-            both_are_here.wait(120)
+            both_are_here.wait(PATIENCE_S)
         with one_at_a_time:
             return commit(self, table, *rest)
 
@@ -75,7 +76,7 @@ def test_of_two_archivers_without_a_lock_one_commits(
     monkeypatch.setattr(Lake, "commit", commit_after_both)
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(archive, lake)
-        assert first_is_here.wait(120)
+        assert first_is_here.wait(PATIENCE_S)
         other = threads.submit(archive, SecondLake(lake.path))
         outcomes = sorted([one.result(), other.result()], key=len)
     assert outcomes[0] == "archived"
@@ -102,10 +103,10 @@ def test_of_many_commits_on_one_version_one_is_part_of_the_table(lake: Lake) -> 
     def write(name: str) -> int:
         won = 0
         for _ in range(rounds):
-            start.wait(60)  # nobody reads before the last round has ended
+            start.wait(PATIENCE_S)  # nobody reads before the last round has ended
             opened = lake.open(RECORDS)
             held = held_offsets(opened, {partition: application}).get(partition, 0)
-            start.wait(60)
+            start.wait(PATIENCE_S)
             try:
                 version = lake.commit(RECORDS, opened, [], {application: held + 1}, {"by": name})
             except PipelineError as refused:
