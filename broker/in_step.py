@@ -131,6 +131,7 @@ class InStep:
         await self._topics.load()
         await self._logs.leader_epochs.load()
         await self._logs.readership.load()
+        self._logs.checked.begin()
 
     async def _check_contents(self) -> None:
         topics = self._store.topics

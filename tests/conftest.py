@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,22 @@ HERE = Path(__file__).parent
 
 
 class FilesAndOneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """With `-n`: a file's tests stay in one process, and the pipeline's all share one Spark."""
+    """With `-n`: a file's tests stay in one process, and all that use the fixture `spark` in one.
+
+    What the pipeline's other tests start is their own, and takes as long as everything else.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        return "pipeline" if scope.startswith("tests/pipeline/") else scope
+        return "pipeline" if scope in _with_spark() else scope
+
+
+@cache
+def _with_spark() -> frozenset[str]:
+    files = HERE.glob("pipeline/test_*.py")
+    return frozenset(
+        file.relative_to(HERE.parent).as_posix() for file in files if "spark:" in file.read_text()
+    )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesAndOneSpark:

@@ -11,6 +11,7 @@ from broker.handlers.authorization import (
     operations,
 )
 from broker.handlers.context import Broker
+from broker.handlers.lookup import NO_LEADER
 from broker.log.topics import INTERNAL, Topic, check_name
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -47,6 +48,10 @@ async def handle(
     # At least one, or a client that follows the cursor would ask for ever.
     left = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_REPLY))
     response = DescribeTopicPartitionsResponse()
+    checked = broker.logs.checked
+    if not checked.is_complete:
+        known = (broker.topics.get(name) for name in names)
+        await checked.wait_for([topic for topic in known if topic is not None])
     for name in names:
         if left <= 0:
             response.next_cursor = CursorInResponse(name, 0)
@@ -80,17 +85,18 @@ def _describe(
     described = []
     for partition in partitions:
         leader = broker.leader(topic, partition)
-        described.append(
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=partition,
-                leader_id=leader,
-                leader_epoch=broker.logs.leader_epochs.of_partition(topic, partition),
-                replica_nodes=[leader],
-                isr_nodes=[leader],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
+        one = DescribeTopicPartitionsResponsePartition(
+            partition_index=partition,
+            leader_id=leader,
+            leader_epoch=broker.logs.leader_epochs.of_partition(topic, partition),
+            replica_nodes=[leader],
+            isr_nodes=[leader],
+            eligible_leader_replicas=[],
+            last_known_elr=[],
         )
+        if not broker.logs.checked.has(topic, partition):  # it may be in a later epoch
+            one.error_code, one.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        described.append(one)
     return DescribeTopicPartitionsResponseTopic(
         0,
         topic.name,

@@ -9,6 +9,8 @@ from broker.log.log import Log
 from broker.log.topics import INTERNAL, NEVER_TOPICS, Topic
 from broker.wire.schema import NO_UUID
 
+NO_LEADER = -1  # of a partition whose leader cannot be named just now
+
 
 def unknown_topic(topic_id: bytes) -> KafkaError:
     """The error of a request for a topic that does not exist, by name or by id."""

@@ -19,6 +19,7 @@ from broker.handlers.authorization import (
     operations,
 )
 from broker.handlers.context import Broker
+from broker.handlers.lookup import NO_LEADER
 from broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -35,7 +36,10 @@ from broker.wire.schema import NO_UUID
 
 async def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse:
     wants_all = request.topics is None or (call.header.api_version == 0 and not request.topics)
+    checked = broker.logs.checked
     if wants_all:
+        if not checked.is_complete:
+            await checked.wait_for(None)
         topics = [
             _describe(broker, topic)
             for topic in broker.topics.all()
@@ -46,7 +50,10 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
         last_before = changes.last_number
         # A topic named twice is answered once, as in Kafka.
         wanted = {(item.name, item.topic_id): item for item in request.topics or ()}
-        topics = [await _asked(broker, call, item, request) for item in wanted.values()]
+        found = [await _asked(broker, call, item, request) for item in wanted.values()]
+        if not checked.is_complete:
+            await checked.wait_for([one for one in found if isinstance(one, Topic)])
+        topics = [_describe(broker, one) if isinstance(one, Topic) else one for one in found]
         if changes.last_number != last_before:  # topics were created
             await broker.changes_applied()
     if request.include_topic_authorized_operations:
@@ -72,7 +79,8 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
 
 async def _asked(
     broker: Broker, call: Call, item: MetadataRequestTopic, request: MetadataRequest
-) -> MetadataResponseTopic:
+) -> Topic | MetadataResponseTopic:
+    """The topic, or why there is none."""
     try:
         if item.topic_id != NO_UUID:
             topic = await broker.topics.find_id(item.topic_id)
@@ -101,7 +109,7 @@ async def _asked(
         if not isinstance(fault, KafkaError):
             code = ErrorCode.LEADER_NOT_AVAILABLE
         return MetadataResponseTopic(code, item.name, item.topic_id, item.name in INTERNAL)
-    return _describe(broker, topic)
+    return topic
 
 
 async def _find_or_create(broker: Broker, call: Call, name: str, may_create: bool) -> Topic:
@@ -123,11 +131,14 @@ async def _find_or_create(broker: Broker, call: Call, name: str, may_create: boo
 
 def _describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     partitions = []
-    epoch_of = broker.logs.leader_epochs.of_partition
+    epoch_of, checked = broker.logs.leader_epochs.of_partition, broker.logs.checked
+    is_complete = checked.is_complete
     for partition in range(topic.partitions):
         leader = broker.leader(topic, partition)
         epoch = epoch_of(topic, partition)
-        partitions.append(
-            MetadataResponsePartition(0, partition, leader, epoch, [leader], [leader], [])
-        )
+        one = MetadataResponsePartition(0, partition, leader, epoch, [leader], [leader], [])
+        if not is_complete and not checked.has(topic, partition):
+            # It may be in a later epoch. Clients keep what they know, and ask again.
+            one.error_code, one.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        partitions.append(one)
     return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.name in INTERNAL, partitions)

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from broker.errors import StoreFault
+from broker.log.epochs import Epochs
 from broker.placement import leader_of
 from broker.store.confirmation import Confirmation
 from broker.store.history import StoreHistory
@@ -142,6 +143,16 @@ class LogHistory:
     async def epoch_begun(self, topic: str, partition: int, key: bytes, epoch: int) -> None:
         if self.on_epoch is not None:
             await self.on_epoch(topic, partition, key, epoch)
+
+    async def epoch_if_proved(self, key: bytes) -> int | None:
+        """The leader epoch of a log that is proved in this history, or was deleted; else None."""
+        proved_under, epochs = await self._store.proved(key)
+        if proved_under is not None and proved_under != self.token:
+            return None
+        try:
+            return Epochs.parse(epochs).current
+        except ValueError:
+            return 0  # damaged: whoever uses the log will be told
 
     # --- reservations ---
 

@@ -37,18 +37,18 @@ class LeaderEpochs:
         for key, (topic, partition) in list(self._unsaved.items()):
             await self._save(topic, partition, key)
         for key, epoch in (await self._store.all()).items():
-            self._note(key, epoch)
+            self.note(key, epoch)
 
     async def refresh(self, key: bytes) -> None:
         """Another worker has announced a change of this log's."""
-        self._note(key, await self._store.of(key))
+        self.note(key, await self._store.of(key))
 
     async def raised(self, topic: str, partition: int, key: bytes, epoch: int) -> None:
         """A log is in a new epoch, which is in its state already: remember, save and announce it.
 
         Without the store it is saved later: by `load`, or by a worker that loads the log.
         """
-        self._note(key, epoch)
+        self.note(key, epoch)
         self._unsaved[key] = (topic, partition)
         try:
             await self._save(topic, partition, key)
@@ -66,6 +66,7 @@ class LeaderEpochs:
             await self._changes.announce(Change("epoch", topic, partition))
         self._unsaved.pop(key, None)
 
-    def _note(self, key: bytes, epoch: int) -> None:
+    def note(self, key: bytes, epoch: int) -> None:
+        """It is in the store already."""
         if epoch > self.of(key):
             self._known[key] = epoch

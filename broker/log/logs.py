@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from broker.errors import ErrorCode, StoreFault, StoreFull
 from broker.group.offsets import CommittedOffset, TopicPartition
 from broker.log.archived import Archived
+from broker.log.checked import CheckedLogs
 from broker.log.history import LogHistory
 from broker.log.joining import Joined
 from broker.log.leader_epochs import LeaderEpochs
@@ -75,6 +76,7 @@ class Logs:
         self.retention = Retention(store.streams, store.topics, archived)
         self.leader_epochs = LeaderEpochs(store.epochs, store.topics)
         history.on_epoch = self.leader_epochs.raised
+        self.checked = CheckedLogs(topics, self, history, self.leader_epochs)
         self.readership = Readership(topics, store.topics, store.native)
         self.readership.on_changed = self._group_changed
         self._logs: dict[tuple[bytes, int], Log] = {}  # by topic id and partition
@@ -295,6 +297,7 @@ class Logs:
                         await log.appender.release()
         except (TimeoutError, StoreFault) as fault:
             logger.warning("not every snapshot was saved: %s", fault)
+        self.checked.close()
         self.history.close()
         for task in list(self._tasks):
             task.cancel()

@@ -68,6 +68,14 @@ class LogHistoryStore:
         )
         return Proof(Outcome(reply[0]), *map(int, reply[1:]))
 
+    async def proved(self, key: bytes) -> tuple[bytes | None, bytes | None]:
+        """The token under which a log was last proved whole, and its epochs.
+
+        Without a token it has never been in a history that lost anything, or does not exist.
+        """
+        token, epochs = await self._control.ask("HMGET", keys.state(key), "history", "epochs")
+        return token, epochs
+
     async def reserve(self, key: bytes, token: bytes, ceiling: int) -> bool:
         """Reserve offsets below `ceiling`; False under another history. Confirm before use."""
         return await self._set(key, token, b"r:%d" % self._worker, ceiling)

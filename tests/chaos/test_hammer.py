@@ -32,7 +32,9 @@ _names = (f"hammered-{number}" for number in count())
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     # A small cache and few entries between snapshots, so that everything is gone through.
-    with running_broker(workers=3, tail_cache_bytes="2mb", snapshot_entries=50) as started:
+    with running_broker(
+        workers=3, tail_cache_bytes="2mb", snapshot_entries=50, spare_process=None
+    ) as started:
         yield started
 
 

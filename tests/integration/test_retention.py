@@ -29,7 +29,7 @@ from tests.support.running import Broker, running_broker, wait_until
 
 Start = Callable[..., Broker]
 QUICK = {"log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200}
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 HOUR_MS = 3_600_000
 _names = (f"retention-{number}" for number in itertools.count())
 

@@ -17,7 +17,7 @@ from tests.support.running import Broker, running_broker, wait_until
 
 QUICK = {"log.retention.check.interval.ms": 200, "remote.log.storage.system.enable": "true"}
 HOUR_MS = 3_600_000
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": HOUR_MS}
 
 

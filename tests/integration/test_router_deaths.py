@@ -52,12 +52,12 @@ def test_while_a_worker_is_down_its_groups_are_unavailable_and_the_rest_is_serve
         begun = time.monotonic()
         with pytest.raises(ConnectionError):  # not left to wait for its timeout
             waiting.receive()
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 50  # of the 60 s that a Fetch waits
         # In the moment before that, a request waits for the worker to come back.
         wait_until(lambda: "worker 0 is down" in broker.log(), 30, "the router knows")
         # A connection with no request to that worker goes on, though it has used it before.
         while other.call(HeartbeatRequest(mine, 1, "x")).error_code != NOT_AVAILABLE:
-            assert time.monotonic() - begun < 20
+            assert time.monotonic() - begun < 50  # of the 60 s that a Fetch waits
         described = other.call(DescribeGroupsRequest([mine, others]), 5).groups
         assert [(each.group_id, each.error_code) for each in described] == [
             (mine, NOT_AVAILABLE),

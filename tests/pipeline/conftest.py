@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+HERE = Path(__file__).parent
+# The first test waits for Java to start, which takes minutes on a busy machine. A test that is
+# interrupted in the middle of a call to Java leaves the session out of step, and all that follow
+# fail: it must not happen to one that is only slow.
+TIMEOUT_S = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
 @pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     """Starting one takes longer than most tests with it. Tests leave it running."""

@@ -31,7 +31,7 @@ def archiving(moldau: Broker, tmp_path: Path) -> Iterator[Archiving]:
     made.end()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_two_workers_and_one_of_them_killed(moldau: Broker, archiving: Archiving) -> None:
     create_topic(moldau.bootstrap, "clustered", 6)
     fill(moldau.bootstrap, "clustered", 6, 2000)

@@ -59,7 +59,7 @@ class Producing(threading.Thread):
         return self.count
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1200)
 def test_killed_four_times_and_every_record_once(moldau: Broker, archiving: Archiving) -> None:
     create_topic(moldau.bootstrap, "killed", PARTITIONS)
     producing = Producing(moldau)

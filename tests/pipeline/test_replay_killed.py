@@ -17,7 +17,7 @@ def size_of(broker: Broker, topic: str, partitions: int) -> int:
     return sum(ends.values())
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", ["keep", pytest.param("hash", marks=pytest.mark.slow)])
 def test_killed_in_the_middle(moldau: Broker, lake: Lake, mode: str) -> None:
     per_partition = 60_000

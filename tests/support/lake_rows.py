@@ -56,8 +56,8 @@ def add_rows(lake: Lake, topic: str, rows: Iterable[Row], leader_epoch: int = 0)
             ends[partition] = max(ends.get(partition, 0), here[-1].offset + 1)
     topic_id = topic.encode().ljust(16, b"\0")[:16]
     versions = {application_of(topic_id, partition): end for partition, end in ends.items()}
-    lake.commit(BATCHES, batches.close(), versions, {})
-    lake.commit(RECORDS, records.close(), versions, {})
+    for table, writer in ((BATCHES, batches), (RECORDS, records)):
+        lake.commit(table, lake.open(table), writer.close(), versions, {})
 
 
 def make_lake(path: Path) -> Lake:

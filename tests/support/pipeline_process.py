@@ -13,7 +13,7 @@ from ops.pipeline.lake.schemas import RECORDS
 from ops.pipeline.lake.tables import Lake
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0  # Java takes a minute to start on a busy machine
 LOCAL = "local[2,4]"
 
 

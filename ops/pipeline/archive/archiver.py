@@ -24,7 +24,7 @@ from ops.pipeline.archive.task import ArchiveRange, ArchiveTask, TaskResult, run
 from ops.pipeline.errors import PipelineError, from_spark, offsets_trimmed
 from ops.pipeline.lake.lock import hold_lock
 from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from ops.pipeline.lake.tables import Lake, application_of
+from ops.pipeline.lake.tables import Lake, application_of, held_offsets
 from ops.pipeline.progress import Meter
 from ops.pipeline.source.fetch import OffsetRange
 from ops.pipeline.source.offsets import bundles, split
@@ -153,7 +153,9 @@ class Archiver:
         ends = {
             one.topic_partition: one.end for one in ranges if one.topic_partition in applications
         }
-        held = {table: self._lake.committed(table, applications) for table in TABLES}
+        # Commits are made on the tables as they were when these offsets were read.
+        opened = {table: self._lake.open(table) for table in TABLES}
+        held = {table: held_offsets(opened[table], applications) for table in TABLES}
         work = self._work(ends, held)
         results = self._run(work)
         self._note_unreadable(results)
@@ -166,7 +168,8 @@ class Archiver:
             }
             files = [file for done in results for file in done.files if file.table == table]
             if versions or files:
-                self._lake.commit(table, files, versions, {"moldau.batch": str(batch_id)})
+                metadata = {"moldau.batch": str(batch_id)}
+                self._lake.commit(table, opened[table], files, versions, metadata)
         reached = {
             partition: max(end, min(held[table].get(partition, 0) for table in TABLES))
             for partition, end in ends.items()

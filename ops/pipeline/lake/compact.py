@@ -16,19 +16,20 @@ import datetime
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import RemoveAction
 
 from ops.pipeline.errors import PipelineError
+from ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
 from ops.pipeline.lake.compact_task import PREFIX, RewriteTask, divide, rewrite
-from ops.pipeline.lake.data_files import NewFile, sync_directory
+from ops.pipeline.lake.data_files import NewFile
 from ops.pipeline.lake.lock import hold_lock
-from ops.pipeline.lake.schemas import PARTITIONED_BY, TABLES
+from ops.pipeline.lake.schemas import TABLES
 from ops.pipeline.lake.tables import Lake
 from ops.pipeline.progress import Meter
 
@@ -110,7 +111,7 @@ class Compactor:
         while groups := next(waiting, None):
             try:
                 made = self._rewrite(table, groups)
-            except CommitFailedError as error:
+            except CommitConflict as error:
                 failed += 1
                 if failed == _TRIES:
                     raise PipelineError(
@@ -182,7 +183,7 @@ class Compactor:
         old = {file.path: (group, file) for group in groups for file in group.files}
         active = set(pa.table(opened.get_add_actions()).column("path").to_pylist())
         if not old.keys() <= active:
-            raise CommitFailedError("files to be merged were removed")
+            raise CommitConflict("files to be merged were removed")
         tasks = self._tasks(groups)
         unpacked = sum(group.unpacked for group in groups)
         self._meter.say(f"{table}: merging {len(old):,} files, {unpacked / 1e6:,.1f} MB")
@@ -196,11 +197,7 @@ class Compactor:
                 f"{self._lake.table_path(table)}: {wanted:,} rows were to be merged and "
                 f"{written:,} were read; nothing was changed. Are files of the lake damaged?"
             )
-        try:
-            self._commit(table, opened, old, made)
-        except CommitFailedError:
-            self._discard(made)
-            raise
+        self._commit(table, opened, old, made)
         self._meter.advance(written, unpacked, 0)
         return made
 
@@ -211,12 +208,9 @@ class Compactor:
         old: dict[str, tuple[FileGroup, DataFile]],
         made: Sequence[NewFile],
     ) -> None:
+        # Not changed data: the rows are the same, streams of the table need not read them again.
+        actions = add_actions(made, data_change=False)
         now_ms = int(time.time() * 1000)
-        # dataChange=False: the rows are the same, streams of the table need not read them again.
-        actions: list[Any] = [
-            AddAction(one.path, one.size, one.partition_values, now_ms, False, one.stats)
-            for one in made
-        ]
         for path, (group, file) in old.items():
             values: dict[str, str | None] = {
                 "topic": group.topic,
@@ -224,28 +218,18 @@ class Compactor:
             }
             actions.append(RemoveAction(path, False, now_ms, file.size, values))
         version = (opened.transaction_version(APPLICATION) or 0) + 1
-        properties = CommitProperties(
-            custom_metadata={"moldau.compacted": str(len(old))},
-            max_commit_retries=50,
-            app_transactions=[Transaction(APPLICATION, version)],
-        )
+        metadata = {"moldau.compacted": str(len(old))}
+        table_path = self._lake.table_path(table)
         try:
-            opened.create_write_transaction(
-                actions, "append", opened.schema(), PARTITIONED_BY, commit_properties=properties
-            )
-        except CommitFailedError:
-            raise
-        except (OSError, DeltaError) as error:
+            commit_on(opened, table_path, actions, {APPLICATION: version}, metadata, retries=50)
+        except CommitRefused as refused:
             self._discard(made)
+            if isinstance(refused, CommitConflict):
+                raise
             raise PipelineError(
-                f"{self._lake.table_path(table)}: the commit failed, nothing was changed: {error}; "
-                "is the disk full?"
-            ) from error
-        # On the disk before any of the old files is deleted.
-        sync_directory(
-            self._lake.table_path(table) / "_delta_log",
-            with_file=f"{self._lake.open(table).version():020}.json",
-        )
+                f"{table_path}: the commit failed, nothing was changed: {refused}; is the disk "
+                "full?"
+            ) from refused
 
     def _discard(self, made: Sequence[NewFile]) -> None:
         for file in made:

@@ -9,23 +9,22 @@ newest).
 
 Exactly once: each commit carries, for every topic partition in it, a Delta transaction whose
 application is the partition (by the topic's id, so a topic that was deleted and created again is
-another one) and whose version is the offset up to which the table holds it. The archiver reads
-these versions first and skips what is there. delta-rs refuses two concurrent commits for one
-application, but accepts the same version again, so skipping is the archiver's job.
+another one) and whose version is the offset up to which the table holds it. The archiver opens a
+table, reads these versions, skips what is there, and commits on the table that it opened: of two
+archivers that read the same versions, the second commit is refused (see commits.py).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
 
 from ops.client import TopicPartition
 from ops.pipeline.errors import PipelineError
+from ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
 from ops.pipeline.lake.data_files import NewFile, sync_directory
 from ops.pipeline.lake.schemas import PARTITIONED_BY, SCHEMAS, TABLES
 
@@ -85,54 +84,46 @@ class Lake:
                 f"there is no table {table} in {self.path}; `moldau pipeline archive` creates it"
             ) from None
 
-    def committed(
-        self, table: str, applications: Mapping[TopicPartition, str]
-    ) -> dict[TopicPartition, int]:
-        """The offset up to which a table holds each partition; only of those it holds."""
-        opened = self.open(table)
-        found = {}
-        for partition, application in applications.items():
-            version = opened.transaction_version(application)
-            if version is not None:
-                found[partition] = version
-        return found
-
     def commit(
         self,
         table: str,
+        opened: DeltaTable,
         files: Sequence[NewFile],
         versions: Mapping[str, int],
         metadata: Mapping[str, str],
     ) -> int:
-        """Add files and set versions in one durable commit. Returns the table's version."""
-        opened = self.open(table)
-        now_ms = int(time.time() * 1000)
-        actions = [
-            AddAction(one.path, one.size, one.partition_values, now_ms, True, one.stats)
-            for one in files
-        ]
-        properties = CommitProperties(
-            custom_metadata=dict(metadata),
-            max_commit_retries=20,
-            app_transactions=[Transaction(app, version) for app, version in versions.items()],
-        )
+        """Add files and set versions in one durable commit, on the table as it was opened.
+
+        Returns the version of the commit. Raises PipelineError, also when another archiver has
+        committed one of the applications of `versions` since the table was opened.
+        """
+        path = self.table_path(table)
         try:
-            opened.create_write_transaction(
-                actions,  # type: ignore[arg-type]
-                "append",
-                opened.schema(),
-                PARTITIONED_BY,
-                commit_properties=properties,
-            )
-        except (OSError, DeltaError) as error:
+            actions = add_actions(files, data_change=True)
+            return commit_on(opened, path, actions, versions, metadata, retries=20)
+        except CommitConflict as conflict:
             raise PipelineError(
-                f"{self.table_path(table)}: the commit failed, nothing was added: {error}; is the "
-                "disk full, or does another program write to this table? Run it again afterwards"
-            ) from error
-        version = self.open(table).version()
-        # The broker may trim what is committed here, so it has to be on the disk.
-        sync_directory(self.table_path(table) / "_delta_log", with_file=f"{version:020}.json")
-        return version
+                f"{path}: another program has committed to this table since it was read "
+                f"({conflict}), nothing was added; a lake has one archiver: stop the other one and "
+                "run this one again, it resumes where the lake ends"
+            ) from conflict
+        except CommitRefused as refused:
+            raise PipelineError(
+                f"{path}: the commit failed, nothing was added: {refused}; is the disk full, or "
+                "may this user not write there? Run it again afterwards"
+            ) from refused
+
+
+def held_offsets(
+    opened: DeltaTable, applications: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, int]:
+    """The offset up to which a table holds each partition; only of those it holds."""
+    found = {}
+    for partition, application in applications.items():
+        version = opened.transaction_version(application)
+        if version is not None:
+            found[partition] = version
+    return found
 
 
 def application_of(topic_id: bytes, partition: int) -> str:

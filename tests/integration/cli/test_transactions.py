@@ -14,7 +14,7 @@ from broker.store import keys
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker, wait_until
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def test_client_certificates_are_required_where_the_listener_says_so(
         "no TLS connection: its certificate: unable to get local issuer certificate",
         "ssl.principal.mapping.rules has none for CN=nobody",
     )
-    wait_until(lambda: all(each in secured.broker.log() for each in reasons), 10, "log lines")
+    wait_until(lambda: all(each in secured.broker.log() for each in reasons), 60, "log lines")
 
 
 @pytest.mark.parametrize("worker", [None, 0])
@@ -147,8 +147,8 @@ def test_a_client_of_the_other_kind_is_recognised_and_the_log_says_so(
     def said(text: str) -> bool:
         return any(role in line and text in line for line in secured.broker.log().splitlines())
 
-    wait_until(lambda: said("a TLS client on a plaintext port"), 10, "a log line")
-    wait_until(lambda: said("it does not speak TLS: a plaintext client"), 10, "a log line")
+    wait_until(lambda: said("a TLS client on a plaintext port"), 60, "a log line")
+    wait_until(lambda: said("it does not speak TLS: a plaintext client"), 60, "a log line")
 
 
 def test_a_flood_of_misdirected_clients_does_not_flood_the_log(secured: Secured) -> None:

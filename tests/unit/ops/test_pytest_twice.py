@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_everything_passes(tree: Path) -> None:
     assert code == 0
     assert "once more" not in said
     assert "alone: \n" in said
+    assert not (tree / "build").exists()
 
 
 def test_what_passes_alone_passes_and_is_named(tree: Path) -> None:
@@ -64,6 +66,23 @@ def test_what_passes_alone_passes_and_is_named(tree: Path) -> None:
     assert code == 0, said
     assert "2 failed: once more, alone" in said
     assert "alone: test_a.py::test_unlucky, test_b.py::test_unlucky_too\n" in said
+
+
+def test_what_passed_only_alone_is_kept_with_its_failure(tree: Path) -> None:
+    """From run to run; a test that failed again, or passed at once, is not there."""
+    (tree / "test_a.py").write_text(UNLUCKY.format(name="unlucky") + BAD)
+    run(tree)
+    run(tree)
+    lines = (tree / "build" / "second-tries.txt").read_text().splitlines()
+    heads = [line for line in lines if not line.startswith("    ")]
+    assert len(heads) == 2
+    for head in heads:
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC commit \w+ load [\d.]+: "
+            r"test_a\.py::test_unlucky",
+            head,
+        )
+    assert len([line for line in lines if line.startswith("    E ") and "not alone" in line]) == 2
 
 
 def test_what_fails_again_has_failed(tree: Path) -> None:
