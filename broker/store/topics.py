@@ -23,7 +23,9 @@ from broker.store.unapplied import Acknowledgement, Unapplied
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
 # Kinds of changes that replies wait for.
-_ACKNOWLEDGED = frozenset({"topic", "config", "group", "client-metrics", "user", "acl", "quota"})
+_ACKNOWLEDGED = frozenset(
+    {"topic", "config", "group", "client-metrics", "user", "acl", "token", "quota"}
+)
 
 # Deleting topics and lowering retention free memory, so they must work in a full store.
 _EVEN_IF_FULL = "#!lua flags=allow-oom\n"
@@ -76,8 +78,9 @@ class Change(msgspec.Struct, frozen=True):
     """An entry of the change stream: what changed, without the new value."""
 
     # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
-    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "worker"
-    # (`worker` is starting, and has not loaded anything yet)
+    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "token" (of
+    # this id; without one, read again whole), "worker" (`worker` is starting, and has not loaded
+    # anything yet)
     kind: str
     name: str = ""
     partition: int = -1
