@@ -271,6 +271,7 @@ _FAR = 1 << 63
 
 def _readable(name: bytes, value: bytes) -> Token | None:
     try:
+        name.decode()  # UnicodeDecodeError is a ValueError
         return read_token(value)
     except ValueError as fault:
         logger.critical("delegation token %r cannot be read or used: %s", name, fault)

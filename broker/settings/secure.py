@@ -1,5 +1,6 @@
 """What `--secure` means for the other settings: SASL_SSL on the port, an authorizer, `admin`, who
-may do everything, and delegation tokens. What is set by name stays as it is set. No I/O: the files are made later."""
+may do everything, and delegation tokens. What is set by name stays as it is set. No I/O: the files
+are made later."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from broker.settings.addresses import Address
 from broker.settings.processes import ServeSettings
 
 ADMIN = "admin"
-TOKEN_SECRET = "delegation.token.secret.key"  # noqa: S105 - a name, not a secret
+TOKEN_SECRET = "delegation.token.secret.key"
 _DEFAULTS = {
     "authorizer.class.name": "standard",
     # PLAIN too, for clients that have nothing else: it is encrypted here.

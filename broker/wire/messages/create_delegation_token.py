@@ -13,8 +13,8 @@ class CreatableRenewers(Message):
 
 
 class CreateDelegationTokenRequest(Message):
-    owner_principal_type: Annotated[String | None, F(since=3)] = None
-    owner_principal_name: Annotated[String | None, F(since=3)] = None
+    owner_principal_type: Annotated[String | None, F(since=3)] = ""
+    owner_principal_name: Annotated[String | None, F(since=3)] = ""
     renewers: list[CreatableRenewers] = []
     max_lifetime_ms: Int64 = 0
 

@@ -42,7 +42,10 @@ class Declared(NamedTuple):
 
 
 def definition(name: str) -> Any:
-    return json.loads((DEFINITIONS / f"{name}.json").read_text())
+    path = DEFINITIONS / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"this definition is not among those in {DEFINITIONS}")
+    return json.loads(path.read_text())
 
 
 def versions(text: str) -> range:
