@@ -72,7 +72,10 @@ def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
     if len(whom) != 1:
         parser.error("whom? add --user NAME or --principal TYPE:NAME")
     if len(what) != 1:
-        parser.error("what? add one of --topic, --group, --transactional-id, --cluster")
+        parser.error(
+            "what? add one of --topic, --group, --transactional-id, --delegation-token, "
+            "--tokens-of, --cluster"
+        )
     made = origins(cluster)
     documents = []
     for operation, answer, lacks in explained(

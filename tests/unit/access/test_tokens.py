@@ -234,8 +234,10 @@ async def test_renewing_and_sweeping_leave_one_outcome(
         clock.now += 4999
         renewal = two.alter(token_id, renewing(two, 5000))
         sweep = one.sweep(sweep_at)
+        outcome: object
         if first == "renew":
-            outcome = [await renewal, await sweep][0]
+            outcome = await renewal
+            await sweep
         elif first == "sweep":
             await sweep
             (outcome,) = await asyncio.gather(renewal, return_exceptions=True)
