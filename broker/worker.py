@@ -379,6 +379,7 @@ class Worker:
         await self.transactions.close_slots()
         self.transactions.close()
         self._logins.close()
+        self.broker.tokens.close()
         await self._watcher.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.store.close()

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from broker.errors import ErrorCode, KafkaError, StoreFault
 from broker.security.identity import USER
@@ -52,6 +53,9 @@ class Tokens:
         self._owned: Counter[str] = Counter()
         self._useless: dict[str, Token] = {}  # made with another key
         self._next_expiry = 0
+        self._checked_at = 0
+        # One thread: everyone who can log in can make tokens, and each takes milliseconds.
+        self._thread = ThreadPoolExecutor(1, "tokens")
         self._loading = asyncio.Lock()
         # Called with the ids of tokens whose sessions are over.
         self.on_ended: list[Callable[[Collection[str]], None]] = []
@@ -182,7 +186,8 @@ class Tokens:
             logger.warning("%s has %d delegation tokens, no more", owner, self._most_of_one)
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         token_id = new_id()
-        credentials = await asyncio.to_thread(key.credentials, token_id)
+        loop = asyncio.get_running_loop()
+        credentials = await loop.run_in_executor(self._thread, key.credentials, token_id)
         now = now_ms()
         expires_at, max_at = first_times(self.lifetimes, max_lifetime_ms, now)
         token = Token(
@@ -218,6 +223,9 @@ class Tokens:
         await self.refresh(token_id)
         await self._changes.announce(Change("token", token_id))
 
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
     # --- expiry ---
 
     async def run(self, *, sweeps: bool) -> None:
@@ -237,6 +245,9 @@ class Tokens:
 
     def end_expired(self, now: int) -> None:
         """End the sessions of tokens that have expired since this was asked the last time."""
+        if now < self._checked_at:  # the clock was set back: some have not expired, after all
+            self._next_expiry = now
+        self._checked_at = now
         if now < self._next_expiry:
             return
         since, ended, following = self._next_expiry, [], []

@@ -16,6 +16,8 @@ from broker.server.subscribers import Subscribers
 
 logger = logging.getLogger("moldau.server")
 
+MOST_NAMED = 10  # in a line of the log
+
 
 class Sessions:
     def __init__(self, connections: set[Connection]) -> None:
@@ -35,5 +37,6 @@ class Sessions:
                 connection.end()
                 closed += 1
         if closed:
-            logger.info("closed %d connections of %s: %s", closed, of, ", ".join(sorted(names)))
+            some = [*sorted(names)[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])]
+            logger.info("closed %d connections of %s: %s", closed, of, ", ".join(some))
         self.routers.tell(encode_ended(ended))

@@ -75,6 +75,7 @@ async def opened(server: RedisServer, **configs: str) -> AsyncIterator[Opened]:
         await made.load()
         yield made
     finally:
+        made.close()
         pipe.close()
 
 
@@ -187,6 +188,7 @@ async def test_a_clock_that_jumps_ends_sessions_and_revives_none_that_were_remov
         tokens.end_expired(clock.now)
         clock.now += 8 * DAY
         tokens.end_expired(clock.now)
+        assert tokens.ended == [{token_id}, {token_id}]
         await tokens.sweep(clock.now)
         clock.now = begun
         assert not may_log_in(tokens, token_id)
