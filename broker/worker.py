@@ -215,8 +215,9 @@ class Worker:
             self._background.append(asyncio.ensure_future(events.run()))
         self._background += [asyncio.ensure_future(keys.run()) for keys in self._logins.key_sets]
         if self.broker.tokens.is_enabled:
-            expiring = self.broker.tokens.run(sweeps=settings.index == 0)
-            self._background.append(asyncio.ensure_future(expiring))
+            self._background.append(asyncio.ensure_future(self.broker.tokens.run()))
+            if settings.index == 0:
+                self._background.append(asyncio.ensure_future(self.broker.tokens.run_sweeps()))
         if self.broker.audit.is_enabled:
             self._background.append(asyncio.ensure_future(self.broker.audit.run()))
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from broker.errors import ErrorCode, KafkaError, StoreFault
+from broker.limited_log import LimitedLog
 from broker.security.identity import USER
-from broker.security.sasl import Mechanism
+from broker.security.sasl import MAX_NAME, Mechanism
 from broker.security.scram import KnownCredential
 from broker.security.tokens import Lifetimes, Token, TokenKey, first_times, new_id
 from broker.settings.kafka import BrokerConfig
@@ -24,6 +25,7 @@ from broker.store.tokens import TokenStore, read_token
 from broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.access")
+limited = LimitedLog(logger)
 
 CHECK_S = 1.0
 FIRST_SWEEP_MS = 60_000  # after the start, unless the interval is shorter
@@ -183,7 +185,10 @@ class Tokens:
         """Raises KafkaError, StoreFault. In force here; elsewhere when the change is applied."""
         key = self.check_enabled()
         if self._owned[owner] >= self._most_of_one:
-            logger.warning("%s has %d delegation tokens, no more", owner, self._most_of_one)
+            text = (
+                "%s has %d delegation tokens, and gets no more (moldau.delegation.tokens.per.owner)"
+            )
+            limited.warning("many", text, owner[:MAX_NAME], self._most_of_one)
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         token_id = new_id()
         loop = asyncio.get_running_loop()
@@ -228,20 +233,24 @@ class Tokens:
 
     # --- expiry ---
 
-    async def run(self, *, sweeps: bool) -> None:
-        """End sessions when their tokens expire; one worker of all `sweeps`, too."""
-        clock = asyncio.get_running_loop().time
-        sweep_at = clock() + min(self._interval_ms, FIRST_SWEEP_MS) / 1000
+    async def run(self) -> None:
+        """End sessions when their tokens expire."""
         while True:
             await asyncio.sleep(CHECK_S)
             self.end_expired(now_ms())
-            if sweeps and clock() >= sweep_at:
-                try:
-                    await self.sweep(now_ms())
-                except StoreFault as fault:
-                    logger.warning("expired delegation tokens wait for the store: %s", fault)
-                else:
-                    sweep_at = clock() + self._interval_ms / 1000
+
+    async def run_sweeps(self) -> None:
+        """Remove expired tokens from the store: one worker of all."""
+        wait_ms = min(self._interval_ms, FIRST_SWEEP_MS)
+        while True:
+            await asyncio.sleep(wait_ms / 1000)
+            try:
+                await self.sweep(now_ms())
+            except StoreFault as fault:
+                logger.warning("expired delegation tokens wait for the store: %s", fault)
+                wait_ms = min(self._interval_ms, FIRST_SWEEP_MS)
+            else:
+                wait_ms = self._interval_ms
 
     def end_expired(self, now: int) -> None:
         """End the sessions of tokens that have expired since this was asked the last time."""
@@ -262,19 +271,28 @@ class Tokens:
     async def sweep(self, now: int) -> None:
         """Remove the expired tokens from the store. Raises StoreFault."""
         found = {**self._tokens, **self._useless}
+        over = [token_id for token_id, token in found.items() if token.is_expired(now)]
         removed = 0
-        for token_id in [one for one, token in found.items() if token.is_expired(now)]:
-            old = await self._store.get(token_id)
-            token = None if old is None else _readable(token_id.encode(), old)
-            # It may have been renewed meanwhile, by a worker that has not announced it yet.
-            if old is None or token is None or not token.is_expired(now):
-                continue
-            if await self._store.replace(token_id, old, None):
-                removed += 1
-                if self.on_removed is not None:
-                    self.on_removed(token_id, token)
+        for at in range(0, len(over), AT_ONCE):
+            some = over[at : at + AT_ONCE]
+            removed += sum(await asyncio.gather(*(self._sweep(each, now) for each in some)))
         if removed:
             await self._changed("")
+
+    async def _sweep(self, token_id: str, now: int) -> bool:
+        """Whether workers have to read the tokens again."""
+        old = await self._store.get(token_id)
+        if old is None:
+            return True  # removed by a sweep that failed before it could announce it
+        token = _readable(token_id.encode(), old)
+        # It may have been renewed meanwhile, by a worker that has not announced it yet.
+        if token is None or not token.is_expired(now):
+            return False
+        if not await self._store.replace(token_id, old, None):
+            return False
+        if self.on_removed is not None:
+            self.on_removed(token_id, token)
+        return True
 
 
 _FAR = 1 << 63

@@ -211,6 +211,18 @@ async def test_only_what_has_expired_is_swept(
         assert other.ended == [{short}]
 
 
+async def test_a_sweep_that_failed_halfway_is_finished_by_the_next(
+    server: RedisServer, stored: redis.Redis, clock: Clock
+) -> None:
+    async with opened(server) as tokens:
+        token_id = await create(tokens, 5000)
+        stored.hdel(keys.TOKENS, token_id)  # as far as the first one came
+        clock.now += 5001
+        await tokens.sweep(clock.now)
+        assert not tokens.all
+        assert tokens.removed == []
+
+
 async def test_a_sweep_does_not_remove_what_another_worker_has_renewed(
     server: RedisServer, stored: redis.Redis, clock: Clock
 ) -> None:
