@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ops.admin.broker_configs import broker_configs
 from ops.admin.token_state import TokenInfo
-from ops.client import ClientError, ClientSettings, Cluster, refusal
+from ops.client import ClientError, ClientSettings, Cluster
 from ops.client.security import SCRAM
+from ops.command_line import printable
 
-BROKER = 4
 KEYS = ("listener.security.protocol.map", "sasl.enabled.mechanisms", "ssl.keystore.location")
 # Of a login or a certificate: who uses a token has neither.
 _OF_CLIENT = ("sasl.", "ssl.keystore.", "ssl.key.", "ssl.certificate.")
@@ -20,15 +20,19 @@ _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 def properties_text(token: TokenInfo, settings: Mapping[str, str]) -> str:
     """`settings`: how to connect; without a login."""
-    mechanism = settings["sasl.mechanism"]
+    owner = printable(token.owner)
     lines = [
-        f"# Delegation token of {token.owner}. Whoever can read this file can log in with it.",
-        *(f"{name}={value}" for name, value in settings.items()),
+        f"# Delegation token of {owner}. Whoever can read this file can log in with it.",
+        *(f"{name}={_escaped(value)}" for name, value in settings.items()),
         f'sasl.jaas.config={_MODULE} required username="{token.token_id}" '
         f'password="{token.password}" tokenauth="true";',
     ]
-    assert mechanism in SCRAM
     return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    """As Java's properties have it: certificates are of several lines."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def write_properties(path: str, text: str) -> None:
@@ -64,12 +68,7 @@ def connection_settings(cluster: Cluster, given: ClientSettings) -> dict[str, st
 
 
 def _of_broker(cluster: Cluster) -> dict[str, str]:
-    node = cluster.nodes()[0]
-    wanted = DescribeConfigsResource(BROKER, str(node.node_id), list(KEYS))
-    (answer,) = cluster.call(DescribeConfigsRequest([wanted]), node).results
-    if answer.error_code:
-        raise refusal(f"broker {node.node_id}", answer.error_code, answer.error_message)
-    found = {one.name: one.value or "" for one in answer.configs}
+    found = broker_configs(cluster, KEYS)
     protocols = {each.rpartition(":")[2] for each in found[KEYS[0]].split(",")}
     protocol = next((each for each in ("SASL_SSL", "SASL_PLAINTEXT") if each in protocols), None)
     mechanism = next((each for each in SCRAM[::-1] if each in found[KEYS[1]].split(",")), None)
