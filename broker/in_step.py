@@ -75,7 +75,7 @@ class InStep:
         if change.kind == "config":
             await self._broker.load_config()
         elif change.kind in self._kept:
-            await self._kept.refresh(change.kind)
+            await self._kept.refresh(change.kind, change.name)
         elif change.kind == "topic":
             await self._topics.refresh(change.name)
         elif change.kind == broker_loggers.CHANGE:

@@ -24,7 +24,9 @@ class Visibility:
 
     async def _visible(self, identity: Identity) -> VisibleNames:
         logins = self._logins.get(identity.listener)
-        if logins is None or not logins.is_current(identity.user, identity.revision):
+        if logins is None or not logins.is_current(
+            identity.user, identity.revision, identity.token
+        ):
             return VisibleNames(is_over=True)
         authorizer = self._broker.authorizer
         if not authorizer.is_enabled or authorizer.is_super_user(identity):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from functools import partial
 from pathlib import Path
 
 from broker import descriptors
@@ -55,7 +56,7 @@ from broker.security.connection_limits import (
     LimitsInForce,
     encode_limits,
 )
-from broker.security.identity import ENDED_SESSIONS, Identity
+from broker.security.identity import ENDED_SESSIONS, Identity, worker_identity
 from broker.security.visible import VISIBLE
 from broker.server.budget import Budget
 from broker.server.connection import Connection
@@ -218,6 +219,10 @@ class Worker:
             self._group_events = events
             self._background.append(asyncio.ensure_future(events.run()))
         self._background += [asyncio.ensure_future(keys.run()) for keys in self._logins.key_sets]
+        if self.broker.tokens.is_enabled:
+            self._background.append(asyncio.ensure_future(self.broker.tokens.run()))
+            if settings.index == 0:
+                self._background.append(asyncio.ensure_future(self.broker.tokens.run_sweeps()))
         if self.broker.audit.is_enabled:
             self._background.append(asyncio.ensure_future(self.broker.audit.run()))
 
@@ -236,14 +241,17 @@ class Worker:
 
     def _let_log_in(self) -> None:
         listeners = (each.listener for each in self.settings.listeners)
-        users, audit = self.broker.users, self.broker.audit
+        users, tokens, audit = self.broker.users, self.broker.tokens, self.broker.audit
         has_telemetry = self.broker.telemetry is not None
-        self._logins = LoginServices(listeners, users, has_telemetry=has_telemetry)
+        self._logins = LoginServices(listeners, users, tokens, has_telemetry=has_telemetry)
         self._logins.on_events(audit.login, audit.login_failed)
         self._logins.on_events(self._count_login, self._count_failed_login)
         self._sessions = Sessions(self._connections)
         users.on_changed.append(self._sessions.users_changed)
+        tokens.on_ended.append(self._sessions.tokens_ended)
+        tokens.on_removed = partial(audit.token_expired, worker_identity(self.settings.index))
         self._kept.add("user", users)
+        self._kept.add("token", tokens)
 
     def _count_login(self, identity: Identity, mechanism: str) -> None:
         self.broker.access.login(mechanism, SUCCESS)
@@ -390,6 +398,7 @@ class Worker:
         await self.transactions.close_slots()
         self.transactions.close()
         self._logins.close()
+        self.broker.tokens.close()
         await self._watcher.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.store.close()

@@ -27,6 +27,7 @@ examples:
   moldau transactions list         transactions: list, describe, abort, find-hanging
   moldau users add alice           users: add, list, passwd, remove
   moldau acls list                 what they may do: add, list, remove, explain
+  moldau tokens list               delegation tokens: create, list, renew, expire
   moldau quotas list               how much of it: set, list, remove
   moldau pipeline archive --help   archive topics to Delta tables with Spark
   moldau bench produce             measure the broker beside raw Redis on this machine
@@ -53,6 +54,7 @@ COMMANDS = {
     ),
     "users": Command("ops.admin.users", "add, list and remove users, change their passwords"),
     "acls": Command("ops.admin.acls", "add, list, remove and explain ACLs: who may do what"),
+    "tokens": Command("ops.admin.tokens", "create, list, renew and expire delegation tokens"),
     "quotas": Command("ops.admin.quotas", "set, list and remove quotas of clients"),
     "pipeline": Command("ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("loadtest.bench.command", "measure a broker against its own baseline"),

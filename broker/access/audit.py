@@ -3,10 +3,11 @@
     key    the principal; the address for a login that failed
     value  a JSON object, the same as in the log: event, time_ms, worker, principal, host, listener,
            and by the event:
-           login            mechanism
+           login            mechanism; token, the id of the delegation token, if it was one
            login_failed     mechanism, user, reason; without a principal
            denied           operation, resource, name, request
-           changed          what ("topic", "config", "acl", "user", "quota"), action, name; more
+           changed          what ("topic", "config", "acl", "user", "quota", "token"), action,
+                            name; more
            …_repeated       count: how many more of the same came in that second (logins) or
                             minute (denials): only the first of them is an event of its own. A
                             count without a name is of everything beyond the limit
@@ -31,6 +32,7 @@ from broker.log.topics import AUDIT, Topics
 from broker.security.identity import Identity
 from broker.security.repeats import Repeats
 from broker.security.resources import Operation, ResourceType
+from broker.security.tokens import Token
 from broker.settings.kafka import BrokerConfig
 
 logger = logging.getLogger("moldau.audit")
@@ -46,7 +48,7 @@ _CREATED_WITH = {
 
 _encode = msgspec.json.Encoder().encode
 
-Login = tuple[str, str, str]  # principal, host, mechanism
+Login = tuple[str, str, str, str]  # principal, host, mechanism, token
 Failure = str  # host
 Denial = tuple[str, Operation, ResourceType, str]
 
@@ -77,9 +79,10 @@ class Audit:
     def login(self, identity: Identity, mechanism: str) -> None:
         if self._topic is None:
             return
-        key = (identity.principal, identity.host, mechanism)
+        key = (identity.principal, identity.host, mechanism, identity.token)
         if self._logins.is_first(key, identity.principal, now_ms()):
-            self._note("login", identity, mechanism=mechanism)
+            token = {"token": identity.token} if identity.token else {}
+            self._note("login", identity, mechanism=mechanism, **token)
 
     def login_failed(self, host: str, mechanism: str, name: str, reason: str) -> None:
         """`name`: as the client gives it. Never the secret it came with."""
@@ -110,6 +113,10 @@ class Audit:
             facts = {"what": what, "action": action, "name": _short(name)}
             self._note("changed", identity, **facts, **details)
 
+    def token_expired(self, identity: Identity, token_id: str, token: Token) -> None:
+        """It was removed from the store."""
+        self.changed(identity, "token", "expired", token_id, owner=_short(token.owner))
+
     def _note(self, event: str, identity: Identity, **facts: Any) -> None:
         who = {"principal": identity.principal, "host": identity.host}
         self._put(event, identity.principal, {**who, "listener": identity.listener, **facts})
@@ -138,8 +145,10 @@ class Audit:
 
     def _note_repeats(self, now: int) -> None:
         for login, count in self._logins.ended(now):
-            principal, host, mechanism = login or ("", "", "")
+            principal, host, mechanism, token = login or ("", "", "", "")
             facts = {"principal": principal, "host": host, "mechanism": mechanism, "count": count}
+            if token:
+                facts["token"] = token
             self._put("login_repeated", principal, facts)
         for failed, count in self._failures.ended(now):
             host = failed or ""

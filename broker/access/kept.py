@@ -1,4 +1,5 @@
-"""What a worker holds in memory whole, as it is in the store: users, ACLs, quotas.
+"""What a worker holds in memory whole, as it is in the store: users, ACLs, tokens,
+quotas.
 
 Each is loaded before the worker listens, again when a change of its kind is announced, and again
 when changes may have been missed. While the store cannot be reached, what was loaded last counts.
@@ -6,12 +7,20 @@ when changes may have been missed. While the store cannot be reached, what was l
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Kept(Protocol):
     async def load(self) -> None:
         """Replace what is in memory by what is in the store. Raises StoreFault."""
+
+
+@runtime_checkable
+class KeptByName(Kept, Protocol):
+    """Where one change need not read everything again."""
+
+    async def refresh(self, name: str) -> None:
+        """As `load`, for what the change names; "": for everything."""
 
 
 class KeptByKind:
@@ -26,8 +35,9 @@ class KeptByKind:
     def __contains__(self, kind: str) -> bool:
         return kind in self._kept
 
-    async def refresh(self, kind: str) -> None:
-        await self._kept[kind].load()
+    async def refresh(self, kind: str, name: str) -> None:
+        kept = self._kept[kind]
+        await (kept.refresh(name) if isinstance(kept, KeptByName) else kept.load())
 
     async def load(self) -> None:
         for kept in self._kept.values():

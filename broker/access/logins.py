@@ -10,6 +10,7 @@ from functools import partial
 
 from broker.access.passwords import Answer, Passwords
 from broker.access.signing_keys import KeySet
+from broker.access.tokens import Tokens
 from broker.access.users import Users
 from broker.security.backoff import FailureDelays
 from broker.security.identity import NEVER, Identity
@@ -37,9 +38,11 @@ class ListenerLogins:
         passwords: Passwords,
         delays: FailureDelays,
         keys: KeySet | None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.settings = settings
         self._users = users
+        self._tokens = tokens
         self._passwords = passwords
         self._delays = delays
         self._keys = keys
@@ -58,15 +61,19 @@ class ListenerLogins:
                 assert self._keys is not None
                 return OAuthBearerConversation(self._rules, self._keys)
             case scram:
-                find = partial(self._users.find, scram)
-                return ScramConversation(scram, find, secrets.token_urlsafe(24))
+                find, tokens = partial(self._users.find, scram), self._tokens
+                is_enabled = tokens is not None and tokens.is_enabled
+                find_token = partial(tokens.find, scram) if tokens and is_enabled else None
+                return ScramConversation(scram, find, secrets.token_urlsafe(24), find_token)
 
     def check_password(self, host: str, user: str, password: str, answer: Answer) -> bool:
         return self._passwords.check(host, user, password, answer)
 
-    def is_current(self, user: str, revision: int) -> bool:
-        """Whether a session of this revision of an account may begin. Another worker may know a
-        later one before this one does."""
+    def is_current(self, user: str, revision: int, token: str = "") -> bool:
+        """Whether a session of this revision of an account, or of a delegation token, may begin.
+        Another worker may know a later revision before this one does."""
+        if token:
+            return self._tokens is not None and self._tokens.is_current(token, user)
         return not revision or revision >= self._users.revision(user) > 0
 
     def session_end(self, mechanism: str, accepted: Accepted, now: int) -> int:
@@ -116,7 +123,12 @@ class LoginServices:
     """What the logins of a worker's listeners share."""
 
     def __init__(
-        self, listeners: Iterable[Listener], users: Users, *, has_telemetry: bool = False
+        self,
+        listeners: Iterable[Listener],
+        users: Users,
+        tokens: Tokens | None = None,
+        *,
+        has_telemetry: bool = False,
     ) -> None:
         self._users = users
         self._passwords: Passwords | None = None
@@ -134,7 +146,7 @@ class LoginServices:
             if sasl.tokens is not None:
                 keys = KeySet(sasl.tokens)
                 self.key_sets.append(keys)
-            logins = ListenerLogins(sasl, users, self._passwords, delays, keys)
+            logins = ListenerLogins(sasl, users, self._passwords, delays, keys, tokens)
             logins.has_telemetry = has_telemetry
             self.by_listener[listener.name] = logins
             warn_of_open_passwords(listener)

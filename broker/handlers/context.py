@@ -11,6 +11,7 @@ from broker.access.acls import Acls
 from broker.access.audit import Audit
 from broker.access.connection_limiter import ConnectionLimiter
 from broker.access.quotas import Quotas
+from broker.access.tokens import Tokens
 from broker.access.users import Users
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_settings import GroupSettings
@@ -67,6 +68,7 @@ class Broker:
         self.quotas = Quotas(store.quotas, windows, mutation_windows)
         self.limiter = ConnectionLimiter(connection_limits(topics.broker), windows)
         self.users = Users(store.users, store.topics)
+        self.tokens = Tokens(store.tokens, store.topics, topics.broker)
         self.acls: Acls | None = None  # None: there is no authorizer
         self.audit = Audit()
         self.log_levels = LogLevels()

@@ -39,6 +39,9 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     # the current one is over. 0: there is no account (a certificate, a token).
     revision: int = 0
     port: int = 0  # the client's
+    # The id of the delegation token it has logged in with (security/tokens.py), if it has: then
+    # `principal` is the owner, and the session is over when the token is.
+    token: str = ""
     # The client's name and version, as it says in ApiVersions; kept where telemetry is on.
     software: tuple[str, str] = ("", "")
 
@@ -87,11 +90,15 @@ def decode_identity(body: bytes | bytearray | memoryview) -> Identity:
 
 
 class EndedSessions(msgspec.Struct, frozen=True):
-    """Sessions that are over: those of these users whose revision is not this one."""
+    """Sessions that are over: those of these users whose revision is not this one, and those of
+    these delegation tokens."""
 
-    revisions: dict[str, int]
+    revisions: dict[str, int] = {}
+    tokens: frozenset[str] = frozenset()
 
     def concerns(self, identity: Identity) -> bool:
+        if identity.token:
+            return identity.token in self.tokens
         if not identity.revision:
             return False
         revision = self.revisions.get(identity.user)

@@ -46,6 +46,7 @@ class Accepted(msgspec.Struct, frozen=True):
     expires_at: int = NEVER
     # Of the user's credentials (`Account.revision`); 0: there is no account.
     revision: int = 0
+    token_id: str = ""  # of a delegation token, whose owner `user` is
 
 
 class Rejected(msgspec.Struct, frozen=True):

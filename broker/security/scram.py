@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from broker.security.identity import NEVER
 from broker.security.sasl import MAX_NAME, Accepted, Challenge, Mechanism, Rejected, Step
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
@@ -48,6 +49,9 @@ class ScramCredential(msgspec.Struct, frozen=True):
 class KnownCredential(NamedTuple):
     credential: ScramCredential
     revision: int  # of the account, 0 for a user that does not exist
+    # Of a delegation token: its owner, None if there is no such token; and its end.
+    owner: str | None = None
+    expires_at: int = NEVER
 
 
 FindCredential = Callable[[str], KnownCredential]
@@ -200,11 +204,20 @@ def _base64(text: str) -> bytes:
 
 
 class ScramConversation:
-    """`nonce` is ours: unpredictable, printable, without a comma."""
+    """`nonce` is ours: unpredictable, printable, without a comma. `find_token` finds delegation
+    tokens, by their ids; None: they are not served."""
 
-    def __init__(self, mechanism: Mechanism, find: FindCredential, nonce: str) -> None:
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        find: FindCredential,
+        nonce: str,
+        find_token: FindCredential | None = None,
+    ) -> None:
         self._mechanism = mechanism
         self._find = find
+        self._find_token = find_token
+        self._is_token = False
         self._own_nonce = nonce
         self._first: ClientFirst | None = None
         self._server_first = ""
@@ -219,10 +232,13 @@ class ScramConversation:
 
     def _begin(self, token: bytes) -> Step:
         first = read_client_first(token)
-        if first.extensions.get("tokenauth") == "true":
-            return Rejected("delegation tokens are not served", first.user)
+        find = self._find
+        if first.extensions.get("tokenauth", "").lower() == "true":
+            if self._find_token is None:
+                return Rejected("delegation tokens are not served", first.user)
+            self._is_token, find = True, self._find_token
         self._first = first
-        self._known = self._find(first.user)
+        self._known = find(first.user)
         credential = self._known.credential
         salt = base64.b64encode(credential.salt).decode()
         nonce = first.nonce + self._own_nonce
@@ -247,9 +263,13 @@ class ScramConversation:
             raise _Malformed("a proof of another length")
         client_key = _xor(final.proof, signature)
         if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
-            return Rejected("unknown user or wrong password", first.user)
-        verifier = base64.b64encode(hmac.digest(credential.server_key, said, name))
-        return Accepted(first.user, b"v=" + verifier, revision=known.revision)
+            what = "unknown or expired token" if self._is_token else "unknown user"
+            return Rejected(f"{what} or wrong password", first.user)
+        verifier = b"v=" + base64.b64encode(hmac.digest(credential.server_key, said, name))
+        if not self._is_token:
+            return Accepted(first.user, verifier, revision=known.revision)
+        assert known.owner is not None
+        return Accepted(known.owner, verifier, known.expires_at, token_id=first.user)
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -232,9 +232,11 @@ class Connection(Receiving):
             return
         if identity.role is Role.UNAUTHENTICATED:
             self._begin_login(identity.listener)
-        elif identity.revision:
+        elif identity.revision or identity.token:
             logins = self.logins.get(identity.listener)
-            if logins is None or not logins.is_current(identity.user, identity.revision):
+            if logins is None or not logins.is_current(
+                identity.user, identity.revision, identity.token
+            ):
                 self.abort()  # its session is over, and the router will hear of it
 
     # --- logging in ---

@@ -76,7 +76,7 @@ class Logins(Protocol):
         self, host: str, user: str, password: str, answer: Callable[[bool, int], None]
     ) -> bool: ...
 
-    def is_current(self, user: str, revision: int) -> bool: ...
+    def is_current(self, user: str, revision: int, token: str) -> bool: ...
 
     def session_end(self, mechanism: str, accepted: Accepted, now: int) -> int: ...
 
@@ -256,8 +256,9 @@ class Login:
     def _accept(self, call: Call, accepted: Accepted) -> None:
         identity, logins = self._connection.identity, self._logins
         principal = USER + accepted.user
-        if not logins.is_current(accepted.user, accepted.revision):
-            self._reject(call, Rejected("the password was changed meanwhile", accepted.user))
+        if not logins.is_current(accepted.user, accepted.revision, accepted.token_id):
+            what = "the token is over" if accepted.token_id else "the password was changed"
+            self._reject(call, Rejected(f"{what} meanwhile", accepted.user))
             return
         if self._is_again and principal != identity.principal:
             text = (
@@ -275,6 +276,7 @@ class Login:
             mechanism=self._mechanism,
             revision=accepted.revision,
             expires_at=ends,
+            token=accepted.token_id,
         )
         lifetime = 0 if ends == NEVER else max(ends - now, 0)
         self._timer.cancel()

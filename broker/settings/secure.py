@@ -1,5 +1,6 @@
-"""What `--secure` means for the other settings: SASL_SSL on the port, an authorizer, and `admin`,
-who may do everything. What is set by name stays as it is set. No I/O: the files are made later."""
+"""What `--secure` means for the other settings: SASL_SSL on the port, an authorizer, `admin`, who
+may do everything, and delegation tokens. What is set by name stays as it is set. No I/O: the files
+are made later."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from broker.settings.addresses import Address
 from broker.settings.processes import ServeSettings
 
 ADMIN = "admin"
+TOKEN_SECRET = "delegation.token.secret.key"
 _DEFAULTS = {
     "authorizer.class.name": "standard",
     # PLAIN too, for clients that have nothing else: it is encrypted here.
@@ -26,6 +28,20 @@ def security_dir(data_dir: str) -> str:
 def server_certificate(data_dir: str) -> str:
     """The file with the key and the certificate that `--secure` makes."""
     return os.path.join(security_dir(data_dir), "server.pem")
+
+
+def token_secret(data_dir: str) -> str:
+    """The file with the secret of delegation tokens that `--secure` makes."""
+    return os.path.join(security_dir(data_dir), "token-secret")
+
+
+def makes_token_secret(settings: ServeSettings) -> bool:
+    """Unless one is set by name, be it empty: then there are no tokens."""
+    return settings.secure and TOKEN_SECRET not in settings.broker
+
+
+def with_token_secret(settings: ServeSettings, secret: str) -> ServeSettings:
+    return msgspec.structs.replace(settings, broker={**settings.broker, TOKEN_SECRET: secret})
 
 
 def makes_certificate(settings: ServeSettings) -> bool:

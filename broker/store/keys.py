@@ -30,6 +30,7 @@ MEMBERS = b"moldau:members"
 EPOCHS = b"moldau:epochs"
 USERS = b"moldau:users"
 ACLS = b"moldau:acls"
+TOKENS = b"moldau:tokens"
 
 # Topic names that would meet our own keys, which have this second part and one more.
 RESERVED = frozenset({"wake", "group", "slot", "txn"})

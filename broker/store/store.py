@@ -26,6 +26,7 @@ from broker.store.replication import Replication
 from broker.store.sentinel import follow
 from broker.store.streams import Streams
 from broker.store.target import Target
+from broker.store.tokens import TokenStore
 from broker.store.topics import TopicStore
 from broker.store.transactions import TransactionStore
 from broker.store.users import UserStore
@@ -92,6 +93,7 @@ class Store:
         self.epochs = EpochStore(self.control)
         self.users = UserStore(self.control)
         self.acls = AclStore(self.control)
+        self.tokens = TokenStore(self.control)
         self.native = NativeStreams(self.bulk, self.reads, self.control, self.groups_pipe)
         self.native_views = NativeViews(self.control, self.native)
         self.groups = GroupStore(self.groups_pipe)

@@ -25,7 +25,7 @@ CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
 # Kinds of changes that replies wait for.
 _ACKNOWLEDGED = frozenset(
-    {"topic", "config", "group", "client-metrics", "user", "acl", "quota", "loggers"}
+    {"topic", "config", "group", "client-metrics", "user", "acl", "token", "quota", "loggers"}
 )
 
 _REPLACE = script("field_replace")
@@ -52,9 +52,9 @@ class Change(msgspec.Struct, frozen=True):
     """An entry of the change stream: what changed; the new value is read from the store."""
 
     # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
-    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "loggers"
-    # (`name` has their levels, which are not stored), "worker" (`worker` is starting, and has not
-    # loaded anything yet)
+    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "token" (of
+    # this id; without one, read again whole), "loggers" (`name` has their levels, which are not
+    # stored), "worker" (`worker` is starting, and has not loaded anything yet)
     kind: str
     name: str = ""
     partition: int = -1

@@ -8,6 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
+from broker.security.identity import USER
 from broker.security.resources import (
     CLUSTER_NAME,
     Operation,
@@ -21,6 +22,8 @@ RESOURCES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "tokens_of": ResourceType.USER,
 }
 OPERATIONS = [one.name.lower() for one in Operation if one > Operation.ANY]
 
@@ -49,6 +52,13 @@ def add_what(parser: argparse.ArgumentParser, *, many: bool) -> None:
     what.add_argument("--topic", action=action, metavar="TOPIC", help="'*' is every topic")
     what.add_argument("--group", action=action, metavar="GROUP", help="a consumer group")
     what.add_argument("--transactional-id", action=action, metavar="ID")
+    what.add_argument(
+        "--delegation-token", action=action, metavar="ID", help="its operation is describe"
+    )
+    what.add_argument(
+        "--tokens-of", action=action, metavar="NAME",
+        help="delegation tokens of this user ('*': of everyone): create_tokens, describe_tokens",
+    )  # fmt: skip
     what.add_argument(
         "--cluster", action="store_true", help="the cluster: users, ACLs, quotas, configurations"
     )
@@ -90,11 +100,16 @@ def principals(arguments: argparse.Namespace) -> list[str]:
 
 def resources(arguments: argparse.Namespace) -> list[Resource]:
     named = [
-        Resource(kind, name)
+        Resource(kind, _principal_of(name) if kind is ResourceType.USER else name)
         for field, kind in RESOURCES.items()
         for name in _listed(getattr(arguments, field))
     ]
     return named + ([Resource(ResourceType.CLUSTER, CLUSTER_NAME)] if arguments.cluster else [])
+
+
+def _principal_of(name: str) -> str:
+    """As Kafka names users in ACLs: with their type."""
+    return name if name == WILDCARD or name.startswith(USER) else USER + name
 
 
 def _listed(given: list[str] | str | None) -> list[str]:
@@ -110,7 +125,10 @@ def wanted_acls(arguments: argparse.Namespace) -> list[Acl]:
     if not whom:
         raise ValueError("whom? add --user NAME ('*' is everyone)")
     if not resources(arguments):
-        raise ValueError("what? add --topic, --group, --transactional-id or --cluster")
+        raise ValueError(
+            "what? add --topic, --group, --transactional-id, --delegation-token, --tokens-of or "
+            "--cluster"
+        )
     granted = list(_granted(arguments))
     permission = Permission.DENY if arguments.deny else Permission.ALLOW
     return [
@@ -145,6 +163,8 @@ def _check_roles(arguments: argparse.Namespace) -> None:
         raise ValueError("--consumer needs the --topic it reads and its --group ('*': any)")
     if arguments.cluster and not arguments.operation:
         raise ValueError("--cluster needs an --operation")
+    if (arguments.delegation_token or arguments.tokens_of) and not arguments.operation:
+        raise ValueError("--delegation-token and --tokens-of need an --operation")
     if arguments.group and not arguments.consumer and not arguments.operation:
         raise ValueError("--group needs --consumer or an --operation")
     if arguments.transactional_id and not arguments.producer and not arguments.operation:

@@ -43,6 +43,7 @@ examples:
   moldau acls add --user eve --deny --operation all --topic salaries
   moldau acls add --user '*' --operation read --topic public --host 10.0.0.7
   moldau acls add --user ops --cluster --operation alter --operation describe
+  moldau acls add --user spark --tokens-of alice --operation create_tokens
 
 A DENY wins over every ALLOW. READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies
 DESCRIBE_CONFIGS. Changes are in force at once, also for clients that are connected.

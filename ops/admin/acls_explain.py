@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from broker.security.acl import Acl
 from broker.security.resources import Operation
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ops.admin.acl_explanation import Explanation, Question, differences, explain
 from ops.admin.acl_options import Resource, acl_text, add_what, add_whom, principals, resources
 from ops.admin.acl_state import document, find_acls, origins
-from ops.client import ClientError, Cluster, refusal
+from ops.admin.broker_configs import broker_configs
+from ops.client import ClientError, Cluster
 from ops.command_line import AddAction, print_json, printable
 
 HELP = """\
@@ -26,7 +26,6 @@ Without --operation all operations are explained. The decision is made here, of 
 by the broker's rules. Who made an ACL is shown where the broker runs on this machine.
 """
 
-BROKER = 4  # the resource type of DescribeConfigs
 KEYS = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
 COMMON = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE,
           Operation.ALTER, Operation.DESCRIBE)  # fmt: skip
@@ -48,7 +47,7 @@ def explained(
     cluster: Cluster, principal: str, what: Resource, operation: Operation | None, host: str | None
 ) -> list[Explained]:
     """Of one operation, or of the common ones. Raises ClientError."""
-    configs = _configs(cluster)
+    configs = broker_configs(cluster, KEYS)
     if not configs["authorizer.class.name"]:
         raise ClientError(
             "no authorizer is configured, so everything is allowed to everyone; start the broker "
@@ -72,7 +71,10 @@ def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
     if len(whom) != 1:
         parser.error("whom? add --user NAME or --principal TYPE:NAME")
     if len(what) != 1:
-        parser.error("what? add one of --topic, --group, --transactional-id, --cluster")
+        parser.error(
+            "what? add one of --topic, --group, --transactional-id, --delegation-token, "
+            "--tokens-of, --cluster"
+        )
     made = origins(cluster)
     documents = []
     for operation, answer, lacks in explained(
@@ -108,14 +110,3 @@ def _origin(made: dict[str, str], acl: Acl) -> list[str]:
 
 def _in_brackets(notes: list[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
-
-
-def _configs(cluster: Cluster) -> dict[str, str]:
-    """The broker's settings that decide beside the ACLs."""
-    node = cluster.nodes()[0]
-    wanted = DescribeConfigsResource(BROKER, str(node.node_id), list(KEYS))
-    (answer,) = cluster.call(DescribeConfigsRequest([wanted]), node).results
-    if answer.error_code:
-        raise refusal(f"broker {node.node_id}", answer.error_code, answer.error_message)
-    found = {one.name: one.value or "" for one in answer.configs}
-    return {key: found.get(key, "") for key in KEYS}

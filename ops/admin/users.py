@@ -24,6 +24,7 @@ from broker.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 from ops.admin.acl_state import find_acls
+from ops.admin.token_state import find_tokens
 from ops.client import ClientError, Cluster, refusal
 from ops.client.scram import salted_password
 from ops.command_line import (
@@ -73,8 +74,10 @@ REMOVE_HELP = """\
 examples:
   moldau users remove alice
 
-Clients that are connected as this user are disconnected within a second. Its ACLs stay:
+Clients that are connected as this user are disconnected within a second. Its ACLs stay, and so do
+its delegation tokens, which log in without the user:
   moldau acls remove --user alice
+  moldau tokens expire --owner alice
 """
 
 MECHANISMS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -235,14 +238,24 @@ def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _say_what_is_left(cluster: Cluster, user: str) -> None:
-    """A later user of the same name would have the rights of this one."""
+    """A later user of the same name would have the rights of this one, and its tokens go on."""
     try:
         left = len(find_acls(cluster, [AclFilter(principal=f"User:{user}")]))
     except ClientError:  # no authorizer, or the one who removes users may not see ACLs
-        return
+        left = 0
     if left:
         print(
             f"ACLs that still name {printable(user)}: {left}. `moldau acls list --user NAME` shows "
             "them, `moldau acls remove --user NAME` removes them.",
+            file=sys.stderr,
+        )
+    try:
+        tokens = [one for one in find_tokens(cluster, [user]) if one.owner == f"User:{user}"]
+    except ClientError:  # there are none here, or the one who removes users has no business there
+        return
+    if tokens:
+        print(
+            f"Delegation tokens of {printable(user)} that still log in: {len(tokens)}. `moldau "
+            "tokens list --owner NAME` shows them, `moldau tokens expire --owner NAME` ends them.",
             file=sys.stderr,
         )

@@ -79,6 +79,28 @@ _REASONS: dict[int, tuple[str, str]] = {
         "not allowed on this transactional id",
         _ALLOW,
     ),
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        "there are no delegation tokens here",
+        "start the broker with --secure, or set delegation.token.secret.key under [broker]",
+    ),
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: (
+        "there is no such token",
+        "`moldau tokens list` shows those that exist; expired ones are removed",
+    ),
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: (
+        "only its owner and its renewers may do this",
+        "log in as one of them with --command-config; the user that runs the broker may do it on "
+        "its machine",
+    ),
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "only for those who have logged in, and not with a token",
+        "use --command-config with a password or a client certificate",
+    ),
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
+        "not allowed for this owner",
+        "`moldau acls add --user YOU --tokens-of OWNER --operation create_tokens` allows it",
+    ),
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: ("it has expired", "`moldau tokens create` makes another"),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading", _TRY_AGAIN),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ("its coordinator is not available", _TRY_AGAIN),
     ErrorCode.NOT_COORDINATOR: ("its coordinator is moving", _TRY_AGAIN),

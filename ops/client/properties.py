@@ -17,6 +17,7 @@ from ops.client.security import (
     OAUTHBEARER,
     PLAINTEXT,
     PROTOCOLS,
+    SCRAM,
     InvalidSecurity,
     Sasl,
     Security,
@@ -187,7 +188,8 @@ def _sasl(given: Mapping[str, str]) -> Sasl:
             f"{mechanism} needs a {lacking}: set sasl.username and sasl.password, or "
             'sasl.jaas.config=… required username="NAME" password="SECRET";'
         )
-    return Sasl(mechanism, username, password)
+    is_token = mechanism in SCRAM and jaas.get("tokenauth", "").lower() == "true"
+    return Sasl(mechanism, username, password, is_delegation_token=is_token)
 
 
 def parse_jaas(text: str) -> dict[str, str]:

@@ -59,5 +59,10 @@ def _refused(sasl: Sasl, answer: Any) -> str:
     reason = (answer.error_message or "").rstrip(".")
     if sasl.mechanism == OAUTHBEARER:
         return f"the broker does not accept the token: {reason}; is it expired, or for another?"
+    if sasl.is_delegation_token:
+        return (
+            f"the broker does not accept delegation token {sasl.username}: {reason}; has it "
+            "expired, or was it removed? `moldau tokens list` shows those that exist"
+        )
     remedy = "check sasl.username and sasl.password; `moldau users list` shows who exists"
     return f"the broker does not accept user {sasl.username}: {reason}; {remedy}"

@@ -33,7 +33,9 @@ def _plain(sasl: Sasl) -> Conversation:
 
 
 def _scram(sasl: Sasl) -> Conversation:
-    client = ScramClient(sasl.mechanism, sasl.username, sasl.password)
+    client = ScramClient(
+        sasl.mechanism, sasl.username, sasl.password, is_token=sasl.is_delegation_token
+    )
     try:
         challenge = yield client.first()
         final = yield client.final(challenge)

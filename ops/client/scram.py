@@ -35,14 +35,21 @@ class ScramClient:
     """One login: `first`, then `final` with the server's answer, then `verify` with the next."""
 
     def __init__(
-        self, mechanism: str, username: str, password: str, nonce: str | None = None
+        self,
+        mechanism: str,
+        username: str,
+        password: str,
+        nonce: str | None = None,
+        *,
+        is_token: bool = False,
     ) -> None:
+        """`is_token`: the name is the id of a delegation token, the password its HMAC."""
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._password = password
         self._nonce = nonce or secrets.token_urlsafe(24)
         name = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={name},r={self._nonce}"
+        self._first_bare = f"n={name},r={self._nonce}" + (",tokenauth=true" if is_token else "")
         self._server_signature = b""
 
     def first(self) -> bytes:

@@ -47,6 +47,8 @@ class Sasl(msgspec.Struct, frozen=True):
     # OAUTHBEARER: a token, or the file that has the current one.
     token: str = ""
     token_file: str = ""
+    # SCRAM: the user name is a delegation token's id, the password its HMAC (tokenauth=true).
+    is_delegation_token: bool = False
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return _masked(self, ("password", "token"))
@@ -69,11 +71,12 @@ PLAINTEXT = Security()
 
 
 def _masked(settings: Tls | Sasl, secret: tuple[str, ...]) -> list[tuple[str, Any]]:
-    given = [(name, getattr(settings, name)) for name in settings.__struct_fields__]
+    defaults = {each.name: each.default for each in msgspec.structs.fields(settings)}
+    given = [(name, getattr(settings, name)) for name in defaults]
     return [
         (name, "***" if name in secret else value)
         for name, value in given
-        if value not in ("", True)
+        if value != defaults[name]
     ]
 
 

@@ -5,6 +5,8 @@
                                 or when it lacks a name that is advertised now
     client.properties           the administrator's settings, for Java and `--command-config`
     librdkafka.properties       the same for librdkafka: kcat -F, confluent-kafka
+    token-secret                what delegation tokens are made with (delegation.token.secret.key);
+                                without it the tokens that exist cannot be used any more
 
 The directory is this user's only. A file of one's own in place of a made one is left as it is.
 """
@@ -20,12 +22,13 @@ from datetime import datetime
 from pathlib import Path
 
 from broker.process import BootFailure
-from broker.settings.secure import ADMIN, security_dir, server_certificate
+from broker.settings.secure import ADMIN, security_dir, server_certificate, token_secret
 from ops.client import InvalidSecurity, read_client_settings
 from ops.secure.certificates import Pair, is_good, make_ca, make_server
 
 MECHANISM = "SCRAM-SHA-512"
 PASSWORD_BYTES = 24
+SECRET_BYTES = 48
 
 _JAVA = """\
 # Written by `moldau serve --secure`, which keeps it as it is from then on.
@@ -62,10 +65,13 @@ class SecurityFiles:
         self.server = Path(server_certificate(data_dir))
         self.client = self.directory / "client.properties"
         self.librdkafka = self.directory / "librdkafka.properties"
+        self.token_secret = Path(token_secret(data_dir))
         # While it is there, the store may not have the password of client.properties yet.
         self.unstored = self.directory / ".password-is-new"
 
-    def make(self, hosts: Sequence[str] | None, now: datetime) -> list[Path]:
+    def make(
+        self, hosts: Sequence[str] | None, now: datetime, *, makes_token_secret: bool = False
+    ) -> list[Path]:
         """What is missing; returns what was made. Raises BootFailure.
 
         `hosts` are the names in the certificate; None: the broker has a certificate of its own.
@@ -77,7 +83,11 @@ class SecurityFiles:
             # `exist_ok` leaves the mode of one that was there: others may not read it from now on.
             self.directory.chmod(0o700)
             with _locked(self.directory):
-                return self._make(hosts, now)
+                made = self._make(hosts, now)
+                if makes_token_secret and not self.token_secret.exists():
+                    _write(self.token_secret, secrets.token_urlsafe(SECRET_BYTES).encode() + b"\n")
+                    made.append(self.token_secret)
+                return made
         except (OSError, ValueError) as error:
             raise BootFailure(
                 f"{self.directory}: {error}; --secure keeps its CA and its certificates there"
@@ -117,6 +127,19 @@ class SecurityFiles:
         server = make_server(Pair(authority, self.ca_key.read_bytes()), hosts, now)
         _write(self.server, server.key + server.certificate)
         return True
+
+    def read_token_secret(self) -> str:
+        """Raises BootFailure."""
+        try:
+            secret = self.token_secret.read_text("ascii").strip()
+        except (OSError, ValueError) as error:
+            raise BootFailure(f"{self.token_secret}: {error}") from None
+        if not secret:
+            raise BootFailure(
+                f"{self.token_secret} is empty: remove it, and another secret is made; the "
+                "delegation tokens that exist cannot be used any more then"
+            )
+        return secret
 
     # --- settings of clients ---
 

@@ -8,7 +8,7 @@ import socket
 from datetime import UTC, datetime
 
 from broker.settings.processes import ServeSettings
-from broker.settings.secure import makes_certificate
+from broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
 from ops.secure.files import SecurityFiles
 
 logger = logging.getLogger("moldau.supervisor")
@@ -17,14 +17,19 @@ ALWAYS = ("localhost", "127.0.0.1", "::1")
 _ANY = frozenset({"0.0.0.0", "::"})
 
 
-def prepare_files(settings: ServeSettings) -> None:
-    """Raises BootFailure."""
+def prepare_files(settings: ServeSettings) -> ServeSettings:
+    """Makes what is missing, and returns the settings with what is in them. Raises BootFailure."""
     files = SecurityFiles(settings.data_dir)
     made = files.make(
-        host_names(settings) if makes_certificate(settings) else None, datetime.now(UTC)
+        host_names(settings) if makes_certificate(settings) else None,
+        datetime.now(UTC),
+        makes_token_secret=makes_token_secret(settings),
     )
     for path in made:
         logger.info("made %s", path)
+    if makes_token_secret(settings):
+        return with_token_secret(settings, files.read_token_secret())
+    return settings
 
 
 async def before_clients(settings: ServeSettings, url: str) -> None:

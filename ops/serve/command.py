@@ -135,7 +135,7 @@ def read_settings(arguments: argparse.Namespace) -> ServeSettings:
         # Imported here and below: making certificates takes libraries that others start without.
         from ops.secure.start import prepare_files
 
-        prepare_files(settings)
+        settings = prepare_files(settings)
     for listener in settings.listening:
         if listener.tls is not None:
             try:

@@ -45,6 +45,7 @@ from broker.wire.messages.alter_user_scram_credentials import (
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -58,6 +59,7 @@ from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from broker.wire.messages.describe_acls import DescribeAclsRequest
 from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -128,11 +130,13 @@ FREE = {
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,  # off in that test: see test_telemetry.py
     ApiKey.PUSH_TELEMETRY,
+    ApiKey.RENEW_DELEGATION_TOKEN,  # owners and renewers: see test_delegation_tokens.py
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_CLUSTER,  # but for what the client may do: see test_authorized_operations.py
 }
 
-TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED = 29, 30, 31, 53
-DENIALS = {TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED}
+TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED, TOKEN_DENIED = 29, 30, 31, 53, 65
+DENIALS = {TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED, TOKEN_DENIED}
 
 ANY = 1  # in filters of ACLs
 CONFIG_TOPIC, CONFIG_BROKER, CONFIG_GROUP = 2, 4, 32
@@ -147,6 +151,11 @@ class Names(NamedTuple):
     group: str
     txn: str
     new: str
+    token: str = ""  # the id of one that belongs to `owner`, for cases that describe tokens
+
+    @property
+    def owner(self) -> str:
+        return f"User:{self.topic}"
 
 
 class Need(NamedTuple):
@@ -197,6 +206,10 @@ def txn(operation: Operation) -> Need:
 
 def cluster(operation: Operation) -> Need:
     return Need(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def token_owner(operation: Operation) -> Need:
+    return Need(operation, ResourceType.USER, "owner")
 
 
 READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
@@ -504,6 +517,15 @@ CASES: list[Case] = [
     Case(K.ALTER_USER_SCRAM_CREDENTIALS, 0, "",
          lambda n: AlterUserScramCredentialsRequest([ScramCredentialDeletion("u", 1)]),
          "results.error_code", CLUSTER_DENIED, (cluster(ALTER),)),
+    Case(K.CREATE_DELEGATION_TOKEN, 3, "for-another",
+         lambda n: CreateDelegationTokenRequest("User", n.topic, [], -1), "error_code",
+         TOKEN_DENIED, (token_owner(Operation.CREATE_TOKENS),)),
+    Case(K.DESCRIBE_DELEGATION_TOKEN, 3, "of-another",
+         lambda n: DescribeDelegationTokenRequest(None), "tokens.principal_name", None,
+         (token_owner(Operation.DESCRIBE_TOKENS),)),
+    Case(K.DESCRIBE_DELEGATION_TOKEN, 3, "by-id",
+         lambda n: DescribeDelegationTokenRequest(None), "tokens.principal_name", None,
+         (Need(DESCRIBE, ResourceType.DELEGATION_TOKEN, "token"),)),
     Case(K.DESCRIBE_QUORUM, 2, "", describe_quorum, "error_code", CLUSTER_DENIED,
          (cluster(DESCRIBE),)),
     Case(K.UPDATE_FEATURES, 1, "", lambda n: UpdateFeaturesRequest(), "error_code",

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import select
 import socket
 import struct
+import time
 from typing import Any
 
 from kafka.net.sasl.scram import ScramClient
@@ -148,3 +150,16 @@ class SaslClient:
         """After SaslHandshake v0."""
         self.send_frame(token)
         return self.receive_frame()
+
+
+def closes_soon(clients: list[SaslClient], within_s: float) -> bool:
+    """Whether all of them hear that they are disconnected, without a request of theirs."""
+    deadline = time.monotonic() + within_s
+    left = {client.socket for client in clients}
+    while left and time.monotonic() < deadline:
+        readable, _, _ = select.select(list(left), [], [], 0.1)
+        for each in readable:
+            with contextlib.suppress(ConnectionError):
+                assert each.recv(1) == b""
+            left.discard(each)
+    return not left

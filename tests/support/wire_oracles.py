@@ -20,6 +20,9 @@ NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {
     (key, version): _NO_CONSUMER_PROTOCOL for key in (68, 69) for version in (0, 1)
 } | {(key, 0): "it does not push metrics" for key in (71, 72)}
 NOT_IN_KAFKA_PYTHON[64, 0] = "it does not unregister brokers"
+NOT_IN_KAFKA_PYTHON |= {
+    (key, version): "it has no delegation tokens" for key in range(38, 42) for version in (1, 2, 3)
+}
 _DROPPED = "Kafka 4 dropped it; we understand it only to refuse it"
 NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0, 2): _DROPPED}
 

@@ -39,9 +39,9 @@ AUTHORIZATION_KEYS: Final = (
         "moldau.audit.enable",
         ConfigType.STRING,
         "auto",
-        "Whether logins, denials and changes of users, ACLs, quotas, configuration and topics are "
-        "logged, and written into the topic __moldau_audit. auto: if there is an authorizer or a "
-        "listener with SASL.",
+        "Whether logins, denials and changes of users, ACLs, tokens, quotas, configuration and "
+        "topics are logged, and written into the topic __moldau_audit. auto: if there is an "
+        "authorizer or a listener with SASL.",
         OneOf(("auto", "true", "false")),
         read_only=True,
     ),

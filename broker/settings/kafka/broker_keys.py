@@ -14,6 +14,7 @@ from broker.settings.kafka.limit_keys import LIMIT_KEYS
 from broker.settings.kafka.sasl_keys import SASL_KEYS
 from broker.settings.kafka.ssl_keys import SSL_KEYS
 from broker.settings.kafka.telemetry_keys import TELEMETRY_KEYS
+from broker.settings.kafka.token_keys import TOKEN_KEYS
 from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -370,6 +371,7 @@ BROKER_KEYS: Final = {
             *SSL_KEYS,
             *SASL_KEYS,
             *TELEMETRY_KEYS,
+            *TOKEN_KEYS,
             *INERT_KEYS,
         ),
         key=lambda key: key.name,

@@ -42,10 +42,6 @@ _DYNAMIC: Final[dict[str, Validator | None]] = {
 # Reason, then name, type and default.
 _ROWS: Final = (
     (_NO_AUTHENTICATION, (
-        ("delegation.token.expiry.check.interval.ms", "LONG", "3600000"),
-        ("delegation.token.expiry.time.ms", "LONG", "86400000"),
-        ("delegation.token.max.lifetime.ms", "LONG", "604800000"),
-        ("delegation.token.secret.key", "PASSWORD", None),
         ("early.start.listeners", "LIST", None),
         ("inter.broker.listener.name", "STRING", None),
         ("principal.builder.class", "CLASS", None),

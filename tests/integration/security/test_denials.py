@@ -9,7 +9,8 @@ import pytest
 from broker.security.acl import Acl
 from broker.security.identity import Identity
 from broker.security.resources import CLUSTER_NAME, PatternType, Permission
-from broker.wire.apis import APIS
+from broker.wire.apis import APIS, ApiKey
+from broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.offset_commit import (
@@ -25,7 +26,11 @@ from tests.support.running import Broker, running_broker, wait_until
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     # One worker coordinates every group and leads every partition.
-    settings = {"authorizer.class.name": "standard", "super.users": "User:admin;User:root"}
+    settings = {
+        "authorizer.class.name": "standard",
+        "super.users": "User:admin;User:root",
+        "delegation.token.secret.key": "a secret",
+    }
     with running_broker(workers=1, broker=settings) as started:
         yield started
 
@@ -56,6 +61,10 @@ def prepare(operator: IdentifiedClient, case: Case) -> Names:
         return not (commit.topics[0].partitions[0].error_code or init.error_code)
 
     wait_until(is_ready, 30, "group and transactional id exist")
+    if case.api is ApiKey.DESCRIBE_DELEGATION_TOKEN:
+        made = operator.call(CreateDelegationTokenRequest("User", topic, [], -1))
+        assert made.error_code == 0, made
+        names = names._replace(token=made.token_id)
     return names
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
 import time
 from collections.abc import Iterator
 
@@ -15,7 +13,7 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.sasl_broker import PLAIN, SHA_256, SHA_512, TOKENS, SaslBroker, sasl_broker
-from tests.support.sasl_client import LoginFailed, SaslClient
+from tests.support.sasl_client import LoginFailed, SaslClient, closes_soon
 from tests.support.tokens import claims, signed
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -114,19 +112,6 @@ def test_logging_in_again_waits_for_what_is_being_served(sasl: SaslBroker, where
 
 
 # --- users that change ---
-
-
-def closes_soon(clients: list[SaslClient], within_s: float) -> bool:
-    """Whether all of them hear that they are disconnected, without a request of theirs."""
-    deadline = time.monotonic() + within_s
-    left = {client.socket for client in clients}
-    while left and time.monotonic() < deadline:
-        readable, _, _ = select.select(list(left), [], [], 0.1)
-        for each in readable:
-            with contextlib.suppress(ConnectionError):
-                assert each.recv(1) == b""
-            left.discard(each)
-    return not left
 
 
 @pytest.mark.parametrize("how", ["password", "removed"])

@@ -74,6 +74,10 @@ KAFKA_BROKER_KEYS = {
     "controller.quota.window.num": ("INT", "11", False),
     "controller.quota.window.size.seconds": ("INT", "1", False),
     "default.replication.factor": ("INT", "1", False),
+    "delegation.token.expiry.check.interval.ms": ("LONG", "3600000", False),
+    "delegation.token.expiry.time.ms": ("LONG", "86400000", False),
+    "delegation.token.max.lifetime.ms": ("LONG", "604800000", False),
+    "delegation.token.secret.key": ("PASSWORD", None, False),
     "delete.topic.enable": ("BOOLEAN", "true", False),
     "fetch.max.bytes": ("INT", "57671680", False),
     "group.initial.rebalance.delay.ms": ("INT", "3000", False),
@@ -212,6 +216,7 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     # Of Kafka's StandardAuthorizer, which declares no keys.
     assert declared.pop("super.users") == ("STRING", "", False)
     assert declared.pop("allow.everyone.if.no.acl.found") == ("BOOLEAN", "false", False)
+    assert declared.pop("moldau.delegation.tokens.per.owner") == ("INT", "10000", False)
     assert declared.pop("moldau.ssl.reload.interval.ms") == ("LONG", "10000", False)
     for key in INERT_KEYS:
         declared.pop(key.name)
@@ -347,6 +352,7 @@ def test_fallbacks_exist_and_end_in_a_default_or_in_what_the_process_sets() -> N
             or last.name
             in {
                 "broker.rack",
+                "delegation.token.secret.key",
                 "log.retention.minutes",
             }
             or last.name.startswith(("ssl.", "sasl.oauthbearer."))

@@ -8,7 +8,7 @@ import pytest
 
 from broker.settings.loading import load_settings
 from broker.settings.processes import ConfigError, ServeSettings
-from broker.settings.secure import makes_certificate
+from broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
 
 
 def load(env: dict[str, str] | None = None, **flags: str) -> ServeSettings:
@@ -67,3 +67,15 @@ def test_it_is_a_key_of_the_file_too(tmp_path: Path) -> None:
     file.write_text("secured = true\n")
     with pytest.raises(ConfigError, match="did you mean 'secure'"):
         load_settings({}, {}, str(file))
+
+
+def test_delegation_tokens_get_a_secret_unless_one_is_set() -> None:
+    settings = load()
+    assert makes_token_secret(settings)
+    with_one = with_token_secret(settings, "made")
+    assert with_one.broker == {**settings.broker, "delegation.token.secret.key": "made"}
+    for given in ("mine", ""):  # empty: no tokens
+        named = load({"MOLDAU_BROKER_DELEGATION_TOKEN_SECRET_KEY": given})
+        assert not makes_token_secret(named)
+        assert named.broker["delegation.token.secret.key"] == given
+    assert not makes_token_secret(load(secure="false"))

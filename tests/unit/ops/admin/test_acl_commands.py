@@ -165,3 +165,21 @@ def test_a_broker_that_allows_where_no_acl_is() -> None:
     assert explain(QUESTION, [], allow_if_no_acl=True).is_allowed
     somebodys = [allow(READ, "orders-eu", "User:bob")]
     assert not explain(QUESTION, somebodys, allow_if_no_acl=True).is_allowed
+
+
+def test_rights_to_delegation_tokens() -> None:
+    words = ("--user", "spark", "--operation", "create_tokens")
+    for name in ("alice", "User:alice"):
+        assert texts(wanted_acls(parsed("add", *words, "--tokens-of", name))) == [
+            "ALLOW CREATE_TOKENS on user User:alice for User:spark"
+        ]
+    assert texts(wanted_acls(parsed("add", *words, "--tokens-of", "*"))) == [
+        "ALLOW CREATE_TOKENS on every user for User:spark"
+    ]
+    given = parsed("add", "--user", "bob", "--delegation-token", "x", "--operation", "describe")
+    assert texts(wanted_acls(given)) == ["ALLOW DESCRIBE on delegation token x for User:bob"]
+    (wanted,) = filters(parsed("list", "--tokens-of", "alice"), MATCH)
+    assert (wanted.resource, wanted.name) == (ResourceType.USER, "User:alice")
+    without = parsed("add", "--user", "bob", "--tokens-of", "alice", "--producer", "--topic", "t")
+    with pytest.raises(ValueError, match="need an --operation"):
+        wanted_acls(without)

@@ -111,3 +111,24 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "store.jks").write_bytes(b"\xfe\xed\xfe\xed")
     with pytest.raises(InvalidSecurity, match="binary file"):
         read_client_settings(str(tmp_path / "store.jks"))
+
+
+@pytest.mark.parametrize(
+    ("options", "mechanism", "is_token"),
+    [
+        ('tokenauth="true"', "SCRAM-SHA-256", True),
+        ("tokenauth=true", "SCRAM-SHA-512", True),
+        ("tokenauth=TRUE", "SCRAM-SHA-512", True),
+        ("tokenauth=false", "SCRAM-SHA-256", False),
+        ("", "SCRAM-SHA-256", False),
+        ("tokenauth=true", "PLAIN", False),  # Java ignores it there, too
+    ],
+)
+def test_a_delegation_token_is_recognised(options: str, mechanism: str, is_token: bool) -> None:
+    jaas = f'x.ScramLoginModule required username="id" password="HMAC==" {options};'
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": jaas}
+    sasl = security_of(given).sasl
+    assert sasl is not None
+    assert (sasl.username, sasl.password) == ("id", "HMAC==")
+    assert sasl.is_delegation_token is is_token
+    assert "HMAC" not in repr(sasl)

@@ -115,3 +115,19 @@ def test_with_the_brokers_own_side(mechanism: str, password: str, accepted: bool
     if isinstance(outcome, Accepted):
         assert outcome.user == "al,ice"
         client.verify(outcome.token)
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_a_delegation_token_logs_in_as_its_owner(mechanism: str) -> None:
+    kind = Mechanism(mechanism)
+    salted = salted_password(mechanism, "hmac", b"salt", 4096)
+    known = KnownCredential(credential_from(kind, b"salt", 4096, salted), 0, "alice", 7)
+    stranger = KnownCredential(credential_from(kind, b"salt", 4096, b"x" * len(salted)), 0)
+    server = ScramConversation(kind, lambda _: stranger, "server-nonce", lambda _: known)
+    client = ScramClient(mechanism, "token-id", "hmac", is_token=True)
+    challenge = server.receive(client.first(), 0)
+    assert isinstance(challenge, Challenge)
+    outcome = server.receive(client.final(challenge.token), 0)
+    assert isinstance(outcome, Accepted)
+    assert (outcome.user, outcome.token_id, outcome.expires_at) == ("alice", "token-id", 7)
+    client.verify(outcome.token)

@@ -99,3 +99,15 @@ def test_with_a_certificate_of_ones_own_no_ca_is_made(tmp_path: Path) -> None:
     assert sorted(contents(files)) == ["client.properties", "librdkafka.properties"]
     security = read_client_settings(str(files.client)).security
     assert security.tls == Tls()  # the authorities of the system
+
+
+def test_the_secret_of_tokens_is_made_where_it_is_wanted_and_kept(files: SecurityFiles) -> None:
+    assert files.make(HOSTS, NOW, makes_token_secret=True) == [files.token_secret]
+    secret = files.read_token_secret()
+    assert len(secret) == 64
+    assert stat.S_IMODE(files.token_secret.stat().st_mode) == 0o600
+    assert files.make(HOSTS, NOW, makes_token_secret=True) == []
+    assert files.read_token_secret() == secret
+    files.token_secret.write_text("\n")
+    with pytest.raises(BootFailure, match="token-secret is empty"):
+        files.read_token_secret()

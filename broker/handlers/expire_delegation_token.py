@@ -1,0 +1,43 @@
+"""ExpireDelegationToken (key 40, KIP-48): by the owner or a renewer; at once, or after a time.
+
+A token that is removed ends its sessions on every worker before the reply. In Kafka they last as
+long as was said when they began.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from broker.handlers.context import Broker
+from broker.security.tokens import Token, check_allowed, expired
+from broker.server.call import Call
+from broker.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+NOT_ALLOWED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+async def handle(
+    broker: Broker, request: ExpireDelegationTokenRequest, call: Call
+) -> ExpireDelegationTokenResponse:
+    identity, tokens = call.identity, broker.tokens
+    owner = ""
+
+    def change(token: Token, now: int) -> Token | None:
+        nonlocal owner
+        owner = token.owner
+        return expired(token, identity, request.expiry_time_period_ms, now)
+
+    try:
+        check_allowed(identity)
+        token_id = tokens.id_of(bytes(request.hmac))
+        token, now = await tokens.alter(token_id, change)
+    except (KafkaError, StoreFault) as fault:
+        code = code_for(fault)
+        return ExpireDelegationTokenResponse(code, -1 if code == NOT_ALLOWED else 0)
+    await broker.changes_applied()
+    expires_at = now if token is None else token.expires_at
+    action = "deleted" if token is None else "altered"
+    broker.audit.changed(identity, "token", action, token_id, owner=owner, expires_ms=expires_at)
+    return ExpireDelegationTokenResponse(0, expires_at)

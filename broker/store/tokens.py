@@ -1,0 +1,49 @@
+"""Delegation tokens in Redis: one hash, replaced field by field. Workers hold all of it in memory
+(access/). The HMAC that a client logs in with is not in it: that follows from the id and from the
+secret key, which is kept outside of the store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.security.tokens import Token
+from broker.store import keys
+from broker.store.pipe import Pipe
+from broker.store.resp import pairs
+
+# In a full store too: it must be possible to take access away at any time.
+_REPLACE = (
+    "#!lua flags=allow-oom\n"
+    "if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end "
+    "if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) "
+    "else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end return 1"
+)
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode = msgspec.msgpack.Decoder(Token).decode
+
+
+class TokenStore:
+    def __init__(self, control: Pipe) -> None:
+        self._control = control
+
+    async def all(self) -> dict[bytes, bytes]:
+        """Encoded, by id."""
+        return pairs(await self._control.ask("HGETALL", keys.TOKENS))
+
+    async def get(self, token_id: str) -> bytes | None:
+        value: bytes | None = await self._control.ask("HGET", keys.TOKENS, token_id.encode())
+        return value
+
+    async def add(self, token_id: str, token: Token) -> None:
+        await self._control.ask("HSETNX", keys.TOKENS, token_id.encode(), _encode(token))
+
+    async def replace(self, token_id: str, old: bytes, new: Token | None) -> bool:
+        """None: remove it. False when it is no longer `old`."""
+        words = (token_id.encode(), old, b"" if new is None else _encode(new))
+        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.TOKENS, *words))
+
+
+def read_token(value: bytes) -> Token:
+    """Raises ValueError."""
+    return _decode(value)
