@@ -10,14 +10,9 @@ from broker.security.tokens import Token
 from broker.store import keys
 from broker.store.pipe import Pipe
 from broker.store.resp import pairs
+from broker.store.scripts import script
 
-# In a full store too: it must be possible to take access away at any time.
-_REPLACE = (
-    "#!lua flags=allow-oom\n"
-    "if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end "
-    "if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) "
-    "else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end return 1"
-)
+_CHANGE = script("field_change")
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(Token).decode
@@ -41,7 +36,7 @@ class TokenStore:
     async def replace(self, token_id: str, old: bytes, new: Token | None) -> bool:
         """None: remove it. False when it is no longer `old`."""
         words = (token_id.encode(), old, b"" if new is None else _encode(new))
-        return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.TOKENS, *words))
+        return bool(await self._control.ask("EVAL", _CHANGE, 1, keys.TOKENS, *words))
 
 
 def read_token(value: bytes) -> Token:
