@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, KafkaError, MoldauError, read_code_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import READ_COMMITTED
@@ -83,7 +83,7 @@ async def _answer(
     try:
         return await _find(broker, topic, item, version, committed=committed)
     except MoldauError as fault:
-        return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
+        return ListOffsetsPartitionResponse(item.partition_index, read_code_for(fault))
 
 
 async def _find(

@@ -6,7 +6,7 @@ Kafka the offsets up to the start of the next epoch are a gap: what it reads the
 
 from __future__ import annotations
 
-from broker.errors import MoldauError, code_for
+from broker.errors import MoldauError, read_code_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_cluster_hidden, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.lookup import check_epoch, current_log
@@ -42,5 +42,5 @@ async def _end(broker: Broker, topic: str, item: OffsetForLeaderPartition) -> Ep
         log = await current_log(broker, topic, item.partition)
         check_epoch(log, item.current_leader_epoch)
     except MoldauError as fault:
-        return EpochEndOffset(code_for(fault), item.partition)
+        return EpochEndOffset(read_code_for(fault), item.partition)
     return EpochEndOffset(0, item.partition, *log.end_of_epoch(item.leader_epoch))
