@@ -30,6 +30,7 @@ from broker.log.replica import NOT_LOADED, LogReplica
 from broker.log.retention import Retention
 from broker.log.state import Producer
 from broker.log.tail import Tail
+from broker.log.unpacking import Unpacking
 from broker.settings.kafka import TopicConfig
 from broker.store.watch import Watcher
 
@@ -40,6 +41,7 @@ class LogHost(AppenderHost, Protocol):
     retention: Retention
     leader_epochs: LeaderEpochs
     watcher: Watcher | None
+    unpacking: Unpacking
 
 
 class PartitionLog(Log):
@@ -53,7 +55,7 @@ class PartitionLog(Log):
         super().__init__(topic, partition, key)
         self._host = host
         self._is_led = wake is None
-        self.reader = LogReader(host.streams, topic, partition, key, tail)
+        self.reader = LogReader(host.streams, topic, partition, key, tail, host.unpacking)
         self.reader.on_epoch = self._epoch_found
         self.committed = CommittedReader(self.reader, host.streams)
         self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)

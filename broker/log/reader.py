@@ -24,6 +24,7 @@ from broker.log.log import ReadDone, topic_gone
 from broker.log.state import LogState
 from broker.log.store_read import MAX_ENTRIES_PER_READ, NO_END, StoreRead, fitting
 from broker.log.tail import Tail
+from broker.log.unpacking import Unpacking
 from broker.store import keys
 from broker.store.cleaned import NOTHING_CLEANED
 from broker.store.streams import Entry, SavedStart, Streams
@@ -32,6 +33,7 @@ from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 logger = logging.getLogger("moldau.log")
 
 MAX_UNREADABLE_NOTED = 1000  # per log
+UNPACKED_LIMIT = 64 << 20
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
@@ -47,7 +49,13 @@ class LogReader:
     """Where a log lies in the store, and how it is read (a `FetchReader` for every client)."""
 
     def __init__(
-        self, streams: Streams, topic: str, partition: int, key: bytes, tail: Tail
+        self,
+        streams: Streams,
+        topic: str,
+        partition: int,
+        key: bytes,
+        tail: Tail,
+        unpacking: Unpacking | None = None,
     ) -> None:
         self._streams = streams
         self.topic = topic
@@ -64,6 +72,8 @@ class LogReader:
         self.epochs = EPOCH_ZERO
         self.on_epoch: Callable[[], None] | None = None  # a new one was found in the store
         self._unreadable: set[int] = set()  # base offsets
+        self.unpacking = unpacking or Unpacking()
+        self.unpacked_limit: Callable[[], int] = lambda: UNPACKED_LIMIT  # bytes of a batch
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -19,6 +19,7 @@ from broker.log.leader_epochs import LeaderEpochs
 from broker.log.partition import PartitionLog
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
+from broker.log.unpacking import Unpacking
 from broker.metrics.log_counters import LogCounters
 from broker.store import keys
 from broker.store.confirmation import Confirmation
@@ -77,6 +78,7 @@ class Host:
         self.watcher: Watcher | None = None
         self.snapshot_entries = snapshot_entries
         self.cache = TailCache(cache_bytes)
+        self.unpacking = Unpacking()
         self.full: list[StoreFull] = []
         self.kept_ms = 86_400_000
         self.left_open: list[tuple[str, int]] = []
