@@ -141,7 +141,9 @@ def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
 def _is_service_link(name: str, value: str) -> bool:
     """MOLDAU_WEB_PORT=tcp://… is one, MOLDAU_WEB_PORT=80 is a mistake."""
     found = _SERVICE_LINK.fullmatch(name)
-    return found is not None and (not name.endswith("_PORT") or "SERVICE" in name or "://" in value)
+    if found is None:
+        return False
+    return re.search(r"SERVICE|_(TCP|UDP|SCTP)", name) is not None or "://" in value
 
 
 def _broker_env(env: Mapping[str, str]) -> dict[str, str]:
