@@ -194,6 +194,16 @@ def message_for(fault: BaseException) -> str | None:
     return (str(fault) or None) if isinstance(fault, MoldauError) else None
 
 
+def read_code_for(fault: BaseException) -> ErrorCode:
+    """The error code a client gets when its Fetch, ListOffsets or OffsetForLeaderEpoch fails.
+
+    Consumers accept fewer codes there than elsewhere: Java's throws IllegalStateException at a
+    Fetch that answers REQUEST_TIMED_OUT. All of them retry KAFKA_STORAGE_ERROR silently, and
+    nothing was written whose outcome a timeout would leave open.
+    """
+    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(fault, StoreFault) else code_for(fault)
+
+
 def code_for(fault: BaseException) -> ErrorCode:
     """The error code a client gets. That of a store fault is always retriable."""
     if isinstance(fault, KafkaError):

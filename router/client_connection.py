@@ -269,7 +269,7 @@ class ClientConnection(asyncio.Protocol):
             limited.warning(fault.kind, "closing %s: %s", self.peer, fault)
             self._state.limiter.unreadable(fault.reason)
         else:
-            logger.warning("closing %s: %s", self.peer, fault)
+            limited.warning("malformed", "closing %s: %s", self.peer, fault)
         self.close()
 
     # --- replies ---

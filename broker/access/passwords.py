@@ -72,13 +72,9 @@ class Passwords:
         return True
 
     def _credential(self, user: str) -> tuple[Mechanism, KnownCredential]:
-        """The cheaper one of the two; for unknown users too, which must not be faster."""
-        known = self._users.find(Mechanism.SCRAM_SHA_256, user)
-        if not known.revision:
-            stronger = self._users.find(Mechanism.SCRAM_SHA_512, user)
-            if stronger.revision:
-                return Mechanism.SCRAM_SHA_512, stronger
-        return Mechanism.SCRAM_SHA_256, known
+        """For unknown users too: they take as long as those that they look like."""
+        mechanism = self._users.preferred(user)
+        return mechanism, self._users.find(mechanism, user)
 
     def _checked(self, question: _Question, host: str, done: asyncio.Future[bool]) -> None:
         answers = self._waiting.pop(question, [])

@@ -8,16 +8,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 
-from broker.security.accounts import Account, Alteration, shapes
+from broker.security.accounts import Account, Alteration, Looks, preferred
 from broker.security.sasl import Mechanism
 from broker.security.scram import KnownCredential, no_credential
 from broker.store.topics import Change, TopicStore
 from broker.store.users import SECRET, UserStore, read_account
 
 logger = logging.getLogger("moldau.access")
-
-# What unknown users seem to have while there is no user: bytes of salt, iterations.
-DEFAULT_SHAPE = (32, 16384)
 
 
 class NoSuchCredential(Exception):
@@ -31,8 +28,8 @@ class Users:
         self._store = store
         self._changes = changes
         self._accounts: dict[str, Account] = {}
-        self._shapes: dict[Mechanism, list[tuple[int, int]]] = {}
         self._secret = secrets.token_bytes(32)  # until the store has one
+        self._looks = Looks({}, self._secret)
         self._loading = asyncio.Lock()
         # Called with the new revisions of the accounts that have changed; 0: it is gone.
         self.on_changed: list[Callable[[Mapping[str, int]], None]] = []
@@ -50,12 +47,18 @@ class Users:
 
     def find(self, mechanism: Mechanism, user: str) -> KnownCredential:
         """Something for every name: see `no_credential`."""
+        # Made for users that exist, too: they are not to be answered any sooner.
+        looks = no_credential(mechanism, self._secret, user, self._looks.shape(mechanism, user))
         account = self._accounts.get(user)
         credential = None if account is None else account.credentials.get(mechanism)
         if account is None or credential is None:
-            looks = self._shapes.get(mechanism, [DEFAULT_SHAPE])
-            return KnownCredential(no_credential(mechanism, self._secret, user, looks), 0)
+            return KnownCredential(looks, 0)
         return KnownCredential(credential, account.revision)
+
+    def preferred(self, user: str) -> Mechanism:
+        """What a password of this user is checked with; something for every name."""
+        account, looks = self._accounts.get(user), self._looks.preferred(user)
+        return looks if account is None else preferred(account.credentials)
 
     # --- keeping in step ---
 
@@ -71,7 +74,7 @@ class Users:
                 except ValueError as fault:
                     logger.critical("user %r cannot be read: it cannot log in: %s", name, fault)
             before, self._accounts = self._accounts, accounts
-            self._shapes = shapes(accounts.values())
+            self._looks = Looks(accounts, self._secret)
         changed = {
             name: self.revision(name)
             for name in before.keys() | accounts.keys()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
-from broker.errors import ErrorCode, StoreFault, code_for
+from broker.errors import ErrorCode, StoreFault, read_code_for
 from broker.handlers.context import Broker
 from broker.handlers.lookup import epoch_error
 from broker.log.epochs import NO_EPOCH, UNDEFINED
@@ -145,7 +145,7 @@ class DelayedFetch:
 
     def _readable(self, read: PartitionRead, log: Log, fault: BaseException | None) -> None:
         if fault is not None:
-            read.fail(code_for(fault))
+            read.fail(read_code_for(fault))
         elif self._request.max_wait_ms > 0:
             self._broker.logs.watch(log)
         self._one_readable()
@@ -230,7 +230,7 @@ class DelayedFetch:
             self._is_outdated = True
         elif isinstance(aborted, StoreFault):
             read.bounds = bounds
-            read.fail(code_for(aborted))
+            read.fail(read_code_for(aborted))
         else:
             read.found(bounds, found, aborted)
         self._one_read()
@@ -240,7 +240,7 @@ class DelayedFetch:
     ) -> None:
         self._call.connection.budget.release(held)
         if isinstance(got, StoreFault):
-            read.fail(code_for(got))
+            read.fail(read_code_for(got))
         else:
             self._take(read, log, log.bounds(), got)
         self._one_read()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
-from broker.handlers.lookup import current_log
+from broker.handlers.lookup import Found, current_log, find_topics
+from broker.log.topics import Topic
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.delete_records import (
@@ -21,6 +22,7 @@ async def handle(
     broker: Broker, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
     topics = []
+    found = await find_topics(broker, (topic.name for topic in request.topics))
     for topic in request.topics:
         if is_denied(broker, call, Operation.DELETE, TOPIC, topic.name):
             refused = [
@@ -29,18 +31,17 @@ async def handle(
             ]
             topics.append(DeleteRecordsTopicResult(topic.name, refused))
             continue
-        answers = [await _delete(broker, topic.name, item) for item in topic.partitions]
+        answers = [await _delete(broker, found[topic.name], item) for item in topic.partitions]
         topics.append(DeleteRecordsTopicResult(topic.name, answers))
     return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(
-    broker: Broker, name: str, item: DeleteRecordsPartition
+    broker: Broker, topic: Found, item: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     try:
-        log = await current_log(broker, name, item.partition_index)
-        topic = broker.topics.get(name)
-        if topic is not None and not topic.config.delete:
+        log = await current_log(broker, topic, item.partition_index)
+        if isinstance(topic, Topic) and not topic.config.delete:
             text = "cleanup.policy does not include delete"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
         start = await log.delete_records(item.offset)

@@ -22,8 +22,11 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     # By name, whichever way a topic is given; by id where there is none of that id.
     named: dict[str | bytes, list[DeleteTopicState]] = {}
+    ids = [("", item.topic_id) for item in wanted if item.topic_id != NO_UUID]
+    if ids:
+        await broker.topics.find_each(ids)
     for item in wanted:
-        named.setdefault(await _name_of(broker, item) or item.topic_id, []).append(item)
+        named.setdefault(_name_of(broker, item) or item.topic_id, []).append(item)
     by_topic = is_cluster_hidden(broker, call, Operation.DELETE)
     results = []
     for name, items in named.items():
@@ -61,10 +64,10 @@ def _denied(item: DeleteTopicState, name: str | None) -> DeletableTopicResult:
     )
 
 
-async def _name_of(broker: Broker, item: DeleteTopicState) -> str | None:
+def _name_of(broker: Broker, item: DeleteTopicState) -> str | None:
     if item.name is not None or item.topic_id == NO_UUID:
         return item.name
-    topic = await broker.topics.find_id(item.topic_id)
+    topic = broker.topics.by_id(item.topic_id)
     return None if topic is None else topic.name
 
 
@@ -75,7 +78,7 @@ async def _delete(broker: Broker, item: DeleteTopicState, call: Call) -> Deletab
     if item.topic_id != NO_UUID:
         if name is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "give a name or an id, not both")
-        topic = await broker.topics.find_id(item.topic_id)
+        topic = broker.topics.by_id(item.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name

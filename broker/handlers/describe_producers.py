@@ -6,12 +6,10 @@ has.
 
 from __future__ import annotations
 
-import asyncio
-
 from broker.errors import ErrorCode, MoldauError, code_for, message_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT, is_denied
 from broker.handlers.context import Broker
-from broker.handlers.lookup import current_log
+from broker.handlers.lookup import Found, current_log, find_topics
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.txn.serial import NO_NUMBER
@@ -30,6 +28,7 @@ async def handle(
     broker: Broker, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
     topics = []
+    found = await find_topics(broker, (topic.name for topic in request.topics))
     for topic in request.topics:
         if is_denied(broker, call, Operation.READ, TOPIC, topic.name):
             refused = [
@@ -38,14 +37,14 @@ async def handle(
             ]
             topics.append(TopicResponse(topic.name, refused))
             continue
-        partitions = await asyncio.gather(
-            *(_describe(broker, topic.name, index) for index in topic.partition_indexes)
-        )
+        partitions = [
+            await _describe(broker, found[topic.name], index) for index in topic.partition_indexes
+        ]
         topics.append(TopicResponse(topic.name, partitions))
     return DescribeProducersResponse(topics=topics)
 
 
-async def _describe(broker: Broker, topic: str, partition: int) -> PartitionResponse:
+async def _describe(broker: Broker, topic: Found, partition: int) -> PartitionResponse:
     try:
         log = await current_log(broker, topic, partition)
     except MoldauError as fault:

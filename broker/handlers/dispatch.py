@@ -10,6 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from broker.handlers.context import Broker
+from broker.limited_log import LimitedLog
 from broker.log_levels import request_logger
 from broker.security.identity import Role
 from broker.server.call import Call
@@ -22,6 +23,7 @@ from broker.wire.primitives import MalformedMessage
 from broker.wire.schema import Decoder, Message
 
 logger = logging.getLogger("moldau.server")
+limited = LimitedLog(logger)  # clients can send any number of bad requests
 
 # A handler returns its response, and is awaited; or it replies by itself, now or later. The latter
 # are those of the hot path and of groups. The route that one returns serves the requests that
@@ -83,9 +85,10 @@ class Dispatcher:
             # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata has some.
             request, _ = decode(frame, header.body_at)
         except MalformedMessage as fault:
-            logger.warning(
-                "closing %s: malformed %s v%d: %s", call.peer, api.name, header.api_version, fault
-            )
+            limited.warning(
+                "malformed", "closing %s: malformed %s v%d: %s",
+                call.peer, api.name, header.api_version, fault,
+            )  # fmt: skip
             call.connection.abort()
             return
         if self.logs_requests:
@@ -170,5 +173,6 @@ def _refuse_version(call: Call) -> None:
         call.reply_with(unsupported_api_versions(header.correlation_id))
         return
     name = known.name if known is not None else f"API {header.api_key}"
-    logger.warning("closing %s: %s v%d is not served", call.peer, name, header.api_version)
+    text = "closing %s: %s v%d is not served"
+    limited.warning("not served", text, call.peer, name, header.api_version)
     call.connection.abort()

@@ -11,7 +11,7 @@ a client could ask for any amount of memory at once.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault
+from broker.errors import ErrorCode, StoreFault, read_code_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, log_denial
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
@@ -58,23 +58,36 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
 
 async def _find_topics_and_start(broker: Broker, request: FetchRequest, call: Call) -> None:
     """Perhaps created by another worker a moment ago: the store knows."""
-    topics: list[Topic | None] = []
-    for item in request.topics:
-        try:
-            topics.append(await broker.topics.find_by(item.topic, item.topic_id))
-        except StoreFault:
-            topics.append(None)
-    _start(broker, request, call, topics)
+    unknown: ErrorCode | None = None
+    try:
+        topics = await broker.topics.find_each(
+            [(item.topic, item.topic_id) for item in request.topics]
+        )
+    except StoreFault as fault:
+        # Whether they exist is not known: a client must not take them for deleted.
+        unknown = read_code_for(fault)
+        topics = [broker.topics.known(item.topic, item.topic_id) for item in request.topics]
+    _start(broker, request, call, topics, unknown)
 
 
-def _start(broker: Broker, request: FetchRequest, call: Call, topics: list[Topic | None]) -> None:
+def _start(
+    broker: Broker,
+    request: FetchRequest,
+    call: Call,
+    topics: list[Topic | None],
+    unknown: ErrorCode | None = None,
+) -> None:
+    """`unknown`: the error of topics that are not known here, if the store could not be asked."""
     is_checked = broker.authorizer.is_enabled
     reads = []
     for topic, item in zip(topics, request.topics, strict=True):
         if is_checked and _is_denied(broker, call, topic, item):
             reads += [PartitionRead.failed(TOPIC_DENIED) for _ in item.partitions]
+        elif topic is None:
+            code = unknown or unknown_topic(item.topic_id).code
+            reads += [PartitionRead.failed(code) for _ in item.partitions]
         else:
-            reads += [_read(broker, topic, item, partition) for partition in item.partitions]
+            reads += [_read(broker, topic, partition) for partition in item.partitions]
     DelayedFetch(broker, call, request, reads, _reply).start()
 
 
@@ -91,18 +104,14 @@ def _is_denied(broker: Broker, call: Call, topic: Topic | None, item: FetchTopic
     return True
 
 
-def _read(
-    broker: Broker, topic: Topic | None, item: FetchTopic, partition: FetchPartition
-) -> PartitionRead:
+def _read(broker: Broker, topic: Topic, partition: FetchPartition) -> PartitionRead:
     read = PartitionRead(
         partition.fetch_offset,
         max(partition.partition_max_bytes, 0),
         partition.current_leader_epoch,
         partition.last_fetched_epoch,
     )
-    if topic is None:
-        read.error = unknown_topic(item.topic_id).code
-    elif not 0 <= partition.partition < topic.partitions:
+    if not 0 <= partition.partition < topic.partitions:
         read.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
         read.log = broker.logs.log_for(topic, partition.partition)

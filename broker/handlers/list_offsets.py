@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from broker.errors import ErrorCode, MoldauError, read_code_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
 from broker.handlers.context import Broker
 from broker.handlers.delayed_fetch import READ_COMMITTED
-from broker.handlers.lookup import check_epoch, current_log
+from broker.handlers.lookup import Found, check_epoch, check_found, current_log, find_topics
 from broker.log.log import OffsetAndTimestamp
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -45,7 +45,9 @@ FIRST_VERSIONS = {
 async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     topics = []
     committed = request.isolation_level == READ_COMMITTED
-    for name, partitions in _by_topic(request).items():
+    by_topic = _by_topic(request)
+    found = await find_topics(broker, by_topic)
+    for name, partitions in by_topic.items():
         if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
             refused = [
                 ListOffsetsPartitionResponse(items[0].partition_index, TOPIC_DENIED)
@@ -53,12 +55,18 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
             ]
             topics.append(ListOffsetsTopicResponse(name, refused))
             continue
-        answers = await asyncio.gather(
-            *(
-                _answer(broker, name, items, call.header.api_version, committed=committed)
-                for items in partitions
+        # A request may name any number of partitions that do not exist: no task for those.
+        answers = [_refused(items, found[name], call.header.api_version) for items in partitions]
+        asked = [at for at, answer in enumerate(answers) if not answer.error_code]
+        if asked:
+            answered = await asyncio.gather(
+                *(
+                    _answer(broker, found[name], partitions[at][0], committed=committed)
+                    for at in asked
+                )
             )
-        )
+            for at, answer in zip(asked, answered, strict=True):
+                answers[at] = answer
         topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -73,24 +81,37 @@ def _by_topic(request: ListOffsetsRequest) -> dict[str, list[list[ListOffsetsPar
     return {name: list(partitions.values()) for name, partitions in topics.items()}
 
 
-async def _answer(
-    broker: Broker, topic: str, items: list[ListOffsetsPartition], version: int, *, committed: bool
+def _refused(
+    items: list[ListOffsetsPartition], found: Found, version: int
 ) -> ListOffsetsPartitionResponse:
+    """The answer if it is an error that is known without the log."""
     item = items[0]
+    answer = ListOffsetsPartitionResponse(item.partition_index)
     if len(items) > 1:
         # Named twice, as in Kafka: the two might ask for different offsets.
-        return ListOffsetsPartitionResponse(item.partition_index, ErrorCode.INVALID_REQUEST)
+        answer.error_code = ErrorCode.INVALID_REQUEST
+    elif item.timestamp < 0 and version < FIRST_VERSIONS.get(item.timestamp, version + 1):
+        answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+    else:
+        try:
+            check_found(found, item.partition_index)
+        except MoldauError as fault:
+            answer.error_code = read_code_for(fault)
+    return answer
+
+
+async def _answer(
+    broker: Broker, found: Found, item: ListOffsetsPartition, *, committed: bool
+) -> ListOffsetsPartitionResponse:
     try:
-        return await _find(broker, topic, item, version, committed=committed)
+        return await _find(broker, found, item, committed=committed)
     except MoldauError as fault:
-        return ListOffsetsPartitionResponse(item.partition_index, code_for(fault))
+        return ListOffsetsPartitionResponse(item.partition_index, read_code_for(fault))
 
 
 async def _find(
-    broker: Broker, topic: str, item: ListOffsetsPartition, version: int, *, committed: bool
+    broker: Broker, topic: Found, item: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    if item.timestamp < 0 and version < FIRST_VERSIONS.get(item.timestamp, version + 1):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {item.timestamp}")
     log = await current_log(broker, topic, item.partition_index)
     check_epoch(log, item.current_leader_epoch)
     wanted = item.timestamp

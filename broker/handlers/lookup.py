@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
+from collections.abc import Iterable, Sequence
+
+from broker.errors import ErrorCode, KafkaError, StoreFault
 from broker.handlers.context import Broker
 from broker.log.epochs import NO_EPOCH
 from broker.log.log import Log
@@ -54,11 +56,39 @@ def check_epoch(log: Log, current_leader_epoch: int) -> None:
         raise KafkaError(epoch_error(log, current_leader_epoch), text)
 
 
-async def current_log(broker: Broker, topic_name: str, partition: int) -> Log:
-    """The log, up to date; raises KafkaError or a StoreFault."""
-    topic = await broker.topics.find(topic_name)
+# A topic of a request, None if there is none, or why that is not known.
+Found = Topic | StoreFault | None
+
+
+async def find_topics(broker: Broker, names: Iterable[str]) -> dict[str, Found]:
+    """The topics of a request by name: any number of them, with few questions to the store."""
+    wanted = list(dict.fromkeys(names))
+    found: Sequence[Found]
+    try:
+        found = await broker.topics.find_each([(name, NO_UUID) for name in wanted])
+    except StoreFault as fault:
+        found = [broker.topics.get(name) or fault for name in wanted]
+    return dict(zip(wanted, found, strict=True))
+
+
+def raise_fault(found: Found) -> Topic | None:
+    """The topic or None; raises a StoreFault if it could not be looked up."""
+    if isinstance(found, StoreFault):
+        raise found
+    return found
+
+
+def check_found(found: Found, partition: int) -> Topic:
+    """Raises KafkaError or a StoreFault unless the topic has this partition."""
+    topic = raise_fault(found)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+async def current_log(broker: Broker, found: Found, partition: int) -> Log:
+    """The log, up to date; raises KafkaError or a StoreFault."""
+    topic = check_found(found, partition)
     log = broker.logs.log_for(topic, partition)
     await log.current()
     return log

@@ -6,7 +6,9 @@ KIP-320: leader epochs from v7. KIP-516: topic ids from v10, and look-ups by the
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from collections.abc import Sequence
+
+from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, code_for
 from broker.handlers.authorization import (
     NOT_REQUESTED,
     TOPIC,
@@ -19,7 +21,7 @@ from broker.handlers.authorization import (
     operations,
 )
 from broker.handlers.context import Broker
-from broker.handlers.lookup import NO_LEADER
+from broker.handlers.lookup import NO_LEADER, Found, raise_fault
 from broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -50,10 +52,19 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
         last_before = changes.last_number
         # A topic named twice is answered once, as in Kafka.
         wanted = {(item.name, item.topic_id): item for item in request.topics or ()}
-        found = [await _asked(broker, call, item, request) for item in wanted.values()]
+        wanted_by = [(name or "", topic_id) for name, topic_id in wanted]
+        found: Sequence[Found]
+        try:
+            found = await broker.topics.find_each(list(wanted_by))
+        except StoreFault as fault:
+            found = [broker.topics.known(*each) or fault for each in wanted_by]
+        asked = [
+            await _asked(broker, call, item, topic, request)
+            for item, topic in zip(wanted.values(), found, strict=True)
+        ]
         if not checked.is_complete:
-            await checked.wait_for([one for one in found if isinstance(one, Topic)])
-        topics = [_describe(broker, one) if isinstance(one, Topic) else one for one in found]
+            await checked.wait_for([one for one in asked if isinstance(one, Topic)])
+        topics = [_describe(broker, one) if isinstance(one, Topic) else one for one in asked]
         if changes.last_number != last_before:  # topics were created
             await broker.changes_applied()
     if request.include_topic_authorized_operations:
@@ -78,12 +89,12 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
 
 
 async def _asked(
-    broker: Broker, call: Call, item: MetadataRequestTopic, request: MetadataRequest
+    broker: Broker, call: Call, item: MetadataRequestTopic, found: Found, request: MetadataRequest
 ) -> Topic | MetadataResponseTopic:
     """The topic, or why there is none."""
     try:
         if item.topic_id != NO_UUID:
-            topic = await broker.topics.find_id(item.topic_id)
+            topic = raise_fault(found)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             if is_denied(broker, call, Operation.DESCRIBE, TOPIC, topic.name):
@@ -102,7 +113,9 @@ async def _asked(
             may_create = (
                 broker.auto_create and request.allow_auto_topic_creation and name not in INTERNAL
             )
-            topic = await _find_or_create(broker, call, name, may_create)
+            topic = raise_fault(found)
+            if topic is None:
+                topic = await _create(broker, call, name, may_create)
     except MoldauError as fault:
         # Clients retry after LEADER_NOT_AVAILABLE; they may not expect a storage error here.
         code = code_for(fault)
@@ -112,9 +125,9 @@ async def _asked(
     return topic
 
 
-async def _find_or_create(broker: Broker, call: Call, name: str, may_create: bool) -> Topic:
-    topic = await broker.topics.find(name)
-    if topic is None and may_create:
+async def _create(broker: Broker, call: Call, name: str, may_create: bool) -> Topic:
+    topic = None
+    if may_create:
         if is_cluster_hidden(broker, call, Operation.CREATE):
             check_allowed(broker, call, Operation.CREATE, TOPIC, name)
         try:

@@ -21,6 +21,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
@@ -31,10 +32,16 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         refused = GROUP_DENIED
     else:
         refused = _check(broker, request, version)
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if not refused:
+        try:
+            await broker.topics.find_each(
+                [(item.name, item.topic_id if by_id else NO_UUID) for item in request.topics]
+            )
+        except StoreFault as fault:
+            refused = coordinator_code_for(fault)
     accepted: dict[TopicPartition, CommittedOffset] = {}
-    answers = [
-        await _topic(broker, call, request, item, refused, accepted) for item in request.topics
-    ]
+    answers = [_topic(broker, call, request, item, refused, accepted) for item in request.topics]
     if accepted:
         # The look-ups may have taken a while: refuse a member that was fenced meanwhile.
         error = _check(broker, request, version)
@@ -66,7 +73,7 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorC
     )
 
 
-async def _topic(
+def _topic(
     broker: Broker,
     call: Call,
     request: OffsetCommitRequest,
@@ -77,18 +84,15 @@ async def _topic(
     topic: Topic | None = None
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not refused:
-        try:
-            name: str | None = item.name
-            if call.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-                topic = await broker.topics.find_id(item.topic_id)
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID
-                name = None if topic is None else topic.name
-            else:
-                topic = await broker.topics.find(item.name)
-            if name is not None and is_denied(broker, call, Operation.READ, TOPIC, name):
-                refused = TOPIC_DENIED
-        except StoreFault:
-            refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        name: str | None = item.name
+        if call.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            topic = broker.topics.by_id(item.topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            name = None if topic is None else topic.name
+        else:
+            topic = broker.topics.get(item.name)
+        if name is not None and is_denied(broker, call, Operation.READ, TOPIC, name):
+            refused = TOPIC_DENIED
     coordinator = broker.group_coordinator
     most = coordinator.groups.config.offset_metadata_max_size
     answers = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.errors import ErrorCode, StoreFault
+from broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
 from broker.handlers.authorization import (
     GROUP,
@@ -43,8 +43,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
     version = call.header.api_version
     if version >= FIRST_VERSION_WITH_GROUPS:
+        fault = await _look_up(broker, request) if version >= FIRST_VERSION_WITH_TOPIC_IDS else 0
         groups = [
-            await _group(broker, call, group, request.require_stable) for group in request.groups
+            await _group(broker, call, group, request.require_stable, fault)
+            for group in request.groups
         ]
         return OffsetFetchResponse(groups=groups)
     topics = request.topics
@@ -57,9 +59,24 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
     return _old_layout(await _group(broker, call, only, request.require_stable), only, version)
 
 
+async def _look_up(broker: Broker, request: OffsetFetchRequest) -> int:
+    """The topics of all groups, with one question to the store; the error if that fails."""
+    ids = {topic.topic_id for group in request.groups for topic in group.topics or ()}
+    try:
+        await broker.topics.find_each([("", topic_id) for topic_id in ids])
+    except StoreFault as fault:
+        return coordinator_code_for(fault)
+    return 0
+
+
 async def _group(
-    broker: Broker, call: Call, group: OffsetFetchRequestGroup, require_stable: bool
+    broker: Broker,
+    call: Call,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    unknown: int = 0,
 ) -> OffsetFetchResponseGroup:
+    """`unknown`: the error if topics could not be looked up."""
     answer = OffsetFetchResponseGroup(group.group_id)
     if is_denied(broker, call, Operation.DESCRIBE, GROUP, group.group_id):
         answer.error_code = GROUP_DENIED
@@ -82,10 +99,14 @@ async def _group(
                 partitions = _partitions(group_offsets, name, offsets, require_stable)
                 answer.topics.append(OffsetFetchResponseTopics(name, topic_id, partitions))
         return answer
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        answer.error_code = unknown
+        if answer.error_code:
+            return answer
     for topic in group.topics:
         name = topic.name
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            found = await broker.topics.find_id(topic.topic_id)
+            found = broker.topics.by_id(topic.topic_id)
             if found is None:
                 answer.topics.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue

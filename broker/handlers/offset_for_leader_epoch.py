@@ -6,10 +6,10 @@ Kafka the offsets up to the start of the next epoch are a gap: what it reads the
 
 from __future__ import annotations
 
-from broker.errors import MoldauError, code_for
+from broker.errors import MoldauError, read_code_for
 from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_cluster_hidden, is_denied
 from broker.handlers.context import Broker
-from broker.handlers.lookup import check_epoch, current_log
+from broker.handlers.lookup import Found, check_epoch, current_log, find_topics
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.offset_for_leader_epoch import (
@@ -27,20 +27,21 @@ async def handle(
     topics = []
     # Kafka's followers ask this too.
     by_topic = is_cluster_hidden(broker, call, Operation.CLUSTER_ACTION)
+    found = await find_topics(broker, (topic.topic for topic in request.topics))
     for topic in request.topics:
         if by_topic and is_denied(broker, call, Operation.DESCRIBE, TOPIC, topic.topic):
             refused = [EpochEndOffset(TOPIC_DENIED, item.partition) for item in topic.partitions]
             topics.append(OffsetForLeaderTopicResult(topic.topic, refused))
             continue
-        answers = [await _end(broker, topic.topic, item) for item in topic.partitions]
+        answers = [await _end(broker, found[topic.topic], item) for item in topic.partitions]
         topics.append(OffsetForLeaderTopicResult(topic.topic, answers))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-async def _end(broker: Broker, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
+async def _end(broker: Broker, topic: Found, item: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         log = await current_log(broker, topic, item.partition)
         check_epoch(log, item.current_leader_epoch)
     except MoldauError as fault:
-        return EpochEndOffset(code_for(fault), item.partition)
+        return EpochEndOffset(read_code_for(fault), item.partition)
     return EpochEndOffset(0, item.partition, *log.end_of_epoch(item.leader_epoch))

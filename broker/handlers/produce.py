@@ -19,6 +19,7 @@ from broker.handlers.authorization import TOPIC, TRANSACTIONAL_ID, denial, is_de
 from broker.handlers.context import Broker
 from broker.handlers.produce_many import ProduceCall
 from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
+from broker.log.admission import UnpacksLarge
 from broker.log.topics import INTERNAL, Topic
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -113,11 +114,20 @@ def _start_all(
         text = f"acks={request.acks} is not one of -1, 0 and 1"
         produce.refuse_all(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, text))
     elif produce.is_large(topics) or None in topics:
-        # Requests behind it must not be appended before it.
-        call.connection.hold()
-        broker.logs.spawn(_ask_and_start(broker, produce))
+        _hold_and_start(broker, produce)
     else:
-        produce.start(topics)
+        try:
+            admitted = produce.admit_all(topics, at_once=True)
+        except UnpacksLarge:
+            _hold_and_start(broker, produce)
+        else:
+            produce.append_all(topics, admitted)
+
+
+def _hold_and_start(broker: Broker, produce: ProduceCall) -> None:
+    # Requests behind it must not be appended before it.
+    produce.call.connection.hold()
+    broker.logs.spawn(_ask_and_start(broker, produce))
 
 
 async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
@@ -125,12 +135,13 @@ async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
     request = produce.request
     try:
         # Perhaps created by another worker a moment ago.
-        topics = [
-            await broker.topics.find_by(data.name, data.topic_id) for data in request.topic_data
-        ]
+        topics = await broker.topics.find_each(
+            [(data.name, data.topic_id) for data in request.topic_data]
+        )
         if broker.authorizer.is_enabled:
             produce.denied = _denied(broker, request, produce.call, topics)
-        admitted = await asyncio.to_thread(produce.admit_all, topics)
+        async with broker.logs.unpacking.room(produce.unpacked_room(topics)):
+            admitted = await asyncio.to_thread(produce.admit_all, topics)
     except Exception as fault:
         produce.refuse_all(fault)
     else:

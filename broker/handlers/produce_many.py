@@ -11,7 +11,7 @@ from broker.handlers.context import Broker
 from broker.handlers.lookup import check_writable, nothing_to_write
 from broker.handlers.produce_errors import for_version
 from broker.handlers.produce_route import ALL_REPLICAS, fill_refusal, now_ms, replicas_wanted
-from broker.log.admission import Admitted, admit, is_large
+from broker.log.admission import Admitted, admit, is_large, unpacked_room
 from broker.log.flight import NO_REPLICAS, Append, Participation
 from broker.log.log import Log
 from broker.log.topics import Topic
@@ -61,11 +61,25 @@ class ProduceCall:
             for item in data.partition_data
         )
 
-    def start(self, topics: list[Topic | None]) -> None:
-        self.append_all(topics, self.admit_all(topics))
+    def unpacked_room(self, topics: list[Topic | None]) -> int:
+        """How many bytes the largest of its batches may unpack to: they are unpacked in turn."""
+        return max(
+            (
+                unpacked_room(item.records, topic.config)
+                for topic, data in zip(topics, self.request.topic_data, strict=True)
+                if topic is not None
+                for item in data.partition_data
+            ),
+            default=0,
+        )
 
-    def admit_all(self, topics: list[Topic | None]) -> list[Admitted | KafkaError]:
-        """Each batch of the request as it may be appended, or why it may not. Pure."""
+    def admit_all(
+        self, topics: list[Topic | None], *, at_once: bool = False
+    ) -> list[Admitted | KafkaError]:
+        """Each batch of the request as it may be appended, or why it may not. Pure.
+
+        `at_once`: in the event loop; raises UnpacksLarge when that would take too long.
+        """
         outcomes: list[Admitted | KafkaError] = []
         version, now = self.call.header.api_version, now_ms()
         for number, (topic, data) in enumerate(zip(topics, self.request.topic_data, strict=True)):
@@ -82,6 +96,7 @@ class ProduceCall:
                         version,
                         now,
                         has_transactional_id=self.request.transactional_id is not None,
+                        at_once=at_once,
                     )
                     outcomes.append(outcome)
                 except KafkaError as refusal:

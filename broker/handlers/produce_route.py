@@ -14,7 +14,7 @@ import time
 
 from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for, message_for
 from broker.handlers.context import Broker
-from broker.log.admission import admit, is_large
+from broker.log.admission import UnpacksLarge, admit, is_large, unpacked_room
 from broker.log.flight import NO_REPLICAS, Append
 from broker.log.log import Log
 from broker.log.topics import Topic
@@ -131,22 +131,29 @@ class ProduceRoute(RequestRoute):
     def start(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
         config = self.topic.config
         if is_large(records, config):
-            # What comes after it must not be appended before it.
-            call.connection.hold()
-            self.broker.logs.spawn(self._start_large(call, records))
+            self._hold_and_start(call, records)
             return
         try:
-            admitted = admit(records, config, self.header.api_version, now_ms())
+            admitted = admit(records, config, self.header.api_version, now_ms(), at_once=True)
         except KafkaError as refusal:
             self.refuse(call, refusal)
-            return
-        self._append(call, *admitted)
+        except UnpacksLarge:
+            self._hold_and_start(call, records)
+        else:
+            self._append(call, *admitted)
+
+    def _hold_and_start(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
+        # What comes after it must not be appended before it.
+        call.connection.hold()
+        self.broker.logs.spawn(self._start_large(call, records))
 
     async def _start_large(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
         try:
-            admitted = await asyncio.to_thread(
-                admit, records, self.topic.config, self.header.api_version, now_ms()
-            )
+            config = self.topic.config
+            async with self.broker.logs.unpacking.room(unpacked_room(records, config)):
+                admitted = await asyncio.to_thread(
+                    admit, records, config, self.header.api_version, now_ms()
+                )
             self._append(call, *admitted)
         except KafkaError as refusal:
             self.refuse(call, refusal)

@@ -3,7 +3,11 @@
 The header is enough for most of it. With `moldau.batch.validation=full`, the default, the batch is
 unpacked and its records are checked too, so that none is stored that consumers could not read. A
 compacted topic (every record needs a key) and a topic with a codec of its own (recompression) need
-the records in any case. Large batches are better admitted in a thread: see `is_large`.
+the records in any case.
+
+A batch is unpacked once, to no more than `moldau.batch.unpacked.max.bytes`. Large ones are admitted
+in a thread: `is_large` tells by their size, `UnpacksLarge` is raised for those that only turn out
+to be large when they are unpacked.
 """
 
 from __future__ import annotations
@@ -15,32 +19,55 @@ from broker.settings.kafka import TopicConfig
 from broker.wire.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
+    CODEC_NONE,
     CODEC_ZSTD,
     CONTROL,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
     NO_PRODUCER_ID,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
     CorruptBatch,
     read_header,
+    set_max_timestamp,
     stamp_append_time,
 )
-from broker.wire.records import check_records, keyless_records, payload_of, recompress
+from broker.wire.codecs import OutputTooLarge, most_unpacked
+from broker.wire.records import (
+    check_records,
+    checked_header,
+    keyless_records,
+    payload_of,
+    record_timestamps,
+    with_codec,
+)
 
 FIRST_VERSION_WITH_ZSTD = 7
 KNOWN_CODECS = 5
 MAGIC = 2
 NO_TIMESTAMP = -1
 MANY_RECORDS = 1000
+UNPACKED_KEY = "moldau.batch.unpacked.max.bytes"
 LARGE = 1 << 17  # bytes: from here on unpacking and checking may take milliseconds
+MAX_UNPACKED_AT_ONCE = 1 << 20  # bytes, in the event loop
+MAX_REPORTED = 1000  # records that are refused; a batch may have millions
 MIN_RECORD_BYTES = 7  # no key, no value, no headers
+
+
+class UnpacksLarge(Exception):
+    """A batch that is not large unpacks to more than may be unpacked in the event loop."""
 
 
 # A batch, ready to be appended, and its header.
 Admitted = tuple[memoryview | bytearray, BatchHeader]
+
+
+def most_records(unpacked_bytes: int) -> int:
+    """How many records a batch may have: each takes memory and time beside its bytes."""
+    return unpacked_bytes // 64
 
 
 def is_large(records: object, config: TopicConfig) -> bool:
@@ -48,11 +75,19 @@ def is_large(records: object, config: TopicConfig) -> bool:
     if (
         not isinstance(records, memoryview)
         or len(records) < LARGE
-        or not (config.validate_records or config.compact or config.codec is not None)
+        or not (config.validate_records or config.looks_inside)
     ):
         return False
     header = read_header(records)
     return header.record_count >= MANY_RECORDS or bool(header.attributes & CODEC_MASK)
+
+
+def unpacked_room(records: object, config: TopicConfig) -> int:
+    """How many bytes `admit` may unpack the records to."""
+    if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
+        return 0
+    codec = HEADER.unpack_from(records)[5] & CODEC_MASK
+    return most_unpacked(codec, records[HEADER_SIZE:], max(config.unpacked_max_bytes, len(records)))
 
 
 def admit(
@@ -62,8 +97,12 @@ def admit(
     now_ms: int,
     *,
     has_transactional_id: bool = False,
+    at_once: bool = False,
 ) -> Admitted:
-    """The batch as it may be appended; raises KafkaError when it is refused. Pure."""
+    """The batch as it may be appended; raises KafkaError when it is refused. Pure.
+
+    `at_once`: in the event loop; raises UnpacksLarge when that would take too long.
+    """
     if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     batch: memoryview | bytearray = records
@@ -90,15 +129,13 @@ def admit(
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not fit")
     if not ordinary:
         _check_header(header, version, config, has_transactional_id)
-    if not config.log_append_time and (
+    if config.validate_records or config.looks_inside:
+        batch, header = _look_inside(batch, header, config, now_ms, at_once)
+    elif not config.log_append_time and (
         max_ms - now_ms > config.timestamp_after_max_ms
         or now_ms - first_ms > config.timestamp_before_max_ms
     ):
         _check_timestamps(header, config, now_ms)
-    if config.validate_records and not config.native:
-        _check_records(batch, header, config)
-    if config.compact or config.codec is not None:
-        batch, header = _look_inside(batch, header, config)
     if config.log_append_time:
         stamp_append_time(batch, header.attributes, now_ms)
         header = read_header(batch)
@@ -163,7 +200,7 @@ def _check_header(
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """From the header: the largest timestamp is exact, the first is taken for the smallest."""
+    """From the header, where records are not looked at: its first is taken for the smallest."""
     if config.log_append_time or header.max_timestamp == NO_TIMESTAMP:
         return
     if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
@@ -180,36 +217,119 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
 
 
-def _unpacked_limit(config: TopicConfig) -> int:
-    """Records may unpack to more than a batch may be, within reason."""
-    return 64 * max(config.max_message_bytes, 1 << 20)
-
-
-def _check_records(batch: Buffer, header: BatchHeader, config: TopicConfig) -> None:
+def _look_inside(
+    batch: memoryview | bytearray,
+    header: BatchHeader,
+    config: TopicConfig,
+    now_ms: int,
+    at_once: bool,
+) -> Admitted:
+    """Everything that needs the records: they are unpacked for it once."""
+    limit = config.unpacked_max_bytes
+    if header.record_count > most_records(limit):
+        text = f"a batch of {header.record_count} records, at most {most_records(limit)}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text} ({UNPACKED_KEY} / 64)")
+    if at_once and limit > MAX_UNPACKED_AT_ONCE:
+        limit = MAX_UNPACKED_AT_ONCE
     try:
-        check_records(header.record_count, payload_of(batch, header, _unpacked_limit(config)))
+        payload = payload_of(batch, header, limit)
+        if config.validate_records:
+            header = _check_records(batch, header, payload, config, now_ms)
+        else:
+            _check_timestamps(header, config, now_ms)
+        if config.looks_inside:
+            return _as_stored(batch, header, payload, config)
+    except OutputTooLarge as fault:
+        if limit != config.unpacked_max_bytes:
+            raise UnpacksLarge from None
+        # Java splits the batch and sends its parts.
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{fault} ({UNPACKED_KEY})") from None
     except CorruptBatch as fault:
         # Not CORRUPT_MESSAGE, which clients retry: the batch would come again as it is.
         raise KafkaError(ErrorCode.INVALID_RECORD, str(fault)) from None
+    return batch, header
 
 
-def _look_inside(
-    batch: memoryview | bytearray, header: BatchHeader, config: TopicConfig
-) -> tuple[memoryview | bytearray, BatchHeader]:
-    limit = _unpacked_limit(config)
-    try:
-        if config.compact and (keyless := keyless_records(batch, limit)):
-            raise RecordsRefused(
-                ErrorCode.INVALID_RECORD,
-                "a compacted topic takes only records with keys",
-                keyless,
-                "the record has no key, and its topic is compacted",
-            )
-        if config.codec is not None and config.codec != header.attributes & CODEC_MASK:
-            smaller = recompress(batch, config.codec, config.codec_level, limit)
-            batch = smaller if isinstance(smaller, bytearray) else bytearray(smaller)
-            header = read_header(batch)
+def _check_records(
+    batch: memoryview | bytearray,
+    header: BatchHeader,
+    payload: bytes,
+    config: TopicConfig,
+    now_ms: int,
+) -> BatchHeader:
+    """Checks the records; returns the header with their largest timestamp."""
+    first_ms, max_ms = header.base_timestamp, header.max_timestamp
+    if config.log_append_time:
+        check_records(header.record_count, payload)
+        if header.attributes & LOG_APPEND_TIME:
+            text = "producers must not set the timestamp type LogAppendTime"
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+        return header
+    oldest_ms = now_ms - config.timestamp_before_max_ms
+    is_right = check_records(
+        header.record_count, payload, max_ms - first_ms, none_before=oldest_ms > 0
+    )
+    if (
+        is_right
+        and max_ms - now_ms <= config.timestamp_after_max_ms
+        and first_ms >= oldest_ms
+        and not header.attributes & LOG_APPEND_TIME
+    ):
+        return header
+    return _check_each_timestamp(batch, header, payload, config, now_ms)
+
+
+def _check_each_timestamp(
+    batch: memoryview | bytearray,
+    header: BatchHeader,
+    payload: bytes,
+    config: TopicConfig,
+    now_ms: int,
+) -> BatchHeader:
+    """The header may be wrong: as in Kafka the records decide, and it is corrected."""
+    oldest_ms = now_ms - config.timestamp_before_max_ms
+    newest_ms = now_ms + config.timestamp_after_max_ms
+    largest = NO_TIMESTAMP
+    refused: list[int] = []
+    for index, timestamp in enumerate(record_timestamps(header, payload)):
+        if timestamp > largest:
+            largest = timestamp
+        if not oldest_ms <= timestamp <= newest_ms and timestamp != NO_TIMESTAMP:
+            refused.append(index)
+            if len(refused) >= MAX_REPORTED:
+                break
+    if refused:
+        bounds = f"{oldest_ms} (message.timestamp.before.max.ms) to {newest_ms} (…after.max.ms)"
+        raise RecordsRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"records have timestamps out of range: not from {bounds}",
+            refused,
+            f"the timestamp is not from {bounds}",
+        )
+    attributes = header.attributes & ~LOG_APPEND_TIME
+    if largest != header.max_timestamp or attributes != header.attributes:
+        set_max_timestamp(batch, attributes, largest)
+        header = read_header(batch)
+    return header
+
+
+def _as_stored(
+    batch: memoryview | bytearray, header: BatchHeader, payload: bytes, config: TopicConfig
+) -> Admitted:
+    """With keys if the topic is compacted, and compressed as the topic asks."""
+    header = checked_header(batch)
+    if config.compact and (keyless := keyless_records(header, payload, MAX_REPORTED)):
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD,
+            "a compacted topic takes only records with keys",
+            keyless,
+            "the record has no key, and its topic is compacted",
+        )
+    # The records of a native topic become entries of their own.
+    codec = CODEC_NONE if config.native else config.codec
+    if codec is not None and codec != header.attributes & CODEC_MASK:
+        batch = with_codec(header, payload, codec, config.codec_level)
+        header = read_header(batch)
+        if not config.native:
             _check_size(len(batch), config)  # the other codec may compress worse
-    except CorruptBatch as fault:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(fault)) from None
     return batch, header

@@ -71,14 +71,17 @@ class KeyMap:
     def __len__(self) -> int:
         return self._used
 
-    def note(self, batch: Buffer, limit: int) -> Generator[None, None, bool]:
+    def note(
+        self, batch: Buffer, limit: int, payload: bytes | None = None
+    ) -> Generator[None, None, bool]:
         """Remember the keys of the next batch; False, and nothing noted, if there is no room.
 
-        There is always room for the first batch, so that every pass makes progress.
+        There is always room for the first batch, so that every pass makes progress. `payload`: what
+        the batch unpacks to, if that is known already.
         """
         header = read_header(batch)
         if not header.attributes & CONTROL:
-            records = yield from _read_in_steps(batch, limit)
+            records = yield from _read_in_steps(batch, limit, payload)
             if self._used + len(records) > self._capacity:
                 if self._used:
                     return False
@@ -160,6 +163,7 @@ def clean(
     limit: int,
     codec: int | None = None,
     level: int | None = None,
+    payload: bytes | None = None,
 ) -> Generator[None, None, Buffer | None]:
     """What stays of a batch: itself, a smaller one, or None for nothing.
 
@@ -174,7 +178,7 @@ def clean(
 
     horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
     tombstones_stay = horizon is None or now_ms < horizon
-    records = yield from _read_in_steps(batch, limit)
+    records = yield from _read_in_steps(batch, limit, payload)
     kept: list[Record] = []
     for at in range(0, len(records), _STEP):
         kept += [
@@ -216,8 +220,10 @@ def clean(
     )
 
 
-def _read_in_steps(batch: Buffer, limit: int) -> Generator[None, None, list[Record]]:
-    following = iter_records(batch, limit)
+def _read_in_steps(
+    batch: Buffer, limit: int, payload: bytes | None
+) -> Generator[None, None, list[Record]]:
+    following = iter_records(batch, limit, payload)
     records: list[Record] = []
     while step := list(islice(following, _STEP)):
         records += step

@@ -18,7 +18,7 @@ from broker.errors import MoldauError
 from broker.log.cleaning import AbortedBatches, KeyMap, clean
 from broker.log.entries import end_of
 from broker.log.reader import LogMoved, LogReader, View
-from broker.log.timestamps import DECODED_LIMIT, LogPosition
+from broker.log.timestamps import LogPosition
 from broker.settings.kafka import TopicConfig
 from broker.store.cleaned import Cleaned, CleanPart
 from broker.store.streams import Entry
@@ -114,8 +114,10 @@ class CleaningPass:
             if self._aborted.have(header):
                 continue
             try:
-                if not await self._in_steps(keys.note(batch, DECODED_LIMIT)):
-                    return False
+                limit = self._log.unpacked_limit()
+                async with self._log.unpacking.payload(batch, limit) as payload:
+                    if not await self._in_steps(keys.note(batch, limit, payload)):
+                        return False
             except CorruptBatch as fault:
                 self._log.note_unreadable(header.base_offset, fault)
         return True
@@ -145,18 +147,21 @@ class CleaningPass:
     async def _clean(
         self, batch: memoryview, keys: KeyMap, config: TopicConfig, now_ms: int
     ) -> Buffer | None:
+        limit = self._log.unpacked_limit()
         try:
-            return await self._in_steps(
-                clean(
-                    batch,
-                    keys,
-                    now_ms=now_ms,
-                    delete_retention_ms=config.delete_retention_ms,
-                    limit=DECODED_LIMIT,
-                    codec=config.codec,
-                    level=config.codec_level,
+            async with self._log.unpacking.payload(batch, limit) as payload:
+                return await self._in_steps(
+                    clean(
+                        batch,
+                        keys,
+                        now_ms=now_ms,
+                        delete_retention_ms=config.delete_retention_ms,
+                        limit=limit,
+                        codec=config.codec,
+                        level=config.codec_level,
+                        payload=payload,
+                    )
                 )
-            )
         except CorruptBatch:  # logged when its keys were noted
             return batch
 

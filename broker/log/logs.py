@@ -23,6 +23,7 @@ from broker.log.read_ahead import ReadAhead
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
 from broker.log.topics import Topic, Topics
+from broker.log.unpacking import Unpacking
 from broker.metrics.log_counters import LogCounters
 from broker.placement import leader_of
 from broker.store import keys, resp
@@ -72,6 +73,7 @@ class Logs:
         self._workers = workers
         self.cache = TailCache(cache_bytes)
         self.read_ahead = ReadAhead(cache_bytes // READ_AHEAD_SHARE)
+        self.unpacking = Unpacking()
         archived = Archived(store.groups, topics.id_of)
         self.retention = Retention(store.streams, store.topics, archived)
         self.leader_epochs = LeaderEpochs(store.epochs, store.topics)
@@ -110,6 +112,7 @@ class Logs:
             leader = leader_of(topic.name, partition, self._workers)
             wake = None if leader == self._worker else resp.wake(keys.wake(leader), key)
             found = PartitionLog(self, topic.name, partition, key, self.cache.tail(), wake)
+            found.reader.unpacked_limit = lambda: topic.config.unpacked_max_bytes
             self._partition_logs[place] = found
             self._add(place, found)
         return found

@@ -31,6 +31,7 @@ from broker.log.replica import NOT_LOADED, LogReplica
 from broker.log.retention import Retention
 from broker.log.state import Producer
 from broker.log.tail import Tail
+from broker.log.unpacking import Unpacking
 from broker.settings.kafka import TopicConfig
 from broker.store.watch import Watcher
 
@@ -42,6 +43,7 @@ class LogHost(AppenderHost, Protocol):
     leader_epochs: LeaderEpochs
     watcher: Watcher | None
     read_ahead: ReadAhead
+    unpacking: Unpacking
 
 
 class PartitionLog(Log):
@@ -55,7 +57,9 @@ class PartitionLog(Log):
         super().__init__(topic, partition, key)
         self._host = host
         self._is_led = wake is None
-        self.reader = LogReader(host.streams, topic, partition, key, tail, host.read_ahead)
+        self.reader = LogReader(
+            host.streams, topic, partition, key, tail, host.read_ahead, host.unpacking
+        )
         self.reader.on_epoch = self._epoch_found
         self.committed = CommittedReader(self.reader, host.streams)
         self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)

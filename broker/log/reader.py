@@ -25,6 +25,7 @@ from broker.log.read_ahead import CURSORS_OF_A_LOG, MAX_ENTRIES_PER_READ, Cursor
 from broker.log.state import LogState
 from broker.log.store_read import NO_END, StoreRead, fitting
 from broker.log.tail import Tail
+from broker.log.unpacking import Unpacking
 from broker.store import keys
 from broker.store.cleaned import NOTHING_CLEANED
 from broker.store.streams import Entry, SavedStart, Streams
@@ -33,6 +34,7 @@ from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 logger = logging.getLogger("moldau.log")
 
 MAX_UNREADABLE_NOTED = 1000  # per log
+UNPACKED_LIMIT = 64 << 20
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
@@ -55,6 +57,7 @@ class LogReader:
         key: bytes,
         tail: Tail,
         read_ahead: ReadAhead,
+        unpacking: Unpacking | None = None,
     ) -> None:
         self._streams = streams
         self._read_ahead = read_ahead
@@ -73,6 +76,8 @@ class LogReader:
         self.epochs = EPOCH_ZERO
         self.on_epoch: Callable[[], None] | None = None  # a new one was found in the store
         self._unreadable: set[int] = set()  # base offsets
+        self.unpacking = unpacking or Unpacking()
+        self.unpacked_limit: Callable[[], int] = lambda: UNPACKED_LIMIT  # bytes of a batch
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 from broker.log.log import OffsetAndTimestamp
 from broker.log.reader import LogMoved, LogReader
 from broker.store.streams import Streams
-from broker.wire.batch import CorruptBatch, read_header, split_batches
-from broker.wire.records import first_at_or_after, read_records
-
-DECODED_LIMIT = 1 << 30
+from broker.wire.batch import Buffer, CorruptBatch, read_header, split_batches
+from broker.wire.records import first_at_or_after, timestamps_in
 
 
 class LogPosition(NamedTuple):
@@ -110,7 +109,8 @@ async def offset_for_timestamp(
             if header.max_timestamp < timestamp:
                 continue
             try:
-                found = first_at_or_after(batch, timestamp, DECODED_LIMIT, log.start)
+                search = partial(_search, timestamp, log.start)
+                found = await log.unpacking.apply(search, batch, log.unpacked_limit())
             except CorruptBatch as fault:
                 log.note_unreadable(header.base_offset, fault)
                 continue
@@ -133,27 +133,36 @@ async def offset_of_largest_timestamp(log: LogReader) -> OffsetAndTimestamp | No
             header = read_header(batch)
             newest = header.max_timestamp
             if newest > largest and header.base_offset < log.start:
-                newest = _newest(log, batch).timestamp
+                newest = (await _newest(log, batch)).timestamp
             if newest > largest:
                 best, largest = batch, newest
             if largest == state.max_timestamp:
                 break
-    return None if best is None else _newest(log, best)
+    return None if best is None else await _newest(log, best)
 
 
-def _newest(log: LogReader, batch: memoryview) -> OffsetAndTimestamp:
+def _search(timestamp: int, start: int, batch: Buffer, limit: int) -> tuple[int, int] | None:
+    return first_at_or_after(batch, timestamp, limit, start)
+
+
+def _search_newest(start: int, batch: Buffer, limit: int) -> OffsetAndTimestamp:
+    found = OffsetAndTimestamp(-1, -1)
+    for offset, timestamp in timestamps_in(batch, limit):
+        if offset >= start and timestamp > found.timestamp:
+            found = OffsetAndTimestamp(offset, timestamp)
+    return found
+
+
+async def _newest(log: LogReader, batch: memoryview) -> OffsetAndTimestamp:
     """The first record from the log start on that has the largest timestamp; -1 twice for none.
 
     Of a batch that cannot be read, what its header says: it is still the newest of the log.
     """
     start = log.start
-    found = OffsetAndTimestamp(-1, -1)
     try:
-        for record in read_records(batch, DECODED_LIMIT):
-            if record.offset >= start and record.timestamp > found.timestamp:
-                found = OffsetAndTimestamp(record.offset, record.timestamp)
+        search = partial(_search_newest, start)
+        return await log.unpacking.apply(search, batch, log.unpacked_limit())
     except CorruptBatch as fault:
         header = read_header(batch)
         log.note_unreadable(header.base_offset, fault)
         return OffsetAndTimestamp(max(header.base_offset, start), header.max_timestamp)
-    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker.errors import ErrorCode, KafkaError
 from broker.log.history import LogHistory
@@ -151,6 +151,17 @@ class Topics:
         """`known`, from the store when it is not known here."""
         return await (self.find(name) if topic_id == NO_UUID else self.find_id(topic_id))
 
+    async def find_each(self, wanted: Sequence[tuple[str, bytes]]) -> list[Topic | None]:
+        """`find_by` for each name and id of a request, which may have any number of them: the store
+        is asked once for all ids, and a few times for all names."""
+        unknown = {name for name, topic_id in wanted if self.known(name, topic_id) is None}
+        ids = [topic_id for _, topic_id in wanted if topic_id != NO_UUID]
+        if any(topic_id not in self._by_id for topic_id in ids):
+            await self.load()
+        elif unknown:
+            await self.refresh_each(unknown)
+        return [self.known(name, topic_id) for name, topic_id in wanted]
+
     # --- keeping in step ---
 
     async def load(self) -> None:
@@ -168,6 +179,10 @@ class Topics:
     async def refresh(self, name: str) -> Topic | None:
         self._remember(name, await self._store.topic(name))
         return self._by_name.get(name)
+
+    async def refresh_each(self, names: Iterable[str]) -> None:
+        for name, record in (await self._store.topics(list(names))).items():
+            self._remember(name, record)
 
     def use_broker_config(self, broker: BrokerConfig) -> None:
         self.broker = broker

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Mapping
+from operator import itemgetter
 
 import msgspec
 
 from broker.security.sasl import Mechanism
-from broker.security.scram import ScramCredential
+from broker.security.scram import ScramCredential, Shape, place_of, shape_of
+
+# What unknown users seem to have while there is no user.
+DEFAULT_SHAPE = Shape(32, 16384)
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -43,11 +48,42 @@ class Alteration(msgspec.Struct, frozen=True):
         return Account(credentials, account.created, max(now, account.changed + 1))
 
 
-def shapes(accounts: Iterable[Account]) -> dict[Mechanism, list[tuple[int, int]]]:
-    """How credentials look from outside: bytes of salt and iterations, by mechanism."""
-    found: dict[Mechanism, set[tuple[int, int]]] = {}
-    for account in accounts:
-        for mechanism, credential in account.credentials.items():
-            shape = (len(credential.salt), credential.iterations)
-            found.setdefault(mechanism, set()).add(shape)
-    return {mechanism: sorted(each) for mechanism, each in found.items()}
+class Looks:
+    """How the users that exist look to those who ask, and which of them another name looks like.
+
+    It looks like the same one whatever it is asked for: what a user has for one mechanism mostly
+    goes with what it has for the other.
+    """
+
+    def __init__(self, accounts: Mapping[str, Account], secret: bytes) -> None:
+        self._secret = secret
+        self._places: dict[Mechanism, list[bytes]] = {}
+        self._shapes: dict[Mechanism, list[Shape]] = {}
+        self._all: list[tuple[bytes, Mechanism]] = []
+        for place, name in sorted((place_of(secret, name), name) for name in accounts):
+            credentials = accounts[name].credentials
+            for mechanism, credential in credentials.items():
+                self._places.setdefault(mechanism, []).append(place)
+                self._shapes.setdefault(mechanism, []).append(shape_of(credential))
+            self._all.append((place, preferred(credentials)))
+
+    def shape(self, mechanism: Mechanism, user: str) -> Shape:
+        places = self._places.get(mechanism)
+        if not places:
+            return DEFAULT_SHAPE
+        at = bisect_left(places, place_of(self._secret, user)) % len(places)
+        return self._shapes[mechanism][at]
+
+    def preferred(self, user: str) -> Mechanism:
+        """What a password of this user that does not exist is checked with."""
+        if not self._all:
+            return Mechanism.SCRAM_SHA_256
+        at = bisect_left(self._all, place_of(self._secret, user), key=itemgetter(0))
+        return self._all[at % len(self._all)][1]
+
+
+def preferred(credentials: Mapping[Mechanism, ScramCredential]) -> Mechanism:
+    """The cheaper one of the two."""
+    if Mechanism.SCRAM_SHA_256 in credentials or not credentials:
+        return Mechanism.SCRAM_SHA_256
+    return Mechanism.SCRAM_SHA_512

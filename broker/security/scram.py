@@ -33,6 +33,18 @@ NUMBERS = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
 MECHANISMS = {number: mechanism for mechanism, number in NUMBERS.items()}
 
 _HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+# What salts may be made of: digits of a number, as in Kafka's own tools, and other texts.
+_BASE_36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_KAFKA_SALT_SIZE = 25
+_SALT_LETTERS = (
+    b"0123456789abcdef",
+    _BASE_36,
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/",
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_",
+    bytes(range(0x20, 0x7F)),
+)
+_MIN_TEXT = 8  # bytes of a salt that is a text and not by chance
 _NONCE = re.compile(r"[!-+\--~]+")  # printable ASCII without the comma
 _ATTRIBUTE = re.compile(r"[A-Za-z]+=[^\0]+")
 
@@ -90,19 +102,57 @@ def is_password(mechanism: Mechanism, password: str, credential: ScramCredential
     return hmac.compare_digest(found.stored_key, credential.stored_key)
 
 
-def no_credential(
-    mechanism: Mechanism, secret: bytes, user: str, shapes: list[tuple[int, int]]
-) -> ScramCredential:
-    """What a user that does not exist seems to have: always the same for a name, with as many
-    bytes of salt and as many iterations as one of those that exist (`shapes`)."""
+class Shape(NamedTuple):
+    """How a credential looks to somebody who does not know the password."""
+
+    salt_size: int
+    iterations: int
+    letters: bytes = b""  # those that its salt is made of; empty: any bytes
+
+
+def shape_of(credential: ScramCredential) -> Shape:
+    salt = credential.salt
+    for letters in _SALT_LETTERS:
+        if len(salt) >= _MIN_TEXT and not salt.translate(None, letters):
+            return Shape(len(salt), credential.iterations, letters)
+    return Shape(len(salt), credential.iterations)
+
+
+def place_of(secret: bytes, user: str) -> bytes:
+    """Where a name stands among all names: a user that does not exist looks like the existing one
+    that follows it. So each looks like as many names as any other, and a new user changes how only
+    a few names look."""
+    return hmac.digest(secret, b"place " + user.encode(), "sha256")
+
+
+def no_credential(mechanism: Mechanism, secret: bytes, user: str, shape: Shape) -> ScramCredential:
+    """What a user that does not exist seems to have: always the same for a name, and of the shape
+    of a credential that exists."""
     name = _HASHES[mechanism]
     seed = hmac.digest(secret, f"{mechanism} {user}".encode(), "sha512")
-    salt_size, iterations = shapes[int.from_bytes(seed[:8]) % len(shapes)]
-    salt = hashlib.shake_256(b"salt" + seed).digest(salt_size)
     # No password has this key: that would need an inverse of the hash.
     return ScramCredential(
-        salt, iterations, hmac.digest(seed, b"stored", name), hmac.digest(seed, b"server", name)
+        _salt(seed, shape),
+        shape.iterations,
+        hmac.digest(seed, b"stored", name),
+        hmac.digest(seed, b"server", name),
     )
+
+
+def _salt(seed: bytes, shape: Shape) -> bytes:
+    random = hashlib.shake_256(b"salt" + seed)
+    size, letters = shape.salt_size, shape.letters
+    if not letters:
+        return random.digest(size)
+    number = int.from_bytes(random.digest(size + 8))
+    if letters == _BASE_36 and abs(size - _KAFKA_SALT_SIZE) <= 1:
+        # Kafka's tools write a number of 130 bits: mostly 25 digits, or 26 of which 1 is the first.
+        number, size = number % (1 << 130), 0
+    digits = bytearray()
+    while number and (size == 0 or len(digits) < size):
+        number, digit = divmod(number, len(letters))
+        digits.append(letters[digit])
+    return bytes(reversed(digits))
 
 
 # --- messages ---

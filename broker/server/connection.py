@@ -184,7 +184,7 @@ class Connection(Receiving):
             try:
                 header = read_request_header(frame)
             except MalformedMessage as fault:
-                logger.warning("closing %s: %s", self.peer, fault)
+                limited.warning("malformed header", "closing %s: %s", self.peer, fault)
                 self.abort()
                 return
             if header.api_key == PREAMBLE and self.listener is None:

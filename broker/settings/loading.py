@@ -8,6 +8,7 @@ file, the file over the default. The table `OPTIONS` (`options.py`) feeds all of
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +23,13 @@ from broker.settings.secure import secured
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"
-# Variables of Moldau that are not options of `serve`.
-OTHER_ENV = frozenset({"MOLDAU_RUNTIME_DIR"})
+# Variables of Moldau that are not options of `serve`: those of its other commands.
+OTHER_ENV = frozenset({"MOLDAU_RUNTIME_DIR", "MOLDAU_BOOTSTRAP", "MOLDAU_COMMAND_CONFIG"})
+OTHER_ENV_PREFIXES = (BROKER_ENV_PREFIX, "MOLDAU_LOAD_")
+# What Kubernetes sets for every port of a service called "moldau", or "moldau-…".
+_SERVICE_LINK = re.compile(
+    r"MOLDAU_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)?)"
+)
 
 
 def load_settings(
@@ -113,17 +119,31 @@ def near_miss(name: str, known: list[str]) -> str:
 
 
 def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
-    """A name close to one of ours is a mistake; others (Kubernetes, other tools) are ignored."""
+    """An unknown name is a mistake: it would change nothing, and nobody would notice. What
+    Kubernetes sets by itself is ignored."""
     known = [option.env for option in OPTIONS] + [ENV_PREFIX + "CONFIG", *OTHER_ENV]
     suffixes = [name.removeprefix(ENV_PREFIX) for name in known]
     for name in sorted(env):
-        if name in known or not name.startswith(ENV_PREFIX) or name.startswith(BROKER_ENV_PREFIX):
+        if (
+            name in known
+            or not name.startswith(ENV_PREFIX)
+            or name.startswith(OTHER_ENV_PREFIXES)
+            or _is_service_link(name, env[name])
+        ):
             continue
         matches = difflib.get_close_matches(
-            name.removeprefix(ENV_PREFIX), suffixes, n=1, cutoff=0.82
+            name.removeprefix(ENV_PREFIX), suffixes, n=1, cutoff=0.6
         )
-        if matches:
-            raise ConfigError(f"unknown variable {name}; did you mean {ENV_PREFIX}{matches[0]}?")
+        hint = f"did you mean {ENV_PREFIX}{matches[0]}?" if matches else "see serve --help"
+        raise ConfigError(f"unknown variable {name}; {hint}")
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """MOLDAU_WEB_PORT=tcp://… is one, MOLDAU_WEB_PORT=80 is a mistake."""
+    found = _SERVICE_LINK.fullmatch(name)
+    if found is None:
+        return False
+    return re.search(r"SERVICE|_(TCP|UDP|SCTP)", name) is not None or "://" in value
 
 
 def _broker_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from broker.store.unapplied import Acknowledgement, Unapplied
 
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
+NAMES_AT_ONCE = 1000
 # Kinds of changes that replies wait for.
 _ACKNOWLEDGED = frozenset(
     {"topic", "config", "group", "client-metrics", "user", "acl", "token", "quota", "loggers"}
@@ -94,6 +96,18 @@ class TopicStore:
             return None
         value = await self._control.ask("HGET", keys.TOPICS, name)
         return None if value is None else _decode_topic(value)
+
+    async def topics(self, names: Sequence[str]) -> dict[str, TopicRecord | None]:
+        """Those of these names; None for each that does not exist."""
+        found: dict[str, TopicRecord | None] = {}
+        for at in range(0, len(names), NAMES_AT_ONCE):
+            some = names[at : at + NAMES_AT_ONCE]
+            for name, value in zip(
+                some, await self._control.ask("HMGET", keys.TOPICS, *some), strict=True
+            ):
+                is_topic = value is not None and name != store_format.GUARD
+                found[name] = _decode_topic(value) if is_topic else None
+        return found
 
     async def new_incarnation(self, name: str, *, unused: bool) -> int:
         """For a topic that is created: one that no topic of this name has had.

@@ -44,6 +44,7 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
 NO_PRODUCER_ID = -1
+CODEC_NONE = 0
 CODEC_ZSTD = 4
 
 _INT64 = struct.Struct(">q")
@@ -104,9 +105,14 @@ def checksum(batch: Buffer) -> int:
 
 
 def stamp_append_time(batch: bytearray | memoryview, attributes: int, now_ms: int) -> None:
-    """Set LogAppendTime: the only change made here that needs a new CRC."""
-    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
-    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
+    """Set LogAppendTime."""
+    set_max_timestamp(batch, attributes | LOG_APPEND_TIME, now_ms)
+
+
+def set_max_timestamp(batch: bytearray | memoryview, attributes: int, timestamp: int) -> None:
+    """With the attributes, which say whose time it is: the only change that needs a new CRC."""
+    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
     _UINT32.pack_into(batch, CRC_AT, checksum(batch))
 
 

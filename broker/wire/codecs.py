@@ -5,7 +5,9 @@ timestamp, compacted topics. Ordinary produce and fetch pass compressed bytes on
 
 What comes in was written by strangers, so decompressing is bounded: `limit` is the most
 that may come out, and nothing much larger is allocated on the way, whatever a header
-declares. A payload is exactly one frame, as every client writes it; a frame that ends early
+declares. What is large is unpacked in pieces, and ends as soon as `limit` is exceeded; a zstd
+frame, whose blocks say beforehand how much they can hold, is unpacked into a buffer of that size
+or of `limit`. A payload is exactly one frame, as every client writes it; a frame that ends early
 or is followed by something else is corrupt.
 
 What goes out is the dialect that all clients read:
@@ -20,7 +22,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import BytesIO
 
 import cramjam
 import lz4.frame
@@ -44,7 +47,14 @@ CODEC_NAMES = {
     "zstd": ZSTD,
 }
 
+_PIECE = 1 << 20  # unpacked at once; nearly every batch is smaller
+_INPUT = 64 * 1024
+_WRONG_END = "{} payload does not end where the batch does"
+
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
+# No deflate stream makes more than 1032 bytes out of one, no snappy block more than 64 out of 3.
+_GZIP_MAX_RATIO = 1032
+_SNAPPY_MAX_RATIO = 22
 
 # Marker, version 1, readable from version 1 on. Readers go by the marker alone: some
 # producers write the two numbers in the wrong byte order.
@@ -113,22 +123,64 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     return unpack(data, limit)
 
 
+def most_unpacked(codec: int, data: Buffer, limit: int) -> int:
+    """How many bytes `decompress` can take at most, as far as that can be said without it."""
+    return min(limit, len(data) * _MAX_RATIOS.get(codec, limit))
+
+
 def _too_large(name: str, limit: int) -> OutputTooLarge:
     return OutputTooLarge(f"{name} payload decompresses to more than {limit} bytes")
+
+
+def _inputs(data: Buffer) -> Iterator[memoryview]:
+    """What a library is given at once: it copies all that it has not consumed, piece by piece."""
+    view = memoryview(data)
+    for at in range(0, len(view), _INPUT):
+        yield view[at : at + _INPUT]
+
+
+def _gather(pieces: Iterator[bytes], name: str, limit: int) -> bytes:
+    """The pieces of a payload, until there are none or they are too large together."""
+    out = BytesIO()  # gives its buffer away without a copy
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > limit:
+            raise _too_large(name, limit)
+        out.write(piece)
+    return out.getvalue()
 
 
 def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     unpacker = zlib.decompressobj(_GZIP_FORMAT)
     try:
+        if len(data) > _PIECE:
+            return _gather(_gzip_pieces(data), "gzip", limit)
         # One byte more than allowed tells "just fits" from "too large".
-        out = unpacker.decompress(data, limit + 1)
+        out = unpacker.decompress(data, min(limit, _PIECE) + 1)
+        if len(out) > _PIECE:
+            return _gather(_gzip_pieces(data), "gzip", limit)
+        if len(out) > limit:
+            raise _too_large("gzip", limit)
+        if not unpacker.eof or unpacker.unused_data:
+            raise CodecError(_WRONG_END.format("gzip"))
     except zlib.error as error:
         raise CodecError(f"corrupt gzip payload: {error}") from error
-    if len(out) > limit:
-        raise _too_large("gzip", limit)
-    if not unpacker.eof or unpacker.unused_data:
-        raise CodecError("gzip payload does not end where the batch does")
     return out
+
+
+def _gzip_pieces(data: Buffer) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(_GZIP_FORMAT)
+    for some in _inputs(data):
+        if unpacker.eof:
+            raise CodecError(_WRONG_END.format("gzip"))
+        yield unpacker.decompress(some, _PIECE)
+        while unpacker.unconsumed_tail:
+            yield unpacker.decompress(unpacker.unconsumed_tail, _PIECE)
+    while not unpacker.eof and (piece := unpacker.decompress(b"", _PIECE)):
+        yield piece
+    if not unpacker.eof or unpacker.unused_data:
+        raise CodecError(_WRONG_END.format("gzip"))
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -145,10 +197,10 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, limit, limit)
-    out = bytearray()
-    at, end = len(_XERIAL_HEADER), len(view)
-    if end < at:
+    if len(view) < len(_XERIAL_HEADER):
         raise CodecError("snappy payload ends inside its header")
+    out = BytesIO()
+    size, at, end = 0, len(_XERIAL_HEADER), len(view)
     while at < end:
         start = at + _BLOCK_LENGTH.size
         if start > end:
@@ -157,16 +209,26 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
         at = start + length
         if at > end:
             raise CodecError("snappy payload ends inside a block")
-        out += _decompress_snappy_block(view[start:at], limit - len(out), limit)
-    return bytes(out)
+        size += out.write(_decompress_snappy_block(view[start:at], limit - size, limit))
+    return out.getvalue()
 
 
 def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     raw = bytes(block)
     try:
         # Snappy allocates what the block declares: look before it does.
-        if cramjam.snappy.decompress_raw_len(raw) > room:
+        declared = cramjam.snappy.decompress_raw_len(raw)
+        if declared > room:
             raise _too_large("snappy", limit)
+        if declared > len(raw) * _SNAPPY_MAX_RATIO:
+            raise CodecError(f"snappy block of {len(raw)} bytes declares {declared}")
+        if declared > _PIECE:
+            out = BytesIO(bytes(declared))
+            with out.getbuffer() as view:
+                written = cramjam.snappy.decompress_raw_into(raw, view)
+            if written != declared:
+                raise CodecError(f"snappy block of {written} bytes declares {declared}")
+            return out.getvalue()
         return bytes(cramjam.snappy.decompress_raw(raw))
     except cramjam.DecompressionError as error:
         raise CodecError(f"corrupt snappy payload: {error}") from error
@@ -184,16 +246,32 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 def _decompress_lz4(data: Buffer, limit: int) -> bytes:
     unpacker = lz4.frame.LZ4FrameDecompressor()
     # The library allocates all of max_length at once.
-    at_most = min(limit, len(data) * _LZ4_MAX_RATIO) + 1
+    at_most = min(limit, len(data) * _LZ4_MAX_RATIO, _PIECE) + 1
     try:
+        if len(data) > _PIECE:
+            return _gather(_lz4_pieces(data), "lz4", limit)
         out: bytes = unpacker.decompress(data, max_length=at_most)
+        if len(out) > _PIECE:
+            return _gather(_lz4_pieces(data), "lz4", limit)
+        if len(out) > limit:
+            raise _too_large("lz4", limit)
+        if not unpacker.eof or unpacker.unused_data:
+            raise CodecError(_WRONG_END.format("lz4"))
     except RuntimeError as error:
         raise CodecError(f"corrupt lz4 payload: {error}") from error
-    if len(out) > limit:
-        raise _too_large("lz4", limit)
-    if not unpacker.eof or unpacker.unused_data:
-        raise CodecError("lz4 payload does not end where the batch does")
     return out
+
+
+def _lz4_pieces(data: Buffer) -> Iterator[bytes]:
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    for some in _inputs(data):
+        if unpacker.eof:
+            raise CodecError(_WRONG_END.format("lz4"))
+        yield unpacker.decompress(some, max_length=_PIECE)
+        while not unpacker.eof and not unpacker.needs_input:
+            yield unpacker.decompress(b"", max_length=_PIECE)
+    if not unpacker.eof or unpacker.unused_data:
+        raise CodecError(_WRONG_END.format("lz4"))
 
 
 def _decompress_zstd(data: Buffer, limit: int) -> bytes:
@@ -265,3 +343,4 @@ _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     LZ4: _decompress_lz4,
     ZSTD: _decompress_zstd,
 }
+_MAX_RATIOS = {NONE: 1, GZIP: _GZIP_MAX_RATIO, SNAPPY: _SNAPPY_MAX_RATIO, LZ4: _LZ4_MAX_RATIO}

@@ -43,6 +43,14 @@ TABLE_SIZE = len(UVARINTS)
 MAX_ELEMENTS = 1 << 20
 
 
+MAX_STRING = 0x7FFF  # bytes, in every encoding: clients refuse longer ones
+
+
+def cut_text(text: bytes) -> bytes:
+    """A text that is too long for a string, as far as it fits."""
+    return text[:MAX_STRING].decode(errors="ignore").encode()
+
+
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     """The value and the position after it; at most five bytes, as lengths and tags are 32 bits."""
     byte = buf[pos]

@@ -127,7 +127,10 @@ def _validations() -> Iterator[Case]:
                 header = read_header(batch)
 
                 def run(batch: bytearray = batch, header: BatchHeader = header) -> None:
-                    check_records(header.record_count, payload_of(batch, header, MAX_UNPACKED))
+                    payload = payload_of(batch, header, MAX_UNPACKED)
+                    check_records(
+                        header.record_count, payload, header.max_timestamp - header.base_timestamp
+                    )
 
                 what = f"{count} x {size} B, {kind}, {codec}: batch validated"
                 yield Case(what, run, len(batch))

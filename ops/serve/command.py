@@ -116,6 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    os.umask(0o077)  # every file and socket, of child processes too: none is for other users
     try:
         settings = read_settings(arguments)
         _log_as(settings)

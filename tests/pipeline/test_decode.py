@@ -16,10 +16,10 @@ from broker.wire.records import (
     decode_headers,
     encode_headers,
     read_records,
-    recompress,
 )
 from ops.pipeline.source import decode as module
 from ops.pipeline.source.decode import FetchedBatch, decode
+from tests.support.record_batches import recompress
 
 EVERYTHING = (0, 1 << 62)
 CODECS = [codecs.NONE, codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]

@@ -20,6 +20,7 @@ from broker.log.partition import PartitionLog
 from broker.log.read_ahead import ReadAhead
 from broker.log.retention import Retention
 from broker.log.tail import TailCache
+from broker.log.unpacking import Unpacking
 from broker.metrics.log_counters import LogCounters
 from broker.store import keys
 from broker.store.confirmation import Confirmation
@@ -80,6 +81,7 @@ class Host:
         self.snapshot_entries = snapshot_entries
         self.cache = TailCache(cache_bytes)
         self.read_ahead = ReadAhead(READ_AHEAD_BYTES)
+        self.unpacking = Unpacking()
         self.full: list[StoreFull] = []
         self.kept_ms = 86_400_000
         self.left_open: list[tuple[str, int]] = []

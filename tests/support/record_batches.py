@@ -8,8 +8,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from broker.wire.batch import CODEC_MASK, Buffer
 from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from broker.wire.records import Record, build_batch, encode_headers
+from broker.wire.records import (
+    Record,
+    build_batch,
+    checked_header,
+    encode_headers,
+    keyless_records,
+    payload_of,
+    with_codec,
+)
 
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 LIMIT = 1 << 24
@@ -64,3 +73,16 @@ def some_records(count: int = 5) -> list[Record]:
         Record(100 + n, NOW + n % 3, b"key %d" % n, None if n == 2 else b"value " * 20, headers)
         for n in range(count)
     ]
+
+
+def recompress(batch: Buffer, codec: int, level: int | None, limit: int) -> Buffer:
+    """The same batch with another codec, as a topic's `compression.type` has it made."""
+    header = checked_header(batch)
+    if header.record_count == 0 or header.attributes & CODEC_MASK == codec:
+        return batch
+    return with_codec(header, payload_of(batch, header, limit), codec, level)
+
+
+def keyless_of(batch: Buffer, limit: int = LIMIT) -> list[int]:
+    header = checked_header(batch)
+    return keyless_records(header, payload_of(batch, header, limit), 1 << 31)

@@ -22,7 +22,7 @@ INTEGERS = {
     "int32": (-(1 << 31), (1 << 31) - 1),
     "int64": (-(1 << 63), (1 << 63) - 1),
 }
-LONGEST_LEGACY_STRING = (1 << 15) - 1
+LONGEST_STRING = (1 << 15) - 1
 # A compact length is one byte up to 126, two up to 16382.
 EDGE_LENGTHS = (0, 1, 126, 127, 128)
 LONG_LENGTHS = (16382, 16383, 16384, 20000)
@@ -81,21 +81,18 @@ CASES = [
 def random_messages(case: Case, count: int, seed: int = 0) -> Iterator[Message]:
     """The default message, one with everything empty or null, and `count` random ones."""
     yield case.message()
-    yield Maker(random.Random(seed), case.version, case.flexible, bare=True).make(case.message)
+    yield Maker(random.Random(seed), case.version, bare=True).make(case.message)
     for number in range(count):
         rng = random.Random(f"{case} {seed} {number}")
-        yield Maker(rng, case.version, case.flexible).make(case.message)
+        yield Maker(rng, case.version).make(case.message)
 
 
 class Maker:
     """Makes random messages for one version."""
 
-    def __init__(
-        self, rng: random.Random, version: int, flexible: bool, *, bare: bool = False
-    ) -> None:
+    def __init__(self, rng: random.Random, version: int, *, bare: bool = False) -> None:
         self.rng = rng
         self.version = version
-        self.flexible = flexible
         self.bare = bare  # nulls and empty arrays wherever they are allowed
 
     def make(self, message: type[Message], depth: int = 0) -> Message:
@@ -160,6 +157,6 @@ class Maker:
         size = self.length(depth)
         alphabet = self.rng.choice(ALPHABETS)
         text = "".join(self.rng.choices(alphabet, k=size))
-        while not self.flexible and len(text.encode()) > LONGEST_LEGACY_STRING:
+        while len(text.encode()) > LONGEST_STRING:
             text = text[: len(text) // 2]
         return text

@@ -35,8 +35,6 @@ from broker.wire.records import record_spans
 
 logger = logging.getLogger("moldau.log")
 
-DECODED_LIMIT = 1 << 28
-
 
 class NativeHost(ReplicaHost, Protocol):
     """What a native log needs of the worker it lives in."""
@@ -217,7 +215,7 @@ class NativeLog(Log):
             append.done(refusal, -1, -1)
             return
         try:
-            payload, spans = record_spans(append.batch, DECODED_LIMIT)
+            payload, spans = record_spans(append.batch, len(append.batch))  # it is not compressed
             if not spans:
                 append.done(KafkaError(ErrorCode.INVALID_RECORD, "a batch without records"), -1, -1)
                 return

@@ -38,6 +38,9 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
     validate_records: bool = True
+    unpacked_max_bytes: int = 64 << 20
+    # Whether records are unpacked although they need not be validated.
+    looks_inside: bool = False
     native: bool = False
     native_key: str = ""
     native_bits: int = 10
@@ -58,8 +61,10 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
     codec = text("compression.type")
     retention_ms, retention_bytes = integer("retention.ms"), integer("retention.bytes")
     local_ms, local_bytes = integer("local.retention.ms"), integer("local.retention.bytes")
+    compact, number = "compact" in policies, CODEC_NUMBERS.get(codec)
+    native, max_message_bytes = text("moldau.storage") == "native", integer("max.message.bytes")
     return TopicConfig(
-        compact="compact" in policies,
+        compact=compact,
         delete="delete" in policies,
         retention_ms=retention_ms,
         # Kafka takes any negative size as "no limit".
@@ -67,11 +72,11 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         local_retention_ms=retention_ms if local_ms == -2 else local_ms,
         local_retention_bytes=max(retention_bytes if local_bytes == -2 else local_bytes, -1),
         remote_storage=text("remote.storage.enable") == "true",
-        max_message_bytes=integer("max.message.bytes"),
+        max_message_bytes=max_message_bytes,
         log_append_time=text("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
-        codec=CODEC_NUMBERS.get(codec),
+        codec=number,
         codec_level=integer(f"compression.{codec}.level") if codec in CODECS_WITH_LEVELS else None,
         min_insync_replicas=integer("min.insync.replicas"),
         delete_retention_ms=integer("delete.retention.ms"),
@@ -79,7 +84,10 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         max_compaction_lag_ms=integer("max.compaction.lag.ms"),
         min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
         validate_records=text("moldau.batch.validation") == "full",
-        native=text("moldau.storage") == "native",
+        # What would be accepted without a codec is accepted with one.
+        unpacked_max_bytes=max(integer("moldau.batch.unpacked.max.bytes"), max_message_bytes),
+        looks_inside=compact or number is not None or native,
+        native=native,
         native_key=text("moldau.native.key"),
         native_bits=integer("moldau.native.sequence.bits"),
         native_value=text("moldau.native.value"),

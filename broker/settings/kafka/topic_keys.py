@@ -241,6 +241,16 @@ _DECLARED = (
         synonym="min.insync.replicas",
     ),
     _key(
+        "moldau.batch.unpacked.max.bytes",
+        INT,
+        str(64 << 20),
+        "Largest size of the records of a compressed batch once they are unpacked; a topic whose "
+        "max.message.bytes is larger allows that. A batch that unpacks to more is refused as soon "
+        "as that is noticed, so that a few bytes cannot cost the broker any amount of memory.",
+        Range(1 << 20, 1 << 30),
+        synonym="moldau.batch.unpacked.max.bytes",
+    ),
+    _key(
         "moldau.batch.validation",
         STRING,
         "full",

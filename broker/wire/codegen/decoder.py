@@ -142,6 +142,9 @@ def _decode_length(src: Source, size: str, letter: str) -> None:
         src(f"if {size} > 126:")
         src(f"    {size}, pos = read_uvarint(buf, pos - 1)")
         src(f"    {size} -= 1")
+        if letter == "h":  # as in Kafka: what came in goes out in every version
+            too_long = f"a string of ' + str({size}) + ' bytes"
+            src(f"    if {size} > {primitives.MAX_STRING}: raise Malformed('{too_long}')")
     else:
         src(f"{size}, = {src.packer(letter, 'unpack_from')}(buf, pos)")
         src(f"pos += {2 if letter == 'h' else 4}")

@@ -14,6 +14,7 @@ def encoder(message: type[Message], version: int, flexible: bool) -> Source:
         uvarint=primitives.uvarint,
         pack_tags=primitives.pack_tags,
         pack_ints=primitives.pack_ints,
+        cut_text=primitives.cut_text,
     )
     src("w = out.append")
     _encode_struct(src, message, "m")
@@ -133,6 +134,9 @@ def _encode_blob(src: Source, run: _Run, field: Field, value: str) -> None:
         if convert:
             src(f"{var} = {var}{convert}")
         src(f"{size} = len({var})")
+    if field.name.endswith("error_message"):
+        # It may quote what the client sent. Nothing else is made of what fits by itself.
+        src(f"if {size} > {primitives.MAX_STRING}: {var} = cut_text({var}); {size} = len({var})")
     _encode_length(src, run, size, letter)
     run.flush()
     src(f"w({var})")

@@ -28,12 +28,14 @@ from broker.wire.records.decoding import (
     read_records,
     record_at,
     record_spans,
+    record_timestamps,
+    timestamps_in,
 )
-from broker.wire.records.encoding import build_batch, encode_records, recompress
+from broker.wire.records.encoding import build_batch, encode_records, with_codec
 from broker.wire.records.headers import decode_headers, encode_headers
 from broker.wire.records.record import NO_HEADERS, NO_TIMESTAMP, Record
 from broker.wire.records.validation import check_records
-from broker.wire.records.walking import Span, payload_of
+from broker.wire.records.walking import Span, checked_header, payload_of
 
 __all__ = [
     "NO_HEADERS",
@@ -43,6 +45,7 @@ __all__ = [
     "Span",
     "build_batch",
     "check_records",
+    "checked_header",
     "decode_headers",
     "encode_headers",
     "encode_records",
@@ -51,7 +54,9 @@ __all__ = [
     "keyless_records",
     "payload_of",
     "read_records",
-    "recompress",
     "record_at",
     "record_spans",
+    "record_timestamps",
+    "timestamps_in",
+    "with_codec",
 ]

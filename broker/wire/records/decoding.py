@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
-from broker.wire.batch import Buffer
+from broker.wire.batch import BatchHeader, Buffer
 from broker.wire.records.record import Record
-from broker.wire.records.walking import NULL_END, Span, open_batch, walk
+from broker.wire.records.walking import NULL_END, Span, checked_header, open_batch, walk
 
 
 def read_records(batch: Buffer, limit: int) -> list[Record]:
@@ -14,9 +15,15 @@ def read_records(batch: Buffer, limit: int) -> list[Record]:
     return list(iter_records(batch, limit))
 
 
-def iter_records(batch: Buffer, limit: int) -> Iterator[Record]:
-    """The same, one by one: for callers that must not block their event loop for long."""
-    header, payload = open_batch(batch, limit)
+def iter_records(batch: Buffer, limit: int, payload: bytes | None = None) -> Iterator[Record]:
+    """The same, one by one: for callers that must not block their event loop for long.
+
+    `payload`: what the batch unpacks to, if that is known already.
+    """
+    if payload is None:
+        header, payload = open_batch(batch, limit)
+    else:
+        header = checked_header(batch)
     base = header.base_offset
     return (
         Record(
@@ -50,10 +57,20 @@ def record_at(payload: bytes, span: Span) -> Record:
     )
 
 
-def keyless_records(batch: Buffer, limit: int) -> list[int]:
-    """The positions of records that have no key, which a compacted topic refuses."""
+def keyless_records(header: BatchHeader, payload: bytes, most: int) -> list[int]:
+    """The positions of the first records that have no key, which a compacted topic refuses."""
+    keyless = (at for at, span in enumerate(walk(header, payload)) if span[3] == NULL_END)
+    return list(islice(keyless, most))
+
+
+def timestamps_in(batch: Buffer, limit: int) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record."""
     header, payload = open_batch(batch, limit)
-    return [at for at, span in enumerate(walk(header, payload)) if span[3] == NULL_END]
+    return ((header.base_offset + span[0], span[1]) for span in walk(header, payload))
+
+
+def record_timestamps(header: BatchHeader, payload: bytes) -> Iterator[int]:
+    return (span[1] for span in walk(header, payload))
 
 
 def first_at_or_after(

@@ -13,13 +13,11 @@ from broker.wire.batch import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     BatchHeader,
-    Buffer,
     checksum,
 )
 from broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
 from broker.wire.records.record import MAGIC, NO_TIMESTAMP, Record
 from broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
-from broker.wire.records.walking import checked_header, payload_of
 
 
 def build_batch(
@@ -115,17 +113,14 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
     return join(parts)
 
 
-def recompress(batch: Buffer, codec: int, level: int | None, limit: int) -> Buffer:
-    """The same batch with another codec; the very same object when it has that one already.
+def with_codec(header: BatchHeader, payload: bytes, codec: int, level: int | None) -> bytearray:
+    """The batch of a header and its unpacked records, with a codec that may be another one.
 
-    The records are not decoded: the payload is recompressed as a whole.
+    The records are not decoded: the payload is compressed as a whole.
     """
-    header = checked_header(batch)
-    if header.attributes & CODEC_MASK == codec or header.record_count == 0:
-        return batch
     return _assemble(
         header._replace(attributes=header.attributes & ~CODEC_MASK | codec),
-        codecs.compress(codec, payload_of(batch, header, limit), level),
+        codecs.compress(codec, payload, level),
     )
 
 

@@ -87,6 +87,12 @@ def test_one_line_on_standard_output_and_where_the_settings_are(broker: Broker) 
     assert oct(security_dir(broker).stat().st_mode)[-3:] == "700"
 
 
+def test_no_file_is_readable_by_other_users(broker: Broker) -> None:
+    found = [path for path in broker.data_dir.rglob("*") if path.is_file() or path.is_socket()]
+    assert len(found) > 8
+    assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+
 def test_the_administrator_produces_and_consumes(broker: Broker) -> None:
     settings = librdkafka_settings(broker)
     assert produce(settings, "by-admin", b"hello") is None

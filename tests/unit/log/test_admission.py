@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, KafkaError
+from broker.errors import ErrorCode, KafkaError, RecordsRefused
 from broker.log.admission import admit
 from broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from broker.wire import batch as layout
@@ -190,6 +190,60 @@ def test_4_2_timestamps_too_long_ago() -> None:
     topic = config(message_timestamp_before_max_ms=1_000)
     admit(memoryview(fresh(time=NOW - 1_000)), topic, LATEST, NOW)
     assert refusal(fresh(time=NOW - 1_001), topic) == ErrorCode.INVALID_TIMESTAMP
+
+
+OTHERS = [(b"k", b"value", NOW)] * 40
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("place", [0, 1, 20, 40])
+def test_4_2_each_record_has_a_timestamp_of_its_own(codec: int, place: int) -> None:
+    """Whatever the header says of them: Kafka's validator goes by the records."""
+    topic = config(message_timestamp_after_max_ms=1_000, message_timestamp_before_max_ms=1_000)
+    for time, is_refused in ((-1_001, True), (-1_000, False), (1_000, False), (1_001, True)):
+        odd = (b"k", b"value", NOW + time)
+        batch = make_batch([*OTHERS[:place], odd, *OTHERS[place:]], codec=codec)
+        batch = altered(layout.MAX_TIMESTAMP_AT, ">q", NOW, batch)
+        if is_refused:
+            with pytest.raises(RecordsRefused) as refused:
+                admit(memoryview(batch), topic, LATEST, NOW)
+            assert refused.value.code == ErrorCode.INVALID_TIMESTAMP
+            assert refused.value.indexes == [place]
+        else:
+            _, header = admit(memoryview(batch), topic, LATEST, NOW)
+            assert header.max_timestamp == NOW + max(time, 0)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("claimed", [-1, 0, NOW - 1, NOW + 3, NOW + 500, 1 << 62])
+def test_4_2_the_largest_timestamp_is_that_of_the_records(codec: int, claimed: int) -> None:
+    """Consumers that look offsets up by time go by the header."""
+    times = [NOW, NOW + 4, NOW + 2]
+    batch = make_batch([(b"k", b"v", time) for time in times], codec=codec)
+    wrong = altered(layout.MAX_TIMESTAMP_AT, ">q", claimed, batch)
+    same, header = admit(memoryview(wrong), PLAIN, LATEST, NOW)
+    assert header == read_header(same)
+    assert header.max_timestamp == NOW + 4
+    assert header.crc == checksum(same)
+    assert bytes(same) == bytes(batch)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_4_2_the_timestamp_type_is_the_brokers_to_set(codec: int) -> None:
+    batch = fresh(codec=codec)
+    claims = altered(layout.ATTRIBUTES_AT, ">h", layout.LOG_APPEND_TIME | codec, batch)
+    same, header = admit(memoryview(bytearray(claims)), PLAIN, LATEST, NOW)
+    assert header.attributes == codec
+    assert bytes(same) == bytes(batch)
+    stamped = config(message_timestamp_type="LogAppendTime")
+    assert refusal(claims, stamped) == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_4_2_a_topic_that_trusts_its_producers_goes_by_the_header() -> None:
+    topic = config(moldau_batch_validation="header", message_timestamp_after_max_ms=1_000)
+    assert refusal(fresh(time=NOW + 1_001), topic) == ErrorCode.INVALID_TIMESTAMP
+    wrong = altered(layout.MAX_TIMESTAMP_AT, ">q", NOW, fresh(time=NOW + 1_001))
+    assert admit(memoryview(wrong), topic, LATEST, NOW)[1].max_timestamp == NOW
 
 
 def test_4_2_no_timestamp_is_no_reason() -> None:

@@ -323,7 +323,7 @@ def check(case: Case, request: Any, whole: Route) -> None:
 @given(seed=st.integers(0, 1 << 32), cut=st.floats(0, 1))
 def test_the_fields_read_agree_with_the_decoded_request(case: Case, seed: int, cut: float) -> None:
     rng = random.Random(seed)
-    request = Maker(rng, case.version, case.flexible, bare=rng.random() < 0.1).make(case.message)
+    request = Maker(rng, case.version, bare=rng.random() < 0.1).make(case.message)
     frame = request_frame(case.api, case.version, 7, "client", request)[4:]
     decoded, _ = case.codec.decode(frame, read_request_header(frame).body_at)
     whole = route_of(frame, len(frame), TABLE)
@@ -344,7 +344,7 @@ def test_requests_that_begin_alike_have_the_same_route(
     case: Case, seed: int, noise: bytes, workers: int
 ) -> None:
     rng = random.Random(seed)
-    request = Maker(rng, case.version, case.flexible, bare=rng.random() < 0.1).make(case.message)
+    request = Maker(rng, case.version, bare=rng.random() < 0.1).make(case.message)
     frame = request_frame(case.api, case.version, 7, "client", request)[4:]
     whole, depends = find_route(frame, len(frame), RoutingTable(workers))
     assert depends <= len(frame)

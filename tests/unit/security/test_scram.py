@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import secrets
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,16 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.net.sasl.scram import ScramClient
 
+from broker.security.accounts import Account, Looks
 from broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
 from broker.security.scram import (
     KnownCredential,
     ScramConversation,
     ScramCredential,
+    Shape,
     credential_from,
     is_password,
     no_credential,
     read_client_first,
     salted_password,
+    shape_of,
 )
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
@@ -40,7 +45,7 @@ def conversation(mechanism: Mechanism = SHA_256, nonce: str = "server") -> Scram
     def find(user: str) -> KnownCredential:
         if user in ("user", "a,b=c", "=2C"):
             return KnownCredential(PENCIL[mechanism], 7)
-        return KnownCredential(no_credential(mechanism, b"secret", user, [(16, 4096)]), 0)
+        return KnownCredential(no_credential(mechanism, b"secret", user, Shape(16, 4096)), 0)
 
     return ScramConversation(mechanism, find, nonce)
 
@@ -84,31 +89,100 @@ def test_unknown_users_and_wrong_passwords_fail_in_the_second_step_alike(
     assert last == Rejected("unknown user or wrong password", user)
 
 
+SHAPE = Shape(16, 4096)
+
+
 def test_an_unknown_user_has_one_salt() -> None:
     salts = {
-        name: {no_credential(SHA_256, b"secret", name, [(16, 4096), (24, 8192)]) for _ in range(3)}
+        name: {no_credential(SHA_256, b"secret", name, SHAPE) for _ in range(3)}
         for name in ("one", "two", "three", "four", "five")
     }
     assert all(len(found) == 1 for found in salts.values())
     assert len({found.pop().salt for found in salts.values()}) == 5
-    other = no_credential(SHA_256, b"another secret", "one", [(16, 4096)])
-    assert other != no_credential(SHA_256, b"secret", "one", [(16, 4096)])
+    other = no_credential(SHA_256, b"another secret", "one", SHAPE)
+    assert other != no_credential(SHA_256, b"secret", "one", SHAPE)
+
+
+def kafkas_salt() -> bytes:
+    """As Kafka's tools make them: a number of 130 bits, with the digits 0 to z."""
+    number, digits = secrets.randbits(130), ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits.encode()
+
+
+def with_salt(salt: bytes, iterations: int = 4096) -> ScramCredential:
+    return ScramCredential(salt, iterations, b"stored", b"server")
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+@pytest.mark.parametrize(
+    "make",
+    [kafkas_salt, lambda: secrets.token_bytes(32), lambda: secrets.token_hex(16).encode(),
+     lambda: secrets.token_urlsafe(24).encode()],
+)  # fmt: skip
+def test_the_salt_of_an_unknown_user_looks_like_others(
+    mechanism: Mechanism, make: Callable[[], bytes]
+) -> None:
+    """What a salt is made of tells which tool made it: an unknown user must not be alone."""
+
+    def looks(salts: list[bytes]) -> tuple[set[int], set[int], bool]:
+        first_of_26 = {salt[0] for salt in salts if len(salt) == 26}
+        letters = {letter for salt in salts for letter in salt}
+        return {len(salt) for salt in salts} & {16, 24, 25, 26, 32}, first_of_26, max(letters) < 128
+
+    real = [make() for _ in range(2000)]
+    false = [
+        no_credential(mechanism, b"secret", str(name), shape_of(with_salt(salt))).salt
+        for name, salt in enumerate(real)
+    ]
+    assert looks(real) == looks(false)
+    assert {letter for salt in real for letter in salt} == {
+        letter for salt in false for letter in salt
+    }
+    assert len(set(false)) == len(false)
 
 
 def test_an_unknown_user_looks_like_one_of_those_that_exist() -> None:
-    shapes = [(16, 4096), (25, 8192)]
-    seen = {
-        (len(found.salt), found.iterations)
-        for name in range(64)
-        if (found := no_credential(SHA_512, b"secret", str(name), shapes))
+    """For both mechanisms alike, as often as there are users like it, and for good."""
+    accounts = {
+        f"user-{number}": Account(
+            {SHA_256: with_salt(bytes(200 + number % 7), 4096 + number % 10),
+             SHA_512: with_salt(bytes(100 + number % 7), 5096 + number % 10)}, 1, 1,
+        )
+        for number in range(300)
+    }  # fmt: skip
+    looks = Looks(accounts, b"secret")
+    seen: dict[int, int] = {}
+    for number in range(2000):
+        one, other = (looks.shape(each, f"no-{number}") for each in (SHA_256, SHA_512))
+        assert (one.salt_size - 100, one.iterations + 1000) == (other.salt_size, other.iterations)
+        seen[one.iterations] = seen.get(one.iterations, 0) + 1
+    assert sorted(seen) == list(range(4096, 4106))
+    assert max(seen.values()) < 6 * min(seen.values())
+
+    more = Looks({**accounts, "another": Account({SHA_256: with_salt(b"x")}, 1, 1)}, b"secret")
+    same = [looks.shape(SHA_256, f"no-{n}") == more.shape(SHA_256, f"no-{n}") for n in range(500)]
+    assert same.count(True) > 450
+
+
+def test_a_password_of_an_unknown_user_is_checked_like_that_of_one_that_exists() -> None:
+    accounts = {
+        f"user-{number}": Account({mechanism: with_salt(b"x", 4096)}, 1, 1)
+        for number in range(200)
+        for mechanism in [SHA_256 if number % 2 else SHA_512]
     }
-    assert seen == set(shapes)
+    looks = Looks(accounts, b"secret")
+    seen = [looks.preferred(f"no-{number}") for number in range(400)]
+    assert 50 < seen.count(SHA_512) < 350
+    assert Looks({}, b"secret").preferred("no") is SHA_256
 
 
 def test_passwords_are_checked_against_the_stored_key() -> None:
     assert is_password(SHA_512, "pencil", PENCIL[SHA_512])
     assert not is_password(SHA_512, "Pencil", PENCIL[SHA_512])
-    assert not is_password(SHA_256, "pencil", no_credential(SHA_256, b"", "x", [(16, 4096)]))
+    assert not is_password(SHA_256, "pencil", no_credential(SHA_256, b"", "x", Shape(16, 4096)))
 
 
 @pytest.mark.parametrize(

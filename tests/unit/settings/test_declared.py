@@ -192,6 +192,8 @@ EVERY_KEY = [
 
 def test_topic_keys_are_kafkas_and_ours() -> None:
     declared = {key.name: (key.type.name, key.default, key.synonym) for key in TOPIC_KEYS.values()}
+    unpacked = ("INT", "67108864", "moldau.batch.unpacked.max.bytes")
+    assert declared.pop("moldau.batch.unpacked.max.bytes") == unpacked
     validation = ("STRING", "full", "moldau.batch.validation")
     assert declared.pop("moldau.batch.validation") == validation
     assert declared.pop("moldau.storage") == ("STRING", "log", None)
@@ -208,6 +210,7 @@ def test_broker_keys_are_kafkas_and_ours() -> None:
     assert declared.pop("moldau.batch.validation") == ("STRING", "full", True)
     checks = declared.pop("moldau.replication.factor.check.enable")
     assert checks == ("BOOLEAN", "false", True)
+    assert declared.pop("moldau.batch.unpacked.max.bytes") == ("INT", "67108864", True)
     assert declared.pop("moldau.group.events.enable") == ("BOOLEAN", "true", False)
     assert declared.pop("moldau.telemetry.enable") == ("BOOLEAN", "false", False)
     assert declared.pop("moldau.audit.enable") == ("STRING", "auto", False)

@@ -189,9 +189,25 @@ def test_a_slip_names_the_flag_or_the_variable() -> None:
         load(env={"MOLDAU_WORKERS": "x"})
 
 
-def test_a_misspelt_variable_is_refused_and_a_strange_one_is_not() -> None:
-    with pytest.raises(ConfigError, match=r"MOLDAU_WORKER; did you mean MOLDAU_WORKERS\?"):
-        load(env={"MOLDAU_WORKER": "3"})
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("MOLDAU_WORKER", "did you mean MOLDAU_WORKERS?"),
+        ("MOLDAU_PROT", "did you mean MOLDAU_PORT?"),
+        ("MOLDAU_PORTS", "did you mean MOLDAU_PORT?"),
+        ("MOLDAU_ZZZ", "see serve --help"),
+        ("MOLDAU_WEB_PORT", ""),
+        ("MOLDAU_", "see serve --help"),
+    ],
+)
+def test_an_unknown_variable_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(env={name: "1"})
+    assert str(raised.value).startswith(f"unknown variable {name}; ")
+    assert hint in str(raised.value)
+
+
+def test_variables_of_others_are_left_alone() -> None:
     # What Kubernetes sets for a service called moldau.
     links = {
         "MOLDAU_SERVICE_HOST": "10.0.0.1",
@@ -199,6 +215,14 @@ def test_a_misspelt_variable_is_refused_and_a_strange_one_is_not() -> None:
         "MOLDAU_PORT_9092_TCP": "tcp://10.0.0.1:9092",
         "MOLDAU_PORT_9092_TCP_ADDR": "10.0.0.1",
         "MOLDAU_PORT_9092_TCP_PROTO": "tcp",
+        "MOLDAU_SERVICE_PORT_KAFKA": "9092",
+        "MOLDAU_WEB_SERVICE_HOST": "10.0.0.2",
+        "MOLDAU_WEB_PORT": "tcp://10.0.0.2:80",
+        "MOLDAU_WEB_PORT_80_TCP_PORT": "80",
+        "MOLDAU_LOAD_SHAPE": "churn",
+        "MOLDAU_BOOTSTRAP": "localhost:9092",
+        "MOLDAU_COMMAND_CONFIG": "client.properties",
+        "SOMETHING_ELSE": "1",
     }
     assert load(env={**links, "MOLDAU_RUNTIME_DIR": "/run/x"}) == load()
 

@@ -29,9 +29,7 @@ from broker.wire.records import (
     decode_headers,
     encode_headers,
     first_at_or_after,
-    keyless_records,
     read_records,
-    recompress,
 )
 from tests.support import kafka_python
 from tests.support.record_batches import (
@@ -42,6 +40,8 @@ from tests.support.record_batches import (
     every_codec,
     examples,
     header_lists,
+    keyless_of,
+    recompress,
     record_lists,
     sane_times,
     some_records,
@@ -199,7 +199,7 @@ def test_a_batch_without_records() -> None:
     assert read_header(batch).attributes == NONE
     assert read_header(batch).next_offset == 10
     assert read_records(batch, LIMIT) == []
-    assert not keyless_records(batch, LIMIT)
+    assert not keyless_of(batch)
     assert first_at_or_after(batch, MIN_INT64, LIMIT) is None
     assert recompress(batch, ZSTD, None, LIMIT) is batch
 
@@ -256,11 +256,11 @@ def test_recompress_takes_a_level() -> None:
 @given(records=record_lists())
 def test_keyless(codec: int, records: list[Record]) -> None:
     expected = [at for at, record in enumerate(records) if record.key is None]
-    assert keyless_records(batch_of(records, codec=codec), LIMIT) == expected
+    assert keyless_of(batch_of(records, codec=codec)) == expected
 
 
 def test_an_empty_key_is_a_key() -> None:
-    assert not keyless_records(batch_of([Record(0, NOW, b"", None)]), LIMIT)
+    assert not keyless_of(batch_of([Record(0, NOW, b"", None)]))
 
 
 @every_codec
@@ -301,7 +301,7 @@ def test_the_limit_is_on_what_is_decompressed(codec: int) -> None:
     batch = batch_of([Record(0, NOW, b"k", bytes(100_000))], codec=codec)
     readers: list[Callable[[], object]] = [
         lambda: read_records(batch, 50_000),
-        lambda: keyless_records(batch, 50_000),
+        lambda: keyless_of(batch, 50_000),
         lambda: first_at_or_after(batch, 0, 50_000),
         lambda: recompress(batch, GZIP if codec == NONE else NONE, None, 50_000),
     ]

@@ -16,9 +16,7 @@ from broker.wire.records import (
     build_batch,
     encode_headers,
     first_at_or_after,
-    keyless_records,
     read_records,
-    recompress,
 )
 from tests.support.record_batches import (
     LIMIT,
@@ -26,6 +24,8 @@ from tests.support.record_batches import (
     batch_of,
     every_codec,
     examples,
+    keyless_of,
+    recompress,
     record_lists,
     some_records,
 )
@@ -38,7 +38,7 @@ def read_in_every_way(batch: bytes | bytearray) -> None:
     """Whatever the bytes, each of these gives an answer or raises CorruptBatch."""
     ways: list[Callable[[], object]] = [
         lambda: read_records(batch, LIMIT),
-        lambda: keyless_records(batch, LIMIT),
+        lambda: keyless_of(batch),
         lambda: first_at_or_after(batch, NOW, LIMIT),
         lambda: recompress(batch, LZ4, None, LIMIT),
     ]
@@ -62,7 +62,7 @@ def test_truncated(codec: int) -> None:
             with pytest.raises(CorruptBatch):
                 read_records(cut, LIMIT)
             with pytest.raises(CorruptBatch):
-                keyless_records(cut, LIMIT)
+                keyless_of(cut)
 
 
 @every_codec
@@ -106,7 +106,7 @@ def test_a_count_that_lies(codec: int, count: int) -> None:
     with pytest.raises(CorruptBatch):
         read_records(batch, LIMIT)
     with pytest.raises(CorruptBatch):
-        keyless_records(batch, LIMIT)
+        keyless_of(batch)
 
 
 def one_record(body: bytes, length: int | None = None) -> bytearray:
@@ -147,7 +147,7 @@ def test_malformed_record(batch: bytearray) -> None:
     with pytest.raises(CorruptBatch):
         read_records(batch, LIMIT)
     with pytest.raises(CorruptBatch):
-        keyless_records(batch, LIMIT)
+        keyless_of(batch)
 
 
 def test_offset_deltas_must_increase() -> None:

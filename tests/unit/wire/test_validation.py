@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire.batch import CorruptBatch, read_header
+from broker.wire.batch import HEADER_SIZE, CorruptBatch, read_header
 from broker.wire.records import Record, build_batch, encode_headers
 from broker.wire.records.validation import check_records
 from broker.wire.records.walking import payload_of, walk
@@ -119,3 +119,30 @@ def test_an_offset_inside_a_run_that_is_not_the_next_is_refused(at: int) -> None
     delta_at = place[2] - 1 - (1 if at < 64 else 2)  # before the key's length of one byte
     payload[delta_at] ^= 0x02
     assert not is_accepted(100, bytes(payload))
+
+
+def _spread(draw: st.DrawFn) -> list[int]:
+    """Timestamps of a batch: alike, in order, or in any order; close together or years apart."""
+    width = draw(st.sampled_from((1, 30, 60, 70, 500, 8_000, 9_000, 70_000, 1 << 33, 1 << 50)))
+    count = draw(st.integers(1, 40))
+    times = draw(st.lists(st.integers(0, width), min_size=count, max_size=count))
+    kind = draw(st.sampled_from(("sorted", "alike", "any")))
+    if kind == "alike":
+        times = times[:1] * count
+    return sorted(times) if kind == "sorted" else times
+
+
+@given(st.composite(_spread)(), st.sampled_from((0, 1, 2)), st.integers(-3, 3))
+@settings(max_examples=500, deadline=None)
+def test_timestamps_are_compared_with_what_is_claimed(
+    times: list[int], varied: int, off: int
+) -> None:
+    records = [
+        Record(at, NOW + time, None, bytes(3 + (at % 7) * varied)) for at, time in enumerate(times)
+    ]
+    payload = build_batch(records, base_offset=0, last_offset=len(records) - 1)[HEADER_SIZE:]
+    deltas = [time - times[0] for time in times]
+    is_right = check_records(len(records), bytes(payload), max(deltas) + off)
+    assert is_right == (off == 0)
+    none_before = check_records(len(records), bytes(payload), max(deltas), none_before=True)
+    assert none_before == (min(deltas) >= 0)

@@ -1,0 +1,101 @@
+"""What consumers are answered while the store is connected but does not reply.
+
+Java's consumer throws IllegalStateException at a Fetch that answers REQUEST_TIMED_OUT, and takes a
+topic that is reported as unknown for deleted. Every client retries KAFKA_STORAGE_ERROR silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from broker.wire.schema import Message
+from tests.support.raw_calls import create_topic
+from tests.support.raw_client import NAMED_FETCH, RawClient
+from tests.support.redis_server import running_redis
+from tests.support.running import Broker, running_broker
+from tests.support.store_proxy import ProxyThread
+
+UNKNOWN_ID = bytes(range(16))
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[ProxyThread]:
+    with (
+        running_redis(tmp_path, "--appendonly", "yes") as redis,
+        ProxyThread(redis.port, on_link=lambda link: None) as proxy,
+    ):
+        yield proxy
+
+
+@pytest.fixture
+def broker(proxy: ProxyThread) -> Iterator[Broker]:
+    with running_broker(workers=1, redis=f"redis://127.0.0.1:{proxy.port}") as started:
+        yield started
+
+
+def _fetch(topic: str = "", topic_id: bytes = bytes(16)) -> FetchRequest:
+    wanted = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=100, topics=[FetchTopic(topic, topic_id, [wanted])])
+
+
+def test_a_store_that_hangs_is_a_storage_error(proxy: ProxyThread, broker: Broker) -> None:
+    port = broker.processes("worker")[0]["port"]
+    with RawClient(port) as client:
+        create_topic(client, "plain")
+        create_topic(client, "native", {"moldau.storage": "native"})
+        (known,) = client.call(MetadataRequest([MetadataRequestTopic(name="plain")])).topics
+    list_offsets = ListOffsetsRequest(
+        topics=[ListOffsetsTopic("plain", [ListOffsetsPartition(0, timestamp=-1)])]
+    )
+    of_epoch = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic("plain", [OffsetForLeaderPartition(0)])]
+    )
+    asked: dict[str, tuple[Message, int | None]] = {
+        "a log that is not loaded": (_fetch("plain"), NAMED_FETCH),
+        "the same by its id": (_fetch(topic_id=known.topic_id), None),
+        "a native log": (_fetch("native"), NAMED_FETCH),
+        "a topic that is not known here": (_fetch("other"), NAMED_FETCH),
+        "an id that is not known here": (_fetch(topic_id=UNKNOWN_ID), None),
+        "offsets": (list_offsets, None),
+        "the end of an epoch": (of_epoch, None),
+    }
+    clients = {what: RawClient(port, timeout=90) for what in asked}
+    try:
+        for link in proxy.links():
+            proxy.call(link.requests.hold)
+        for what, (request, version) in asked.items():
+            clients[what].send(request, version)
+        codes = {what: _error_in(clients[what].receive()) for what in asked}
+        assert codes == dict.fromkeys(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+    finally:
+        for link in proxy.links():
+            proxy.call(link.requests.release)
+        for client in clients.values():
+            client.close()
+
+
+def _error_in(response: object) -> int:
+    """The only error code of a response about one partition."""
+    for name in ("responses", "topics", "partitions"):
+        inside = getattr(response, name, None)
+        if inside:
+            assert getattr(response, "error_code", 0) == 0
+            return _error_in(inside[0])
+    code: int = getattr(response, "error_code")  # noqa: B009
+    return code
