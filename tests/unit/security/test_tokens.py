@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.errors import ErrorCode, KafkaError
 from broker.security.identity import NEVER, OPERATOR, EndedSessions, Identity
 from broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
-from broker.security.scram import KnownCredential, ScramConversation, no_credential
+from broker.security.scram import KnownCredential, ScramConversation, Shape, no_credential
 from broker.security.tokens import (
     ITERATIONS,
     MAX_RENEWERS,
@@ -212,7 +212,7 @@ def test_ids_are_as_kafkas() -> None:
 
 def conversation(mechanism: Mechanism, tokens: dict[str, Token]) -> ScramConversation:
     def find(user: str) -> KnownCredential:
-        return KnownCredential(no_credential(mechanism, b"x", user, [(24, 4096)]), 0)
+        return KnownCredential(no_credential(mechanism, b"x", user, Shape(24, 4096)), 0)
 
     def find_token(token_id: str) -> KnownCredential:
         found = tokens.get(token_id)

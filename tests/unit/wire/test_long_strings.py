@@ -25,7 +25,7 @@ def test_error_messages_are_cut(version: int) -> None:
         out: list[bytes | bytearray | memoryview] = []
         codec.encode(CreatePartitionsResponse(results=[result]), out)
         response, _ = codec.decode(b"".join(out), 0)
-        (answer,) = response.results  # type: ignore[attr-defined]
+        (answer,) = response.results
         assert text.startswith(answer.error_message)
         assert MAX_STRING - 4 < len(answer.error_message.encode()) <= MAX_STRING
 
@@ -40,7 +40,7 @@ def test_longer_ones_are_not_taken(version: int) -> None:
         return b"".join(out)
 
     request, _ = codec.decode(sent("x" * MAX_STRING), 0)
-    assert len(request.topics[0].name) == MAX_STRING  # type: ignore[attr-defined]
+    assert len(request.topics[0].name) == MAX_STRING
     if API.is_flexible(version):
         with pytest.raises(MalformedMessage, match="a string of 32768 bytes"):
             codec.decode(sent("x" * (MAX_STRING + 1)), 0)
