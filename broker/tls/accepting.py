@@ -15,7 +15,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from broker import descriptors
 from broker.accepting import Acceptor
@@ -26,6 +26,7 @@ from broker.tls.admission import Admission
 logger = logging.getLogger("moldau.tls")
 
 SHUTDOWN_S = 5.0
+MAX_UNREAD = 1 << 16  # bytes that TLS keeps of a connection that is not read from; else 512 KB
 NEVER_S = 86_400.0  # uvloop's own limit, which counts from the start
 CHECK_S = 1.0
 BEGUN_PER_TURN = 8  # handshakes; others have their turn in between
@@ -219,13 +220,15 @@ class TlsServer(Acceptor):
     async def _shake_hands(self, each: Unfinished) -> None:
         accepted, peer = each.socket, each.peer
         try:
-            await self._loop.connect_accepted_socket(
+            transport, _ = await self._loop.connect_accepted_socket(
                 self._protocol,
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=NEVER_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
+            # asyncio's types lack the method, which both loops have.
+            cast("Any", transport).set_read_buffer_limits(MAX_UNREAD)
         except ssl.SSLCertVerificationError as fault:
             self._failed("certificate", peer, f"its certificate: {fault.verify_message}")
         except ssl.SSLError as fault:
