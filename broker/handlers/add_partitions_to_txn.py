@@ -26,6 +26,7 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
+from broker.wire.schema import NO_UUID
 
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> None:
@@ -73,8 +74,7 @@ def _denied_topics(broker: Broker, call: Call, one: Wanted) -> frozenset[str]:
 
 async def _start_later(broker: Broker, call: Call, adding: AddCall, names: set[str]) -> None:
     try:
-        for name in names:
-            await broker.topics.find(name)
+        await broker.topics.find_each([(name, NO_UUID) for name in names])
     except StoreFault:
         adding.refuse_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except Exception:

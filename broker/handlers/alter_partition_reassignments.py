@@ -15,6 +15,7 @@ from broker.handlers.authorization import (
     is_cluster_denied,
 )
 from broker.handlers.context import Broker
+from broker.handlers.lookup import Found, check_found, find_topics
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.alter_partition_reassignments import (
@@ -35,13 +36,14 @@ async def handle(
     denied = is_cluster_denied(broker, call, Operation.ALTER)
     if denied:
         response.error_code, response.error_message = CLUSTER_DENIED, CLUSTER_DENIED_TEXT
+    found = await find_topics(broker, () if denied else (topic.name for topic in request.topics))
     for topic in request.topics:
         answers = []
         for item in topic.partitions:
             try:
                 if denied:
                     raise denial(CLUSTER)
-                await _check(broker, topic.name, item)
+                _check(broker, found[topic.name], item)
                 answer = ReassignablePartitionResponse(item.partition_index, error_message=None)
             except MoldauError as fault:
                 answer = ReassignablePartitionResponse(
@@ -52,10 +54,8 @@ async def handle(
     return response
 
 
-async def _check(broker: Broker, name: str, item: ReassignablePartition) -> None:
-    topic = await broker.topics.find(name)
-    if topic is None or not 0 <= item.partition_index < topic.partitions:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+def _check(broker: Broker, found: Found, item: ReassignablePartition) -> None:
+    topic = check_found(found, item.partition_index)
     replicas = item.replicas
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)

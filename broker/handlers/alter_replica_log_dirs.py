@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
 from broker.handlers.context import Broker
+from broker.handlers.lookup import Found, find_topics, raise_fault
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.alter_replica_log_dirs import (
@@ -23,6 +24,8 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     results = []
     denied = is_cluster_denied(broker, call, Operation.ALTER)
+    named = (topic.name for directory in request.dirs for topic in directory.topics)
+    found = await find_topics(broker, () if denied else named)
     for directory in request.dirs:
         is_ours = directory.path == broker.store.label
         for topic in directory.topics:
@@ -31,7 +34,7 @@ async def handle(
                     partition,
                     CLUSTER_DENIED
                     if denied
-                    else await _error(broker, topic.name, partition)
+                    else _error(found[topic.name], partition)
                     if is_ours
                     else ErrorCode.LOG_DIR_NOT_FOUND,
                 )
@@ -41,8 +44,8 @@ async def handle(
     return AlterReplicaLogDirsResponse(results=results)
 
 
-async def _error(broker: Broker, name: str, partition: int) -> ErrorCode:
-    topic = await broker.topics.find(name)
+def _error(found: Found, partition: int) -> ErrorCode:
+    topic = raise_fault(found)
     if topic is None or not 0 <= partition < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE

@@ -8,6 +8,7 @@ from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_
 from broker.handlers.authorization import TOPIC, check_allowed, check_foreign_stream
 from broker.handlers.context import Broker
 from broker.handlers.create_topics import check_replicas
+from broker.handlers.lookup import Found, find_topics, raise_fault
 from broker.security.resources import Operation
 from broker.server.call import Call
 from broker.wire.messages.create_partitions import (
@@ -25,6 +26,7 @@ async def handle(
 ) -> CreatePartitionsResponse:
     results = []
     named = Counter(item.name for item in request.topics)
+    found = await find_topics(broker, named)
     # A topic named twice is refused, once.
     for item in {item.name: item for item in request.topics}.values():
         try:
@@ -32,7 +34,7 @@ async def handle(
                 text = f"topic {item.name!r} is named more than once in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             check_allowed(broker, call, Operation.ALTER, TOPIC, item.name)
-            await _raise(broker, item, call, request.validate_only)
+            await _raise(broker, found[item.name], item, call, request.validate_only)
             if not request.validate_only:
                 who = call.identity
                 broker.audit.changed(who, "topic", "altered", item.name, partitions=item.count)
@@ -46,9 +48,9 @@ async def handle(
 
 
 async def _raise(
-    broker: Broker, item: CreatePartitionsTopic, call: Call, validate_only: bool
+    broker: Broker, found: Found, item: CreatePartitionsTopic, call: Call, validate_only: bool
 ) -> None:
-    topic = await broker.topics.find(item.name)
+    topic = raise_fault(found)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.native and topic.config.native_key:

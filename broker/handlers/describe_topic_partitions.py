@@ -11,7 +11,7 @@ from broker.handlers.authorization import (
     operations,
 )
 from broker.handlers.context import Broker
-from broker.handlers.lookup import NO_LEADER
+from broker.handlers.lookup import NO_LEADER, find_topics, raise_fault
 from broker.log.topics import INTERNAL, Topic, check_name
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -52,6 +52,7 @@ async def handle(
     if not checked.is_complete:
         known = (broker.topics.get(name) for name in names)
         await checked.wait_for([topic for topic in known if topic is not None])
+    found = await find_topics(broker, names)
     for name in names:
         if left <= 0:
             response.next_cursor = CursorInResponse(name, 0)
@@ -59,7 +60,7 @@ async def handle(
         try:
             check_allowed(broker, call, Operation.DESCRIBE, TOPIC, name)
             check_name(name)
-            topic = await broker.topics.find(name)
+            topic = raise_fault(found[name])
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except KafkaError as refusal:

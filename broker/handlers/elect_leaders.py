@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
 from broker.handlers.context import Broker
+from broker.handlers.lookup import find_topics, raise_fault
 from broker.log.topics import Topic
 from broker.security.resources import Operation
 from broker.server.call import Call
@@ -32,8 +33,9 @@ async def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> El
     wanted = request.topic_partitions
     if wanted is None:
         wanted = [TopicPartitions(topic.name, []) for topic in broker.topics.all()]
+    found = await find_topics(broker, (item.topic for item in wanted))
     for item in wanted:
-        topic = await broker.topics.find(item.topic)
+        topic = raise_fault(found[item.topic])
         results = [
             _result(topic, partition)
             if is_known_type

@@ -21,6 +21,7 @@ from broker.handlers.authorization import (
     is_denied,
 )
 from broker.handlers.context import Broker
+from broker.handlers.lookup import Found, find_topics, raise_fault
 from broker.log.topics import Topic
 from broker.placement import slot_of
 from broker.security.resources import Operation
@@ -55,7 +56,11 @@ async def handle(
     version = call.header.api_version
     refused = _denied(broker, request, call) or _check(broker, request)
     accepted: dict[TopicPartition, CommittedOffset] = {}
-    answers = [await _topic(broker, call, item, refused, accepted) for item in request.topics]
+    found = await find_topics(broker, () if refused else (item.name for item in request.topics))
+    answers = [
+        _topic(broker, call, item, found.get(item.name), refused, accepted)
+        for item in request.topics
+    ]
     error = await _commit(broker, request, version, accepted) if accepted else ErrorCode.NONE
     for topic in answers:
         for partition in topic.partitions:
@@ -91,10 +96,11 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
     )
 
 
-async def _topic(
+def _topic(
     broker: Broker,
     call: Call,
     item: TxnOffsetCommitRequestTopic,
+    found: Found,
     refused: ErrorCode,
     accepted: dict[TopicPartition, CommittedOffset],
 ) -> TxnOffsetCommitResponseTopic:
@@ -103,7 +109,7 @@ async def _topic(
         refused = TOPIC_DENIED
     if not refused:
         try:
-            topic = await broker.topics.find(item.name)
+            topic = raise_fault(found)
         except StoreFault:
             refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     coordinator = broker.group_coordinator

@@ -8,12 +8,21 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_py
 
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from broker.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -73,6 +82,24 @@ REQUESTS: dict[str, tuple[Message, int | None]] = {
     ),
     "DescribeProducers": (
         DescribeProducersRequest([TopicRequest(each, [0]) for each in NAMES]),
+        None,
+    ),
+    "ElectLeaders": (
+        ElectLeadersRequest(topic_partitions=[TopicPartitions(each, [0]) for each in NAMES]),
+        None,
+    ),
+    "CreatePartitions": (
+        CreatePartitionsRequest([CreatePartitionsTopic(each, 2, None) for each in NAMES]),
+        None,
+    ),
+    "AlterPartitionReassignments": (
+        AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(each, [ReassignablePartition(0, [0])]) for each in NAMES]
+        ),
+        None,
+    ),
+    "DescribeTopicPartitions": (
+        DescribeTopicPartitionsRequest([DescribedTopic(each) for each in NAMES]),
         None,
     ),
     "Metadata by name": (
