@@ -1,4 +1,4 @@
-"""The README is true to the code where a test can tell."""
+"""The READMEs are true to the code where a test can tell."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 from broker.wire.apis import APIS
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+APIS_PAGE = (ROOT / "broker/wire/README.md").read_text()
+MAP_PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_the_table_of_apis_is_the_table_in_the_code() -> None:
-    cells = re.findall(r"\| (\d+) \| ([A-Z]\w+) \| (\d+)(?:-(\d+))? (?=\|)", README)
+    cells = re.findall(r"\| (\d+) \| ([A-Z]\w+) \| (\d+)(?:-(\d+))? (?=\|)", APIS_PAGE)
     listed = {int(key): (name, int(low), int(high or low)) for key, name, low, high in cells}
     assert listed == {api.key: (api.name, api.lowest, api.highest) for api in APIS.values()}
 
@@ -26,7 +27,7 @@ def test_every_link_into_the_tree_leads_somewhere() -> None:
 
 
 def test_the_map_of_the_code_names_rooms_that_exist() -> None:
-    (drawn,) = re.findall(r"## Finding your way\n\n```\n(.*?)```", README, re.DOTALL)
+    (drawn,) = re.findall(r"## Finding your way\n\n```\n(.*?)```", MAP_PAGE, re.DOTALL)
     parent = ""
     for line in drawn.splitlines():
         match = re.match(r"( *)([a-z]+/) ", line)
