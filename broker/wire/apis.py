@@ -1,7 +1,7 @@
 """The table of APIs: key, versions, first flexible version, messages and routing.
 
 Everything that depends on which APIs exist reads it here: ApiVersions, the dispatcher, the router
-and the README's table (a test compares them). An API that is listed is served in full.
+and the table in the room's README (a test compares them). An API that is listed is served in full.
 """
 
 from __future__ import annotations
