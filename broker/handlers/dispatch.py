@@ -86,7 +86,7 @@ class Dispatcher:
             request, _ = decode(frame, header.body_at)
         except MalformedMessage as fault:
             limited.warning(
-                "malformed", "closing %s: malformed %s v%d: %s",
+                f"malformed {api.name}", "closing %s: malformed %s v%d: %s",
                 call.peer, api.name, header.api_version, fault,
             )  # fmt: skip
             call.connection.abort()

@@ -152,7 +152,7 @@ def test_all_benchmarks_in_one_report(bench: Bench) -> None:
     """Each of them has a short run of its own in these tests."""
     report = bench.report(*ALL)
     assert [part["bench"] for part in report["benches"]] == [
-        *("produce", "fetch", "latency", "groups", "transactions"),
+        *("produce", "fetch", "catchup", "latency", "groups", "transactions"),
         *("connections", "router", "scaling", "native"),
     ]
     assert all(part["rows"] for part in report["benches"])
@@ -164,7 +164,7 @@ def test_a_broker_whose_processes_are_unknown_and_two_reports_compared(
     """Its processes and its store are unknown here: it has a runtime directory of its own."""
     report = bench.report(*ALL, "--bootstrap", moldau.bootstrap)
     parts = {part["bench"]: part["rows"] for part in report["benches"]}
-    assert list(parts) == ["produce", "fetch", "latency", "groups", "connections"]
+    assert list(parts) == ["produce", "fetch", "catchup", "latency", "groups", "connections"]
     assert all(parts.values())
     assert {row["run"] for row in parts["produce"]} == {"produce"}
     assert {row["run"] for row in parts["fetch"]} == {"bare uvloop", "tail fetch", "cold fetch"}
