@@ -66,6 +66,17 @@ def test_1_counts_and_lengths_beyond_the_frame(victim: Victim, name: str, body: 
     assert victim.grown() < 20 * MIB
 
 
+def test_1_a_hundred_megabytes_of_tiny_elements(victim: Victim) -> None:
+    """Each takes forty times its bytes once decoded: they are counted first."""
+    topics = 30 * MIB
+    body = header(3, 4) + struct.pack(">i", topics) + b"\0\1a" * topics
+    with victim.connect() as client, contextlib.suppress(ConnectionError):
+        client.sendall(framed(body))
+        assert client.recv(1) == b""
+    victim.must_say("malformed Metadata")
+    assert victim.grown() < 300 * MIB
+
+
 def test_1_random_bytes(victim: Victim) -> None:
     chance = random.Random(1)
     for _ in range(200):
@@ -111,17 +122,6 @@ def test_1_frames_of_random_bytes_and_mutated_requests(victim: Victim) -> None:
             with contextlib.suppress(TimeoutError):
                 client.recv(65536)
     assert victim.grown() < 100 * MIB
-
-
-def test_1_a_hundred_megabytes_of_tiny_elements(victim: Victim) -> None:
-    """Each takes forty times its bytes once decoded: they are counted first."""
-    topics = 30 * MIB
-    body = header(3, 4) + struct.pack(">i", topics) + b"\0\1a" * topics
-    with victim.connect() as client, contextlib.suppress(ConnectionError):
-        client.sendall(framed(body))
-        assert client.recv(1) == b""
-    victim.must_say("malformed Metadata")
-    assert victim.grown() < 300 * MIB
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 99), (3, -1), (999, 0), (-5, 0), (73, 0)])
