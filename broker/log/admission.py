@@ -54,6 +54,7 @@ UNPACKED_KEY = "moldau.batch.unpacked.max.bytes"
 LARGE = 1 << 17  # bytes: from here on unpacking and checking may take milliseconds
 MAX_UNPACKED_AT_ONCE = 1 << 20  # bytes, in the event loop
 MAX_REPORTED = 1000  # records that are refused; a batch may have millions
+BYTES_PER_RECORD = 64  # of what a batch may unpack to, on average
 MIN_RECORD_BYTES = 7  # no key, no value, no headers
 
 
@@ -67,7 +68,7 @@ Admitted = tuple[memoryview | bytearray, BatchHeader]
 
 def most_records(unpacked_bytes: int) -> int:
     """How many records a batch may have: each takes memory and time beside its bytes."""
-    return unpacked_bytes // 64
+    return unpacked_bytes // BYTES_PER_RECORD
 
 
 def is_large(records: object, config: TopicConfig) -> bool:
@@ -225,18 +226,28 @@ def _look_inside(
     at_once: bool,
 ) -> Admitted:
     """Everything that needs the records: they are unpacked for it once."""
-    limit = config.unpacked_max_bytes
-    if header.record_count > most_records(limit):
-        text = f"a batch of {header.record_count} records, at most {most_records(limit)}"
+    limit, count = config.unpacked_max_bytes, header.record_count
+    if count * BYTES_PER_RECORD > limit:
+        text = f"a batch of {count} records, at most {most_records(limit)}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text} ({UNPACKED_KEY} / 64)")
     if at_once and limit > MAX_UNPACKED_AT_ONCE:
         limit = MAX_UNPACKED_AT_ONCE
     try:
         payload = payload_of(batch, header, limit)
-        if config.validate_records:
-            header = _check_records(batch, header, payload, config, now_ms)
-        else:
+        if not config.validate_records:
             _check_timestamps(header, config, now_ms)
+        elif config.log_append_time:
+            _check_to_be_stamped(header, payload)
+        else:
+            first_ms, max_ms = header.base_timestamp, header.max_timestamp
+            oldest_ms = now_ms - config.timestamp_before_max_ms
+            if not (
+                check_records(count, payload, max_ms - first_ms, none_before=oldest_ms > 0)
+                and max_ms - now_ms <= config.timestamp_after_max_ms
+                and first_ms >= oldest_ms
+                and not header.attributes & LOG_APPEND_TIME
+            ):
+                header = _check_each_timestamp(batch, header, payload, config, now_ms)
         if config.looks_inside:
             return _as_stored(batch, header, payload, config)
     except OutputTooLarge as fault:
@@ -250,33 +261,12 @@ def _look_inside(
     return batch, header
 
 
-def _check_records(
-    batch: memoryview | bytearray,
-    header: BatchHeader,
-    payload: bytes,
-    config: TopicConfig,
-    now_ms: int,
-) -> BatchHeader:
-    """Checks the records; returns the header with their largest timestamp."""
-    first_ms, max_ms = header.base_timestamp, header.max_timestamp
-    if config.log_append_time:
-        check_records(header.record_count, payload)
-        if header.attributes & LOG_APPEND_TIME:
-            text = "producers must not set the timestamp type LogAppendTime"
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
-        return header
-    oldest_ms = now_ms - config.timestamp_before_max_ms
-    is_right = check_records(
-        header.record_count, payload, max_ms - first_ms, none_before=oldest_ms > 0
-    )
-    if (
-        is_right
-        and max_ms - now_ms <= config.timestamp_after_max_ms
-        and first_ms >= oldest_ms
-        and not header.attributes & LOG_APPEND_TIME
-    ):
-        return header
-    return _check_each_timestamp(batch, header, payload, config, now_ms)
+def _check_to_be_stamped(header: BatchHeader, payload: bytes) -> None:
+    """Of a topic with LogAppendTime: timestamps of records do not count."""
+    check_records(header.record_count, payload)
+    if header.attributes & LOG_APPEND_TIME:
+        text = "producers must not set the timestamp type LogAppendTime"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
 
 
 def _check_each_timestamp(
