@@ -192,10 +192,14 @@ class Observer:
     def _read(self, port: int, partition: int, end: int) -> View:
         records: list[Stored] = []
         offset = 0
+        deadline = time.monotonic() + 30
         with RawClient(port) as client:
             while offset < end:
                 answer = client.fetch(self.topic, offset, partition=partition, max_bytes=4 << 20)
                 where = f"{self.topic}-{partition} at {offset} on port {port}"
+                if answer.error_code in RETRIABLE and time.monotonic() < deadline:
+                    time.sleep(0.05)  # its connections may still be those to the former master
+                    continue
                 assert answer.error_code == 0, f"{where}: {ErrorCode(answer.error_code).name}"
                 batches = batches_in(answer)
                 if not batches:
