@@ -53,6 +53,7 @@ class ClientConnection(asyncio.Protocol):
         "_session_timer",
         "_state",
         "_turn_is_due",
+        "_unfinished",
         "_was_active",
         "identity",
         "is_closed",
@@ -83,7 +84,8 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = 0.0  # the last time `is_idle` found it active
         self._was_active = True  # since then
         self._is_draining = False
-        self._memory = 0  # of requests that are kept, as it is counted
+        self._memory = 0  # of requests that are not with a worker yet, as it is counted
+        self._unfinished = 0, 0  # of the request that has not arrived whole
         self._awaits_room = False
         self._turn_is_due = False  # its requests go on in the event loop's next turn
 
@@ -192,7 +194,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._was_active = True
         try:
-            if self.requests.receive(data):
+            if self.requests.receive(data) or self._memory:
                 self._update_reading()
         except FAULTS as fault:
             self._reject(fault)
@@ -212,7 +214,7 @@ class ClientConnection(asyncio.Protocol):
         if requests.hands_over:
             self._log_in_again()
             return
-        if requests.kept or self._memory:
+        if requests.kept or requests.is_inside_request or self._memory:
             self._count_memory()
             if self.is_closed:
                 return
@@ -225,19 +227,22 @@ class ClientConnection(asyncio.Protocol):
                 self._state.loop.call_soon(self._next_turn)
 
     def _count_memory(self) -> None:
-        memory, before = len(self.requests.kept), self._memory
-        self._memory = memory
+        requests, before = self.requests, self._unfinished
+        self._memory, self._unfinished = requests.memory, requests.unfinished
+        have, size = self._unfinished
         frames, now = self._state.frames, self._state.loop.time()
-        if not memory:
+        if not (self._memory or size):
             self._awaits_room = False
             frames.release(self)
             self.transport.resume(Pause.MEMORY_IS_SHORT)
             return
-        have, size = (0, 0) if self.requests is not self._forwarder else self._forwarder.kept_frame
-        frames.hold(self, memory, size, have, now, is_new=memory < before)
+        is_new = size != before[1] or have < before[0]
+        frames.hold(self, self._memory, size, have, now, is_new=is_new)
         if not size or self._awaits_room or self.is_closed:
             return
-        if not frames.ask(self, memory + min(size - have, READ_AT_ONCE), now):
+        # Counted from now on, as it may arrive at any time.
+        self._memory += min(size - have, READ_AT_ONCE)
+        if not frames.ask(self, self._memory, now):
             self._awaits_room = True
             self.transport.pause(Pause.MEMORY_IS_SHORT)
 
@@ -255,7 +260,7 @@ class ClientConnection(asyncio.Protocol):
             "closing %s: memory for requests that have not arrived whole is short, and it has sent "
             "%d bytes of one; if that happens to clients that behave, raise --inflight-bytes",
             self.peer,
-            self._memory,
+            self._unfinished[0],
         )
         self._state.limiter.unreadable(HALF_SENT)
         self.abort()
@@ -297,6 +302,8 @@ class ClientConnection(asyncio.Protocol):
         self.workers.blocked.discard(connection)
         if not self.workers.blocked:
             self.transport.resume(Pause.WORKER_IS_BLOCKED)
+            if self._memory:
+                self._state.frames.resumed(self, self._state.loop.time())
             self.go_on()
 
     def pause_writing(self) -> None:

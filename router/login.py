@@ -114,6 +114,18 @@ class ClientLogin:
     def may_read(self) -> bool:
         return self._request is None and self._step is not Step.OVER
 
+    @property
+    def is_inside_request(self) -> bool:
+        return False
+
+    @property
+    def memory(self) -> int:
+        return len(self.kept)
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        return 0, 0  # its size has a limit of its own
+
     def is_halfway_to(self, connection: WorkerConnection) -> bool:
         return False
 

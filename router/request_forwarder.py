@@ -106,9 +106,25 @@ class RequestForwarder:
         )
 
     @property
-    def kept_frame(self) -> tuple[int, int]:
-        """How much is there of the request that is kept until enough of it has arrived, and its
-        size; 0, 0: there is none, or it waits for something else."""
+    def is_inside_request(self) -> bool:
+        """Whether a part of a request was forwarded, and its rest has not come yet."""
+        return self._frames.left > 0
+
+    @property
+    def memory(self) -> int:
+        """What is kept, and what the worker has not taken of a request whose rest is to come."""
+        memory = len(self.kept)
+        if self._frames.left and self._target is not None:
+            memory += self._target.transport.unsent_bytes
+        return memory
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """How much has arrived of the last request, and its size; 0, 0: all of it, or it waits for
+        something else."""
+        frames = self._frames
+        if frames.left:
+            return frames.size - frames.left, frames.size
         start, have = self._kept_from, len(self.kept) - self._kept_from
         if not self._enough or have < LENGTH_SIZE:
             return 0, 0
@@ -228,7 +244,7 @@ class RequestForwarder:
         _send(target, data, start, at)
         if at < have and not self.is_stopped:
             self._keep(data, at)
-        return at < have or not may_go_on
+        return at < have or not may_go_on or frames.left > 0
 
     def _keep(self, data: bytes, at: int) -> None:
         """Keep what was not forwarded: without a copy while that is most of it."""

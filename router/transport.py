@@ -58,6 +58,12 @@ class PausableTransport:
         self.unsent.clear()
         return transport
 
+    @property
+    def unsent_bytes(self) -> int:
+        if self._transport is None:
+            return sum(map(len, self.unsent))
+        return self._transport.get_write_buffer_size()
+
     # --- reading ---
 
     def pause(self, reason: Pause) -> None:

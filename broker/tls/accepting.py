@@ -26,6 +26,10 @@ from broker.tls.admission import Admission
 logger = logging.getLogger("moldau.tls")
 
 SHUTDOWN_S = 5.0
+# What the system receives of a connection before it is read, as in Kafka
+# (socket.receive.buffer.bytes). OpenSSL and uvloop keep buffers as large as the largest piece ever
+# read: with this at most 0.5 MB together.
+RECEIVE_BUFFER = 100 << 10
 MAX_UNREAD = 1 << 16  # bytes that TLS keeps of a connection that is not read from; else 512 KB
 NEVER_S = 86_400.0  # uvloop's own limit, which counts from the start
 CHECK_S = 1.0
@@ -104,6 +108,7 @@ class TlsServer(Acceptor):
         self._unfinished: set[Unfinished] = set()
         self._turn_is_due = False
         self.failures = 0
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         super().__init__(listening, on_refused)
         self._log = LimitedLog(logger)
         self._check_at = 0.0

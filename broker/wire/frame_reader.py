@@ -204,11 +204,12 @@ class FrameReader:
 class FrameTracker:
     """Where frames begin and end in bytes that are passed on in pieces."""
 
-    __slots__ = ("_least", "_most", "left")
+    __slots__ = ("_least", "_most", "left", "size")
 
     def __init__(self, least: int, most: int = MAX_INT32) -> None:
         self._least = least
         self._most = most
+        self.size = 0  # of the current frame, with its length field
         self.left = 0  # bytes of the current frame that have not come yet
 
     def size_at(self, data: bytes | bytearray, at: int) -> int | None:
@@ -224,6 +225,7 @@ class FrameTracker:
         end = at + LENGTH_SIZE + size
         if end <= have:
             return end
+        self.size = LENGTH_SIZE + size
         self.left = end - have
         return have
 

@@ -161,7 +161,7 @@ def test_a_storm_of_half_sent_requests(certificates: Certificates, way: str) -> 
         assert [broker.pids(role)[0] for role in ("worker", "router")] == [
             process.pid for process in processes
         ]
-        # Each connection of a router has a buffer of its own, and each over TLS has others.
-        buffers = (400 if is_tls else 60) * MIB + (0 if is_worker else 70 * MIB)
+        # OpenSSL and uvloop keep up to 0.5 MB for a connection that has received that much.
+        buffers = (500 if is_tls else 60) * MIB
         assert max(peaks) < 2 * INFLIGHT + buffers, peaks
         half.close()

@@ -19,8 +19,9 @@ from broker.wire.frame import (
 )
 from broker.wire.messages.describe_groups import DescribeGroupsResponse
 from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from router.reply_queue import WorkerReplies
-from router.transport import PausableTransport
+from router.transport import WRITE_HIGH_WATER, PausableTransport
 from tests.support.fake_workers import (
     DESCRIBE,
     HEARTBEAT,
@@ -83,6 +84,29 @@ async def test_requests_reach_a_worker_in_the_order_they_were_sent(short_tmp_pat
         for worker in stage.workers:
             numbers = [read_request_header(frame).correlation_id for frame in worker.frames]
             assert numbers == sorted(numbers)
+
+
+async def test_what_a_worker_has_not_taken_counts(short_tmp_path: Path) -> None:
+    may_go_on = asyncio.Event()
+
+    async def wait(worker: FakeWorker, frame: bytes) -> bytes | None:
+        await may_go_on.wait()
+        return await answer(worker, frame)
+
+    places = [PartitionProduceData(0, bytes(1 << 20))]
+    produce = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=places)])
+    requests = [request_frame(PRODUCE, 9, number, "c", produce) for number in range(2)]
+    async with Stage(short_tmp_path, wait, 4).open() as stage:
+        frames = stage.state.frames
+        stage.writer.write(requests[0] + requests[1][: 800 << 10])
+        async with asyncio.timeout(30):
+            while frames.held < WRITE_HIGH_WATER:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        may_go_on.set()
+        await asyncio.wait_for(stage.receive(), 30)
+        stage.writer.write(requests[1][800 << 10 :])
+        await asyncio.wait_for(stage.receive(), 30)
+        assert frames.held == 0
 
 
 async def test_nothing_is_left_when_a_client_goes(short_tmp_path: Path) -> None:
