@@ -14,7 +14,7 @@ import time
 
 from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for, message_for
 from broker.handlers.context import Broker
-from broker.log.admission import UnpacksLarge, admit, is_large, unpacked_room
+from broker.log.admission import LARGE, UnpacksLarge, admit, is_large, unpacked_room
 from broker.log.flight import NO_REPLICAS, Append
 from broker.log.log import Log
 from broker.log.topics import Topic
@@ -130,7 +130,7 @@ class ProduceRoute(RequestRoute):
 
     def start(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
         config = self.topic.config
-        if is_large(records, config):
+        if records is not None and len(records) >= LARGE and is_large(records, config):
             self._hold_and_start(call, records)
             return
         try:

@@ -233,7 +233,10 @@ def _look_inside(
     if at_once and limit > MAX_UNPACKED_AT_ONCE:
         limit = MAX_UNPACKED_AT_ONCE
     try:
-        payload = payload_of(batch, header, limit)
+        if header.attributes & CODEC_MASK:
+            payload = payload_of(batch, header, limit)
+        else:
+            payload = bytes(batch[HEADER_SIZE:])
         if not config.validate_records:
             _check_timestamps(header, config, now_ms)
         elif config.log_append_time:
