@@ -16,8 +16,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from broker import descriptors
-from broker.limited_log import LimitedLog
+from moldau.broker import descriptors
+from moldau.broker.limited_log import LimitedLog
 
 logger = logging.getLogger("moldau.connections")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.frame_memory import CHECK_S, FrameMemory
+from moldau.broker.frame_memory import CHECK_S, FrameMemory
 
 
 class FrameChecks:

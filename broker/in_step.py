@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.access.kept import KeptByKind
-from broker.errors import StoreFault
-from broker.handlers import broker_loggers
-from broker.handlers.context import Broker
-from broker.store.topics import Change
-from broker.store.watch import Watcher
+from moldau.broker.access.kept import KeptByKind
+from moldau.broker.errors import StoreFault
+from moldau.broker.handlers import broker_loggers
+from moldau.broker.handlers.context import Broker
+from moldau.broker.store.topics import Change
+from moldau.broker.store.watch import Watcher
 
 logger = logging.getLogger("moldau.worker")
 

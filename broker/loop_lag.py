@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from broker.metrics.document import Family
-from broker.metrics.histogram import DurationHistogram, duration_family
+from moldau.broker.metrics.document import Family
+from moldau.broker.metrics.histogram import DurationHistogram, duration_family
 
 EVERY_S = 0.25
 

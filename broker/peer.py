@@ -16,11 +16,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import cast
 
-from broker.limited_log import LimitedLog
-from broker.security.certificate import read_certificate
-from broker.security.identity import ANONYMOUS, OPERATOR, Identity
-from broker.security.principals import PrincipalRules
-from broker.settings.processes import Listener
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.security.certificate import read_certificate
+from moldau.broker.security.identity import ANONYMOUS, OPERATOR, Identity
+from moldau.broker.security.principals import PrincipalRules
+from moldau.broker.settings.processes import Listener
 
 _log = LimitedLog(logging.getLogger("moldau.server"))
 

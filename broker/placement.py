@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
-from broker.errors import ErrorCode, KafkaError
-from broker.settings.processes import Endpoint
-from broker.wire.messages.find_coordinator import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.settings.processes import Endpoint
+from moldau.broker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

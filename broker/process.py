@@ -24,13 +24,13 @@ from typing import NoReturn, Protocol, TypeVar
 import msgspec
 import uvloop
 
-from broker import descriptors
-from broker.accepting import PlainServer
-from broker.errors import MoldauError
-from broker.logging_setup import set_up_logging
-from broker.settings.processes import ConfigError, Listener, RouterSettings, WorkerSettings
-from broker.tls.accepting import TlsServer
-from broker.tls.certificates import Certificates
+from moldau.broker import descriptors
+from moldau.broker.accepting import PlainServer
+from moldau.broker.errors import MoldauError
+from moldau.broker.logging_setup import set_up_logging
+from moldau.broker.settings.processes import ConfigError, Listener, RouterSettings, WorkerSettings
+from moldau.broker.tls.accepting import TlsServer
+from moldau.broker.tls.certificates import Certificates
 
 BOOT_FAILED = 3
 BACKLOG = 4096

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from broker.errors import MoldauError
-from broker.log.counting import CountBudget
-from broker.log.log import Log
-from broker.log.logs import Logs
-from broker.log.topics import Topics
-from broker.metrics.record_counts import (
+from moldau.broker.errors import MoldauError
+from moldau.broker.log.counting import CountBudget
+from moldau.broker.log.log import Log
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import Topics
+from moldau.broker.metrics.record_counts import (
     MAX_BEHIND,
     UNKNOWN,
     Behind,

@@ -9,20 +9,26 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from broker.errors import MoldauError
-from broker.log.callbacks import await_callback
-from broker.log.log import NO_TIMESTAMP, FetchReader, Log
-from broker.log.logs import Logs
-from broker.log.topics import Topics
-from broker.metrics.record_times import (
+from moldau.broker.errors import MoldauError
+from moldau.broker.log.callbacks import await_callback
+from moldau.broker.log.log import NO_TIMESTAMP, FetchReader, Log
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import Topics
+from moldau.broker.metrics.record_times import (
     MAX_PLACES,
     Place,
     Times,
     decode_places,
     encode_times,
 )
-from broker.report import in_slices
-from broker.wire.batch import DELETE_HORIZON, LOG_APPEND_TIME, Buffer, CorruptBatch, read_header
+from moldau.broker.report import in_slices
+from moldau.broker.wire.batch import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    Buffer,
+    CorruptBatch,
+    read_header,
+)
 
 MAX_STORE_READS = 32
 READING_S = 0.25  # how long the store is read from

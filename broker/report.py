@@ -11,13 +11,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.errors import MoldauError
-from broker.log.log import Log
-from broker.log.logs import Logs
-from broker.log.topics import Topics
-from broker.loop_lag import LoopLag
-from broker.metrics.document import (
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.errors import MoldauError
+from moldau.broker.log.log import Log
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import Topics
+from moldau.broker.loop_lag import LoopLag
+from moldau.broker.metrics.document import (
     ClientRow,
     CommittedRow,
     Document,
@@ -27,12 +27,12 @@ from broker.metrics.document import (
     PartitionRow,
     Sample,
 )
-from broker.metrics.histogram import duration_family
-from broker.metrics.log_counters import MAX_TOPICS
-from broker.metrics.request_counters import RequestCounters
-from broker.server.budget import Budget
-from broker.server.connection import Connection
-from broker.store.store import Store
+from moldau.broker.metrics.histogram import duration_family
+from moldau.broker.metrics.log_counters import MAX_TOPICS
+from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.connection import Connection
+from moldau.broker.store.store import Store
 
 TURN_NS = 2_000_000  # how long requests wait for a part of a report
 # Logs unused since the worker started: loaded for their bounds, so many at a time.

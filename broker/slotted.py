@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from broker.errors import ErrorCode
+from moldau.broker.errors import ErrorCode
 
 T = TypeVar("T")
 

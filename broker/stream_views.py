@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from broker.errors import StoreFault
-from broker.metrics.stream_views import (
+from moldau.broker.errors import StoreFault
+from moldau.broker.metrics.stream_views import (
     MAX_STREAMS,
     StreamView,
     decode_question,
     encode_views,
 )
-from broker.store.native_views import NativeViews
+from moldau.broker.store.native_views import NativeViews
 
 LOOKING_S = 1.0
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.handlers.context import Broker
-from broker.report import in_slices
-from broker.security.identity import Identity, decode_identity
-from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
-from broker.security.visible import VisibleNames, encode_visible
-from broker.server.login import Logins
+from moldau.broker.handlers.context import Broker
+from moldau.broker.report import in_slices
+from moldau.broker.security.identity import Identity, decode_identity
+from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
+from moldau.broker.security.visible import VisibleNames, encode_visible
+from moldau.broker.server.login import Logins
 
 
 class Visibility:

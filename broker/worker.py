@@ -1,4 +1,4 @@
-"""One worker process: `python -m broker.worker`, started by the supervisor.
+"""One worker process: `python -m moldau.broker.worker`, started by the supervisor.
 
 How it talks to the supervisor is in process.py. When the supervisor is gone the worker exits too.
 SIGTERM drains: what is being served is answered before the worker exits.
@@ -12,35 +12,35 @@ import signal
 from functools import partial
 from pathlib import Path
 
-from broker import descriptors
-from broker.access.acls import Acls, configured_authorizer
-from broker.access.audit import make_audit
-from broker.access.kept import KeptByKind
-from broker.access.logins import LoginServices
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.group_events import GroupEvents
-from broker.coordinator.sights import Sights
-from broker.coordinator.topics_seen import topics_seen
-from broker.coordinator.transaction_services import TransactionServices
-from broker.errors import StoreFault
-from broker.frame_checks import FrameChecks
-from broker.handlers.context import Broker
-from broker.handlers.dispatch import Dispatcher
-from broker.in_step import InStep
-from broker.log.compaction import Compaction
-from broker.log.history import LogHistory
-from broker.log.logs import Logs
-from broker.log.maintenance import Maintenance
-from broker.log.topics import Topic, Topics
-from broker.log_levels import request_logger
-from broker.loop_lag import LoopLag
-from broker.metrics.access_counters import FAILURE, SUCCESS
-from broker.metrics.document import METRICS, Family, encode
-from broker.metrics.record_counts import RECORD_COUNTS
-from broker.metrics.record_times import RECORD_TIMES
-from broker.metrics.request_counters import RequestCounters
-from broker.metrics.stream_views import STREAM_VIEWS
-from broker.process import (
+from moldau.broker import descriptors
+from moldau.broker.access.acls import Acls, configured_authorizer
+from moldau.broker.access.audit import make_audit
+from moldau.broker.access.kept import KeptByKind
+from moldau.broker.access.logins import LoginServices
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.group_events import GroupEvents
+from moldau.broker.coordinator.sights import Sights
+from moldau.broker.coordinator.topics_seen import topics_seen
+from moldau.broker.coordinator.transaction_services import TransactionServices
+from moldau.broker.errors import StoreFault
+from moldau.broker.frame_checks import FrameChecks
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.dispatch import Dispatcher
+from moldau.broker.in_step import InStep
+from moldau.broker.log.compaction import Compaction
+from moldau.broker.log.history import LogHistory
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.maintenance import Maintenance
+from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.log_levels import request_logger
+from moldau.broker.loop_lag import LoopLag
+from moldau.broker.metrics.access_counters import FAILURE, SUCCESS
+from moldau.broker.metrics.document import METRICS, Family, encode
+from moldau.broker.metrics.record_counts import RECORD_COUNTS
+from moldau.broker.metrics.record_times import RECORD_TIMES
+from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.metrics.stream_views import STREAM_VIEWS
+from moldau.broker.process import (
     BootFailure,
     Listening,
     collect_seldom,
@@ -48,29 +48,29 @@ from broker.process import (
     say_ready,
     watch_parent,
 )
-from broker.record_counts import RecordCounts
-from broker.record_times import RecordTimes
-from broker.report import WorkerReport
-from broker.security.connection_limits import (
+from moldau.broker.record_counts import RecordCounts
+from moldau.broker.record_times import RecordTimes
+from moldau.broker.report import WorkerReport
+from moldau.broker.security.connection_limits import (
     CONNECTION_LIMITS,
     LimitsInForce,
     encode_limits,
 )
-from broker.security.identity import ENDED_SESSIONS, Identity, worker_identity
-from broker.security.visible import VISIBLE
-from broker.server.budget import Budget
-from broker.server.connection import Connection
-from broker.server.metering import ClientMetering
-from broker.server.sessions import Sessions
-from broker.server.subscribers import Subscribers
-from broker.settings.kafka import BrokerConfig
-from broker.settings.kafka.limits import connection_limits
-from broker.settings.processes import Listener, WorkerSettings
-from broker.settings.static import static_config
-from broker.store.store import Store, StoreFiles, reached
-from broker.store.topics import Change
-from broker.stream_views import StreamViews
-from broker.visible import Visibility
+from moldau.broker.security.identity import ENDED_SESSIONS, Identity, worker_identity
+from moldau.broker.security.visible import VISIBLE
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.connection import Connection
+from moldau.broker.server.metering import ClientMetering
+from moldau.broker.server.sessions import Sessions
+from moldau.broker.server.subscribers import Subscribers
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.processes import Listener, WorkerSettings
+from moldau.broker.settings.static import static_config
+from moldau.broker.store.store import Store, StoreFiles, reached
+from moldau.broker.store.topics import Change
+from moldau.broker.stream_views import StreamViews
+from moldau.broker.visible import Visibility
 
 logger = logging.getLogger("moldau.worker")
 

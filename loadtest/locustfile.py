@@ -31,16 +31,22 @@ from locust import LoadTestShape, events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.users.admin import AdminUser
-from loadtest.users.client.session import REQUEST_ERRORS, Session
-from loadtest.users.group_members import GroupChurn, GroupMember
-from loadtest.users.options import TOPIC_CONFIGS, add_options, bootstrap_of, host_of, security_of
-from loadtest.users.producer import Producer
-from loadtest.users.readers import ColdReader, TailReader
-from loadtest.users.shapes import DEFAULT_RUN_S, SHAPES, chosen_shape
-from loadtest.users.transactional import CommittedReader, TransactionalProducer
-from loadtest.users.violations import violations
-from ops.client import InvalidSecurity
+from moldau.loadtest.users.admin import AdminUser
+from moldau.loadtest.users.client.session import REQUEST_ERRORS, Session
+from moldau.loadtest.users.group_members import GroupChurn, GroupMember
+from moldau.loadtest.users.options import (
+    TOPIC_CONFIGS,
+    add_options,
+    bootstrap_of,
+    host_of,
+    security_of,
+)
+from moldau.loadtest.users.producer import Producer
+from moldau.loadtest.users.readers import ColdReader, TailReader
+from moldau.loadtest.users.shapes import DEFAULT_RUN_S, SHAPES, chosen_shape
+from moldau.loadtest.users.transactional import CommittedReader, TransactionalProducer
+from moldau.loadtest.users.violations import violations
+from moldau.ops.client import InvalidSecurity
 
 __all__ = [
     "AdminUser",

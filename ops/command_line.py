@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.client import (
+from moldau.ops.client import (
     ClientError,
     ClientSettings,
     Cluster,
@@ -194,7 +194,7 @@ def open_cluster(arguments: argparse.Namespace) -> Cluster:
         arguments.action_parser.error(f"--bootstrap {error}")
     if settings == ClientSettings() and named_bootstrap(arguments, settings) is None:
         # Imported here: not every command asks a broker of this machine.
-        from ops.local_broker import find_local_broker
+        from moldau.ops.local_broker import find_local_broker
 
         return Cluster(addresses, local=find_local_broker(addresses[0][1]))
     return Cluster(addresses, security=settings.security)

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import shtab
 
-    from ops.cli import COMMANDS, build_parser
+    from moldau.ops.cli import COMMANDS, build_parser
 
     parser = build_parser(COMMANDS)
     files = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}

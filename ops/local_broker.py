@@ -11,8 +11,8 @@ import socket
 from collections.abc import Collection
 from pathlib import Path
 
-from ops.client import LocalSockets, Node
-from ops.serve.runtime import router_socket, runtime_dir, worker_socket
+from moldau.ops.client import LocalSockets, Node
+from moldau.ops.serve.runtime import router_socket, runtime_dir, worker_socket
 
 MAX_ROUTERS = 64
 CONNECT_PATIENCE_S = 2.0

@@ -19,22 +19,22 @@ from typing import cast
 
 import msgspec
 
-from broker.limited_log import LimitedLog
-from broker.peer import identify
-from broker.security.identity import NEVER, Identity, Role, preamble, read_preamble
-from broker.settings.processes import Listener
-from broker.wire.advertised import software_of
-from broker.wire.frame import PREAMBLE, read_request_header
-from broker.wire.frame_reader import InvalidFrameSize
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.primitives import MalformedMessage
-from router.login import ClientLogin
-from router.reply_queue import ReplyQueue, WorkerReplies
-from router.request_forwarder import FAULTS, RequestForwarder
-from router.state import RouterState
-from router.transport import PausableTransport, Pause
-from router.worker_connection import WorkerConnection
-from router.worker_connections import WorkerConnections
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.peer import identify
+from moldau.broker.security.identity import NEVER, Identity, Role, preamble, read_preamble
+from moldau.broker.settings.processes import Listener
+from moldau.broker.wire.advertised import software_of
+from moldau.broker.wire.frame import PREAMBLE, read_request_header
+from moldau.broker.wire.frame_reader import InvalidFrameSize
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.router.login import ClientLogin
+from moldau.router.reply_queue import ReplyQueue, WorkerReplies
+from moldau.router.request_forwarder import FAULTS, RequestForwarder
+from moldau.router.state import RouterState
+from moldau.router.transport import PausableTransport, Pause
+from moldau.router.worker_connection import WorkerConnection
+from moldau.router.worker_connections import WorkerConnections
 
 logger = logging.getLogger("moldau.router")
 limited = LimitedLog(logger)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.wire.apis import Api
-from broker.wire.frame import read_response, response_frame
-from broker.wire.schema import Message
-from router.merge import merge
-from router.routing import RequestPart
-from router.unavailable import unavailable_response
+from moldau.broker.wire.apis import Api
+from moldau.broker.wire.frame import read_response, response_frame
+from moldau.broker.wire.schema import Message
+from moldau.router.merge import merge
+from moldau.router.routing import RequestPart
+from moldau.router.unavailable import unavailable_response
 
 
 class GatheredReply:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.errors import ErrorCode
-from broker.placement import find_coordinator
-from broker.settings.processes import Endpoint
-from broker.wire.advertised import api_versions, unsupported_api_versions
-from broker.wire.apis import ApiKey, Routing
-from broker.wire.batch import Buffer
-from broker.wire.frame import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import find_coordinator
+from moldau.broker.settings.processes import Endpoint
+from moldau.broker.wire.advertised import api_versions, unsupported_api_versions
+from moldau.broker.wire.apis import ApiKey, Routing
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import (
     CORRELATION_ID_AT,
     CORRELATION_ID_END,
     RequestHeader,
     read_request_header,
     response_frame,
 )
-from broker.wire.response_template import ResponseTemplate
-from broker.wire.schema import Message
+from moldau.broker.wire.response_template import ResponseTemplate
+from moldau.broker.wire.schema import Message
 
 MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # of a request; requests
 

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from broker.errors import ErrorCode
-from broker.security.identity import Identity, Role
-from broker.security.sasl import most_received
-from broker.settings.sasl import SaslSettings
-from broker.wire.advertised import api_versions, software_of, unsupported_api_versions
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.identity import Identity, Role
+from moldau.broker.security.sasl import most_received
+from moldau.broker.settings.sasl import SaslSettings
+from moldau.broker.wire.advertised import api_versions, software_of, unsupported_api_versions
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import (
     LENGTH_SIZE,
     RequestHeader,
     read_request_header,
@@ -27,17 +27,17 @@ from broker.wire.frame import (
     request_frame,
     response_frame,
 )
-from broker.wire.frame_reader import frame_size
-from broker.wire.messages.sasl_authenticate import (
+from moldau.broker.wire.frame_reader import frame_size
+from moldau.broker.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from broker.wire.messages.sasl_handshake import SaslHandshakeResponse
-from broker.wire.schema import Message
-from router.login_relay import LoginRelay, framed
-from router.request_forwarder import CannotForward
-from router.state import RouterState
-from router.worker_connection import WorkerConnection
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeResponse
+from moldau.broker.wire.schema import Message
+from moldau.router.login_relay import LoginRelay, framed
+from moldau.router.request_forwarder import CannotForward
+from moldau.router.state import RouterState
+from moldau.router.worker_connection import WorkerConnection
 
 TIMEOUT_S = 10.0
 MAX_REQUESTS = 32  # of one login

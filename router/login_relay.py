@@ -10,12 +10,12 @@ import asyncio
 import logging
 from typing import Protocol, cast
 
-from broker.security.identity import WHO_AM_I, Identity, decode_identity, preamble
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH, LENGTH_SIZE, private_frame, request_frame
-from broker.wire.frame_reader import MIN_RESPONSE, InvalidFrameSize, frame_size
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from broker.wire.primitives import INT32
+from moldau.broker.security.identity import WHO_AM_I, Identity, decode_identity, preamble
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, private_frame, request_frame
+from moldau.broker.wire.frame_reader import MIN_RESPONSE, InvalidFrameSize, frame_size
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from moldau.broker.wire.primitives import INT32
 
 logger = logging.getLogger("moldau.router")
 

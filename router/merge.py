@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from broker.wire.apis import Api, ApiKey
-from broker.wire.schema import Message
-from router.routing import SPLIT_FIELDS
+from moldau.broker.wire.apis import Api, ApiKey
+from moldau.broker.wire.schema import Message
+from moldau.router.routing import SPLIT_FIELDS
 
 # Where the responses of all workers list what each of them owns: the list, and the id in its items.
 LISTS = {

@@ -20,11 +20,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from broker.wire.frame import LENGTH, LENGTH_SIZE
-from broker.wire.frame_reader import MIN_RESPONSE, FrameTracker, InvalidFrameSize
-from broker.wire.primitives import MalformedMessage
-from router.gathered_reply import GatheredReply
-from router.transport import PausableTransport, Pause, piece_of
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE
+from moldau.broker.wire.frame_reader import MIN_RESPONSE, FrameTracker, InvalidFrameSize
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.router.gathered_reply import GatheredReply
+from moldau.router.transport import PausableTransport, Pause, piece_of
 
 logger = logging.getLogger("moldau.router")
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.wire.apis import ApiKey
-from broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
-from broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
-from broker.wire.primitives import MalformedMessage
-from router.gathered_reply import GatheredReply
-from router.reply_queue import ReplyQueue
-from router.routing import RequestPart, Route, RouteKind, find_route
-from router.state import RouterState
-from router.transport import piece_of
-from router.unavailable import unavailable_reply
-from router.worker_connection import WorkerConnection
-from router.worker_connections import WorkerConnections
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
+from moldau.broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.router.gathered_reply import GatheredReply
+from moldau.router.reply_queue import ReplyQueue
+from moldau.router.routing import RequestPart, Route, RouteKind, find_route
+from moldau.router.state import RouterState
+from moldau.router.transport import piece_of
+from moldau.router.unavailable import unavailable_reply
+from moldau.router.worker_connection import WorkerConnection
+from moldau.router.worker_connections import WorkerConnections
 
 # Enough to route nearly every request; if not, all that was received of it is looked at.
 FIRST_HEAD_BYTES = 2048

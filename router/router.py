@@ -1,4 +1,4 @@
-"""One router process: `python -m router.router`, started by the supervisor beside the workers.
+"""One router process, `python -m moldau.router.router`: started beside the workers.
 
 It reads its settings as one JSON line on standard input and prints `ready` on standard output when
 it serves, which is when the workers do. Standard input stays open: when it ends, the supervisor is
@@ -14,22 +14,22 @@ import asyncio
 import logging
 import signal
 
-from broker import descriptors
-from broker.loop_lag import LoopLag
-from broker.metrics.document import Document, Family, Kind, Sample
-from broker.process import (
+from moldau.broker import descriptors
+from moldau.broker.loop_lag import LoopLag
+from moldau.broker.metrics.document import Document, Family, Kind, Sample
+from moldau.broker.process import (
     Listening,
     collect_seldom,
     run,
     say_ready,
     watch_parent,
 )
-from broker.security.connection_limits import CONNECTION_LIMITS, decode_limits
-from broker.security.identity import ENDED_SESSIONS, decode_ended
-from broker.settings.processes import Listener, RouterSettings
-from router.client_connection import ClientConnection
-from router.state import RouterState
-from router.workers import Workers
+from moldau.broker.security.connection_limits import CONNECTION_LIMITS, decode_limits
+from moldau.broker.security.identity import ENDED_SESSIONS, decode_ended
+from moldau.broker.settings.processes import Listener, RouterSettings
+from moldau.router.client_connection import ClientConnection
+from moldau.router.state import RouterState
+from moldau.router.workers import Workers
 
 logger = logging.getLogger("moldau.router")
 

@@ -36,11 +36,11 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from broker.placement import leader_of, owner_of
-from broker.wire.apis import Api, ApiKey, Routing, lookup
-from broker.wire.frame import read_request_header, request_frame
-from broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
-from router.routing_fields import (
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.apis import Api, ApiKey, Routing, lookup
+from moldau.broker.wire.frame import read_request_header, request_frame
+from moldau.broker.wire.primitives import MalformedMessage, read_uvarint, skip_tags
+from moldau.router.routing_fields import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
     names_topics_by_id,

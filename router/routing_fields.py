@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from broker.wire.apis import ApiKey
-from broker.wire.primitives import read_uvarint, skip_tags
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.primitives import read_uvarint, skip_tags
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

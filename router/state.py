@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from broker.access.connection_limiter import ConnectionLimiter
-from broker.frame_checks import FrameChecks
-from broker.frame_memory import FrameMemory
-from broker.metrics.document import METRICS, Document, encode
-from broker.security.quota_rates import Windows
-from broker.settings.processes import ConnectionLimits, Endpoint
-from broker.wire.frame import private_reply, read_request_header
-from router.local_answers import LocalAnswers
-from router.routing import RoutingTable
-from router.worker_connection import WorkerConnection
-from router.workers import Workers
+from moldau.broker.access.connection_limiter import ConnectionLimiter
+from moldau.broker.frame_checks import FrameChecks
+from moldau.broker.frame_memory import FrameMemory
+from moldau.broker.metrics.document import METRICS, Document, encode
+from moldau.broker.security.quota_rates import Windows
+from moldau.broker.settings.processes import ConnectionLimits, Endpoint
+from moldau.broker.wire.frame import private_reply, read_request_header
+from moldau.router.local_answers import LocalAnswers
+from moldau.router.routing import RoutingTable
+from moldau.router.worker_connection import WorkerConnection
+from moldau.router.workers import Workers
 
 # For a worker that has ended to be back: until then, what it has not accepted may wait.
 BACK_WITHIN_S = 3.0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import cast
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 WRITE_HIGH_WATER = 256 * 1024
 LINGER_S = 5.0

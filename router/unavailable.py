@@ -10,51 +10,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.apis import Api, ApiKey
-from broker.wire.frame import read_request_header, response_frame
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import Api, ApiKey
+from moldau.broker.wire.frame import read_request_header, response_frame
+from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from broker.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from moldau.broker.wire.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
+from moldau.broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from moldau.broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from moldau.broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from broker.wire.messages.end_txn import EndTxnResponse
-from broker.wire.messages.heartbeat import HeartbeatResponse
-from broker.wire.messages.init_producer_id import InitProducerIdResponse
-from broker.wire.messages.join_group import JoinGroupResponse
-from broker.wire.messages.leave_group import LeaveGroupResponse
-from broker.wire.messages.list_groups import ListGroupsResponse
-from broker.wire.messages.list_transactions import ListTransactionsResponse
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.end_txn import EndTxnResponse
+from moldau.broker.wire.messages.heartbeat import HeartbeatResponse
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdResponse
+from moldau.broker.wire.messages.join_group import JoinGroupResponse
+from moldau.broker.wire.messages.leave_group import LeaveGroupResponse
+from moldau.broker.wire.messages.list_groups import ListGroupsResponse
+from moldau.broker.wire.messages.list_transactions import ListTransactionsResponse
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from broker.wire.messages.offset_delete import OffsetDeleteResponse
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_delete import OffsetDeleteResponse
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from broker.wire.messages.sync_group import SyncGroupResponse
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.wire.messages.sync_group import SyncGroupResponse
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 
 NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _NO_OFFSET = -1

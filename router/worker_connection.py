@@ -17,9 +17,9 @@ import asyncio
 import logging
 from typing import Protocol
 
-from broker.security.identity import Identity, preamble
-from router.reply_queue import WorkerReplies
-from router.transport import PausableTransport
+from moldau.broker.security.identity import Identity, preamble
+from moldau.router.reply_queue import WorkerReplies
+from moldau.router.transport import PausableTransport
 
 logger = logging.getLogger("moldau.router")
 

@@ -10,12 +10,12 @@ requests may have to go elsewhere.
 
 from __future__ import annotations
 
-from broker.wire.frame import API_SIZE, CORRELATION_ID_END
-from broker.wire.request_cache import RequestCache, RequestPattern
-from router.reply_queue import ReplyQueue
-from router.routing import Route, RouteKind
-from router.state import RouterState
-from router.worker_connection import Client, WorkerConnection
+from moldau.broker.wire.frame import API_SIZE, CORRELATION_ID_END
+from moldau.broker.wire.request_cache import RequestCache, RequestPattern
+from moldau.router.reply_queue import ReplyQueue
+from moldau.router.routing import Route, RouteKind
+from moldau.router.state import RouterState
+from moldau.router.worker_connection import Client, WorkerConnection
 
 CONTROLLER = 0
 MAX_KNOWN_BYTES = 512

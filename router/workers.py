@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from broker.wire.advertised import PING
-from broker.wire.frame import (
+from moldau.broker.wire.advertised import PING
+from moldau.broker.wire.frame import (
     LENGTH,
     LENGTH_SIZE,
     RESPONSE_CORRELATION_ID_AT,
     RESPONSE_CORRELATION_ID_END,
     private_frame,
 )
-from broker.wire.primitives import INT32
+from moldau.broker.wire.primitives import INT32
 
 logger = logging.getLogger("moldau.router")
 

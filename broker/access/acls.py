@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from broker.security.acl import EVERYONE, WILDCARD, Acl
-from broker.security.acl_authorizer import AclAuthorizer, parse_super_users
-from broker.security.acl_index import AclIndex
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
-from broker.settings.kafka import BrokerConfig
-from broker.store.acls import AclRecord, AclStore
-from broker.store.topics import Change, TopicStore
+from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl
+from moldau.broker.security.acl_authorizer import AclAuthorizer, parse_super_users
+from moldau.broker.security.acl_index import AclIndex
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store.acls import AclRecord, AclStore
+from moldau.broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.access")
 

@@ -26,14 +26,14 @@ from typing import Any
 
 import msgspec
 
-from broker.log.event_topic import EventTopic
-from broker.log.logs import Logs
-from broker.log.topics import AUDIT, Topics
-from broker.security.identity import Identity
-from broker.security.repeats import Repeats
-from broker.security.resources import Operation, ResourceType
-from broker.security.tokens import Token
-from broker.settings.kafka import BrokerConfig
+from moldau.broker.log.event_topic import EventTopic
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import AUDIT, Topics
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.repeats import Repeats
+from moldau.broker.security.resources import Operation, ResourceType
+from moldau.broker.security.tokens import Token
+from moldau.broker.settings.kafka import BrokerConfig
 
 logger = logging.getLogger("moldau.audit")
 

@@ -10,18 +10,18 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from broker import descriptors
-from broker.limited_log import LimitedLog
-from broker.metrics.access_counters import ConnectionCounters
-from broker.security.connection_limits import (
+from moldau.broker import descriptors
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.metrics.access_counters import ConnectionCounters
+from moldau.broker.security.connection_limits import (
     CREATION_RATE,
     PER_IP,
     PER_IP_OVERRIDES,
     QUOTA_RATE,
     ConnectionCounts,
 )
-from broker.security.quota_rates import Windows
-from broker.settings.processes import ConnectionLimits, Listener
+from moldau.broker.security.quota_rates import Windows
+from moldau.broker.settings.processes import ConnectionLimits, Listener
 
 logger = logging.getLogger("moldau.connections")
 limited = LimitedLog(logger)

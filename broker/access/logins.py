@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from broker.access.passwords import Answer, Passwords
-from broker.access.signing_keys import KeySet
-from broker.access.tokens import Tokens
-from broker.access.users import Users
-from broker.security.backoff import FailureDelays
-from broker.security.identity import NEVER, Identity
-from broker.security.oauthbearer import OAuthBearerConversation, TokenRules
-from broker.security.plain import PlainConversation
-from broker.security.sasl import Accepted, Conversation, Mechanism
-from broker.security.scram import ScramConversation
-from broker.settings.processes import Listener
-from broker.settings.sasl import SaslSettings, TokenSettings
+from moldau.broker.access.passwords import Answer, Passwords
+from moldau.broker.access.signing_keys import KeySet
+from moldau.broker.access.tokens import Tokens
+from moldau.broker.access.users import Users
+from moldau.broker.security.backoff import FailureDelays
+from moldau.broker.security.identity import NEVER, Identity
+from moldau.broker.security.oauthbearer import OAuthBearerConversation, TokenRules
+from moldau.broker.security.plain import PlainConversation
+from moldau.broker.security.sasl import Accepted, Conversation, Mechanism
+from moldau.broker.security.scram import ScramConversation
+from moldau.broker.settings.processes import Listener
+from moldau.broker.settings.sasl import SaslSettings, TokenSettings
 
 logger = logging.getLogger("moldau.access")
 

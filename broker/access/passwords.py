@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from broker.access.users import Users
-from broker.security.sasl import Mechanism
-from broker.security.scram import KnownCredential, is_password
+from moldau.broker.access.users import Users
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.scram import KnownCredential, is_password
 
 MAX_WAITING = 256  # passwords to be checked; about two seconds of hashing
 MAX_OF_ONE = 16  # of one address, when half of the room is taken

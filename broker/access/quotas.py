@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.security.quota_entities import Entity, QuotaTable
-from broker.security.quota_rates import Windows
-from broker.security.quota_requests import altered
-from broker.security.quota_usage import Usages
-from broker.store.quotas import QuotaStore
+from moldau.broker.security.quota_entities import Entity, QuotaTable
+from moldau.broker.security.quota_rates import Windows
+from moldau.broker.security.quota_requests import altered
+from moldau.broker.security.quota_usage import Usages
+from moldau.broker.store.quotas import QuotaStore
 
 
 class Quotas:

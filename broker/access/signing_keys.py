@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from broker.security.oauthbearer import SigningKey, read_key_set
-from broker.settings.sasl import TokenSettings
+from moldau.broker.security.oauthbearer import SigningKey, read_key_set
+from moldau.broker.settings.sasl import TokenSettings
 
 logger = logging.getLogger("moldau.access")
 

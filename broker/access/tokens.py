@@ -14,15 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from broker.errors import ErrorCode, KafkaError, StoreFault
-from broker.limited_log import LimitedLog
-from broker.security.identity import USER
-from broker.security.sasl import MAX_NAME, Mechanism
-from broker.security.scram import KnownCredential
-from broker.security.tokens import Lifetimes, Token, TokenKey, first_times, new_id
-from broker.settings.kafka import BrokerConfig
-from broker.store.tokens import TokenStore, read_token
-from broker.store.topics import Change, TopicStore
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.security.identity import USER
+from moldau.broker.security.sasl import MAX_NAME, Mechanism
+from moldau.broker.security.scram import KnownCredential
+from moldau.broker.security.tokens import Lifetimes, Token, TokenKey, first_times, new_id
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store.tokens import TokenStore, read_token
+from moldau.broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.access")
 limited = LimitedLog(logger)

@@ -8,11 +8,11 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 
-from broker.security.accounts import Account, Alteration, Looks, preferred
-from broker.security.sasl import Mechanism
-from broker.security.scram import KnownCredential, no_credential
-from broker.store.topics import Change, TopicStore
-from broker.store.users import SECRET, UserStore, read_account
+from moldau.broker.security.accounts import Account, Alteration, Looks, preferred
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.scram import KnownCredential, no_credential
+from moldau.broker.store.topics import Change, TopicStore
+from moldau.broker.store.users import SECRET, UserStore, read_account
 
 logger = logging.getLogger("moldau.access")
 

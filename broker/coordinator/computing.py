@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 
-from broker import expressions
-from broker.coordinator.sights import Sights
-from broker.coordinator.slices import Slices, Work
-from broker.group.effects import Assign, Resolve
-from broker.group.events import Assigned, Event, Resolved, TopicsChanged
-from broker.group.groups import Groups
-from broker.group.topics import Place, TopicsSeen
+from moldau.broker import expressions
+from moldau.broker.coordinator.sights import Sights
+from moldau.broker.coordinator.slices import Slices, Work
+from moldau.broker.group.effects import Assign, Resolve
+from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.topics import Place, TopicsSeen
 
 
 class Computing:

@@ -15,18 +15,18 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
-from broker.coordinator.computing import Computing
-from broker.coordinator.group_counters import GroupCounters
-from broker.coordinator.group_settings import group_config
-from broker.coordinator.group_writes import MEND_PATIENCE_S, GroupWrites
-from broker.coordinator.reloading import GroupReloading
-from broker.coordinator.shell import MachineShell
-from broker.coordinator.slots import Slots
-from broker.coordinator.stored import encode_offset, offset_field, pending_field
-from broker.coordinator.transactional_offsets import TransactionalOffsets
-from broker.errors import ErrorCode, SlotNotTaken, StoreFenced
-from broker.group.config import IdGenerator
-from broker.group.effects import (
+from moldau.broker.coordinator.computing import Computing
+from moldau.broker.coordinator.group_counters import GroupCounters
+from moldau.broker.coordinator.group_settings import group_config
+from moldau.broker.coordinator.group_writes import MEND_PATIENCE_S, GroupWrites
+from moldau.broker.coordinator.reloading import GroupReloading
+from moldau.broker.coordinator.shell import MachineShell
+from moldau.broker.coordinator.slots import Slots
+from moldau.broker.coordinator.stored import encode_offset, offset_field, pending_field
+from moldau.broker.coordinator.transactional_offsets import TransactionalOffsets
+from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced
+from moldau.broker.group.config import IdGenerator
+from moldau.broker.group.effects import (
     Answer,
     ArmTimer,
     Assign,
@@ -39,17 +39,17 @@ from broker.group.effects import (
     StateChanged,
     Unrestored,
 )
-from broker.group.events import Delete, Event, Request, TimerFired
-from broker.group.groups import Groups
-from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.states import GroupState
-from broker.group.timers import TimerKey
-from broker.group.topics import NO_TOPICS, TopicsSeen
-from broker.group.unknown import refuse
-from broker.group.views import Owners
-from broker.placement import slot_of, slots_of
-from broker.settings.kafka import BrokerConfig
-from broker.store.groups import GroupStore
+from moldau.broker.group.events import Delete, Event, Request, TimerFired
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKey
+from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
+from moldau.broker.group.unknown import refuse
+from moldau.broker.group.views import Owners
+from moldau.broker.placement import slot_of, slots_of
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.group.effects import MemberChange, MemberChanged, StateChanged
-from broker.group.states import REBALANCING, GroupState
-from broker.metrics.document import Family, Kind, Sample
-from broker.metrics.histogram import DurationHistogram, duration_family
+from moldau.broker.group.effects import MemberChange, MemberChanged, StateChanged
+from moldau.broker.group.states import REBALANCING, GroupState
+from moldau.broker.metrics.document import Family, Kind, Sample
+from moldau.broker.metrics.histogram import DurationHistogram, duration_family
 
 MAX_GROUPS = 5_000  # with counters of their own
 _KINDS = (

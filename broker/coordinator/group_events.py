@@ -25,12 +25,12 @@ import time
 from itertools import islice
 from typing import Any
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.group.effects import MemberChanged, StateChanged
-from broker.group.states import REBALANCING, GroupState
-from broker.log.event_topic import EventTopic
-from broker.log.logs import Logs
-from broker.log.topics import GROUP_EVENTS, Topics
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.group.effects import MemberChanged, StateChanged
+from moldau.broker.group.states import REBALANCING, GroupState
+from moldau.broker.log.event_topic import EventTopic
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import GROUP_EVENTS, Topics
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0

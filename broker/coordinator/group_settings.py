@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.group.config import ConsumerConfig, ConsumerLimits, GroupConfig
-from broker.settings.kafka import BrokerConfig, group_value
-from broker.store.topics import TopicStore
+from moldau.broker.group.config import ConsumerConfig, ConsumerLimits, GroupConfig
+from moldau.broker.settings.kafka import BrokerConfig, group_value
+from moldau.broker.store.topics import TopicStore
 
 
 class GroupSettings:

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from broker.coordinator.slots import Slots
-from broker.coordinator.stored import encode_members
-from broker.errors import ErrorCode, StoreFault, StoreFenced, StoreTimeout
-from broker.group.effects import Persist
-from broker.group.events import Event, Persisted
-from broker.group.groups import Groups
-from broker.group.record import encode
-from broker.group.views import Owners
-from broker.placement import slot_of
-from broker.store.groups import GroupStore
+from moldau.broker.coordinator.slots import Slots
+from moldau.broker.coordinator.stored import encode_members
+from moldau.broker.errors import ErrorCode, StoreFault, StoreFenced, StoreTimeout
+from moldau.broker.group.effects import Persist
+from moldau.broker.group.events import Event, Persisted
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.record import encode
+from moldau.broker.group.views import Owners
+from moldau.broker.placement import slot_of
+from moldau.broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 

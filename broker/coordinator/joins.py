@@ -18,21 +18,21 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.peers import Link, error_code
-from broker.errors import ErrorCode
-from broker.placement import owner_of
-from broker.txn.effects import AddAnswer, Answer
-from broker.txn.events import Add
-from broker.txn.record import Place
-from broker.txn.serial import NO_NUMBER
-from broker.wire.apis import ApiKey
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.coordinator.peers import Link, error_code
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
+from moldau.broker.txn.effects import AddAnswer, Answer
+from moldau.broker.txn.events import Add
+from moldau.broker.txn.record import Place
+from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 
 logger = logging.getLogger("moldau.coordinator")
 

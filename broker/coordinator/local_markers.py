@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from broker.errors import ErrorCode, StoreFault, code_for, coordinator_code_for
-from broker.log.log import Log
-from broker.log.markers import Marker
-from broker.log.topics import Topic
-from broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.errors import ErrorCode, StoreFault, code_for, coordinator_code_for
+from moldau.broker.log.log import Log
+from moldau.broker.log.markers import Marker
+from moldau.broker.log.topics import Topic
+from moldau.broker.txn.record import GROUP_OFFSETS, Place
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -20,21 +20,21 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.local_markers import LocalMarkers
-from broker.coordinator.peers import Link, error_code
-from broker.errors import ErrorCode, StoreFault
-from broker.log.markers import Marker
-from broker.placement import leader_of
-from broker.txn.effects import WriteMarkers
-from broker.txn.record import GROUP_OFFSETS, Place
-from broker.wire.apis import ApiKey
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.coordinator.local_markers import LocalMarkers
+from moldau.broker.coordinator.peers import Link, error_code
+from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.log.markers import Marker
+from moldau.broker.placement import leader_of
+from moldau.broker.txn.effects import WriteMarkers
+from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 
 logger = logging.getLogger("moldau.coordinator")
 

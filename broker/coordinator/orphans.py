@@ -13,20 +13,23 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
-from broker.coordinator.peers import Link
-from broker.errors import MoldauError
-from broker.log.callbacks import Completion, await_callback
-from broker.log.markers import ADMINISTRATORS, Marker
-from broker.log.partition import PartitionLog
-from broker.txn.record import Place
-from broker.txn.views import TxnView
-from broker.wire.apis import ApiKey
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.coordinator.peers import Link
+from moldau.broker.errors import MoldauError
+from moldau.broker.log.callbacks import Completion, await_callback
+from moldau.broker.log.markers import ADMINISTRATORS, Marker
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.txn.record import Place
+from moldau.broker.txn.views import TxnView
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from broker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from broker.wire.schema import Message
+from moldau.broker.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from moldau.broker.wire.schema import Message
 
 logger = logging.getLogger("moldau.coordinator")
 

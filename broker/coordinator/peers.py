@@ -18,13 +18,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from broker.errors import ErrorCode
-from broker.security.identity import preamble, worker_identity
-from broker.wire.advertised import PING
-from broker.wire.apis import APIS, Api, ApiKey
-from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Message
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.identity import preamble, worker_identity
+from moldau.broker.wire.advertised import PING
+from moldau.broker.wire.apis import APIS, Api, ApiKey
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Message
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from broker.errors import StoreFault
-from broker.txn.record import NO_PRODUCER_ID
+from moldau.broker.errors import StoreFault
+from moldau.broker.txn.record import NO_PRODUCER_ID
 
 logger = logging.getLogger("moldau.coordinator")
 

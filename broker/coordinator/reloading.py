@@ -15,15 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
-from broker.coordinator.group_writes import GroupWrites
-from broker.coordinator.slots import RETRY_S, Slots
-from broker.coordinator.stored import loaded_group
-from broker.errors import StoreFault
-from broker.group.effects import Effect
-from broker.group.groups import Groups
-from broker.group.views import Owners
-from broker.placement import slot_of
-from broker.store.groups import GroupStore
+from moldau.broker.coordinator.group_writes import GroupWrites
+from moldau.broker.coordinator.slots import RETRY_S, Slots
+from moldau.broker.coordinator.stored import loaded_group
+from moldau.broker.errors import StoreFault
+from moldau.broker.group.effects import Effect
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.views import Owners
+from moldau.broker.placement import slot_of
+from moldau.broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from broker.coordinator.reloading import Reloading
-from broker.errors import ErrorCode
+from moldau.broker.coordinator.reloading import Reloading
+from moldau.broker.errors import ErrorCode
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.group.machine import Machine
-from broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.modern.group import ConsumerGroup
 
 MAX_KNOWN = 10_000  # expressions of groups; of more the oldest are as after a restart
 

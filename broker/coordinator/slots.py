@@ -25,15 +25,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from broker.coordinator.stored import loaded_group, offset_fields, owners_of
-from broker.errors import StoreFault, StoreFenced, StoreTimeout
-from broker.group.effects import Effect
-from broker.group.groups import Groups
-from broker.group.machine import Machine
-from broker.group.record import ConsumerRecord
-from broker.group.states import GroupState
-from broker.group.views import Owners
-from broker.store.groups import GroupStore, StoredFacts
+from moldau.broker.coordinator.stored import loaded_group, offset_fields, owners_of
+from moldau.broker.errors import StoreFault, StoreFenced, StoreTimeout
+from moldau.broker.group.effects import Effect
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.record import ConsumerRecord
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.views import Owners
+from moldau.broker.store.groups import GroupStore, StoredFacts
 
 logger = logging.getLogger("moldau.coordinator")
 

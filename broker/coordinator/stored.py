@@ -8,18 +8,23 @@ from functools import partial
 
 import msgspec
 
-from broker.group.classic.owners import owners_in
-from broker.group.loading import LoadedGroup
-from broker.group.offsets import CommittedOffset, CommittedOffsets, PendingOffset, TopicPartition
-from broker.group.record import (
+from moldau.broker.group.classic.owners import owners_in
+from moldau.broker.group.loading import LoadedGroup
+from moldau.broker.group.offsets import (
+    CommittedOffset,
+    CommittedOffsets,
+    PendingOffset,
+    TopicPartition,
+)
+from moldau.broker.group.record import (
     ConsumerMember,
     GroupRecord,
     decode,
     decode_member,
     encode,
 )
-from broker.group.views import Owners
-from broker.store.groups import MEMBER, StoredGroup
+from moldau.broker.group.views import Owners
+from moldau.broker.store.groups import MEMBER, StoredGroup
 
 PORTION = 8_192  # bytes of members that are encoded in one turn of the event loop
 MEMBER_BYTES = 400  # as much work as a member without partitions is

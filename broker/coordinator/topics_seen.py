@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.group.topics import TopicFacts, TopicsSeen
-from broker.log.topics import Topic, Topics
+from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.log.topics import Topic, Topics
 
 
 def topics_seen(topics: Topics) -> TopicsSeen:

@@ -19,23 +19,23 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from broker.coordinator.shell import MachineShell
-from broker.coordinator.slots import Slots
-from broker.coordinator.transaction_reloading import TransactionReloading
-from broker.coordinator.wholeness import Settled, Wholeness
-from broker.errors import (
+from moldau.broker.coordinator.shell import MachineShell
+from moldau.broker.coordinator.slots import Slots
+from moldau.broker.coordinator.transaction_reloading import TransactionReloading
+from moldau.broker.coordinator.wholeness import Settled, Wholeness
+from moldau.broker.errors import (
     ErrorCode,
     SlotNotTaken,
     StoreFault,
     StoreFenced,
     StoreTimeout,
 )
-from broker.placement import slot_of
-from broker.settings.kafka import BrokerConfig
-from broker.store.replication import Replication
-from broker.store.transactions import TransactionStore
-from broker.txn.config import TxnConfig
-from broker.txn.effects import (
+from moldau.broker.placement import slot_of
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store.replication import Replication
+from moldau.broker.store.transactions import TransactionStore
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.effects import (
     Answer,
     ArmTimer,
     CancelTimer,
@@ -46,13 +46,13 @@ from broker.txn.effects import (
     StateChanged,
     WriteMarkers,
 )
-from broker.txn.events import Event, MarkersWritten, Persisted, Request, TimerFired
-from broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
-from broker.txn.rules import refuse
-from broker.txn.timers import TimerKey
-from broker.txn.transaction import Transaction
-from broker.txn.transactions import Transactions
-from broker.txn.views import TxnView
+from moldau.broker.txn.events import Event, MarkersWritten, Persisted, Request, TimerFired
+from moldau.broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
+from moldau.broker.txn.rules import refuse
+from moldau.broker.txn.timers import TimerKey
+from moldau.broker.txn.transaction import Transaction
+from moldau.broker.txn.transactions import Transactions
+from moldau.broker.txn.views import TxnView
 
 logger = logging.getLogger("moldau.coordinator")
 

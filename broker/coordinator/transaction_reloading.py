@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
-from broker.coordinator.reloading import Reloading
-from broker.coordinator.slots import Slots
-from broker.placement import slot_of
-from broker.store.transactions import TransactionStore
-from broker.txn.effects import Effect
-from broker.txn.record import decode
-from broker.txn.transactions import Transactions
+from moldau.broker.coordinator.reloading import Reloading
+from moldau.broker.coordinator.slots import Slots
+from moldau.broker.placement import slot_of
+from moldau.broker.store.transactions import TransactionStore
+from moldau.broker.txn.effects import Effect
+from moldau.broker.txn.record import decode
+from moldau.broker.txn.transactions import Transactions
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.joins import Joins
-from broker.coordinator.local_markers import LocalMarkers
-from broker.coordinator.markers import Markers
-from broker.coordinator.orphans import Orphans
-from broker.coordinator.peers import Peers
-from broker.coordinator.producer_ids import ProducerIds
-from broker.coordinator.transaction_coordinator import (
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.joins import Joins
+from moldau.broker.coordinator.local_markers import LocalMarkers
+from moldau.broker.coordinator.markers import Markers
+from moldau.broker.coordinator.orphans import Orphans
+from moldau.broker.coordinator.peers import Peers
+from moldau.broker.coordinator.producer_ids import ProducerIds
+from moldau.broker.coordinator.transaction_coordinator import (
     REPLICATED_WITHIN_S,
     TransactionCoordinator,
 )
-from broker.coordinator.wholeness import Wholeness
-from broker.log.logs import Logs
-from broker.log.topics import Topics
-from broker.settings.kafka import BrokerConfig
-from broker.settings.processes import WorkerSettings
-from broker.store.store import Store
+from moldau.broker.coordinator.wholeness import Wholeness
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import Topics
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.settings.processes import WorkerSettings
+from moldau.broker.store.store import Store
 
 
 class TransactionServices:

@@ -15,9 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from broker.coordinator.slots import Slots
-from broker.coordinator.stored import decode_offset, encode_pending, offset_field, pending_field
-from broker.errors import (
+from moldau.broker.coordinator.slots import Slots
+from moldau.broker.coordinator.stored import (
+    decode_offset,
+    encode_pending,
+    offset_field,
+    pending_field,
+)
+from moldau.broker.errors import (
     ErrorCode,
     KafkaError,
     SlotNotTaken,
@@ -25,13 +30,13 @@ from broker.errors import (
     StoreFenced,
     StoreRefused,
 )
-from broker.group.effects import Effect
-from broker.group.groups import Groups
-from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.pending import ANY_NUMBER, Ended
-from broker.log.callbacks import await_callback
-from broker.placement import slot_of
-from broker.store.groups import GroupStore
+from moldau.broker.group.effects import Effect
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition
+from moldau.broker.group.pending import ANY_NUMBER, Ended
+from moldau.broker.log.callbacks import await_callback
+from moldau.broker.placement import slot_of
+from moldau.broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 

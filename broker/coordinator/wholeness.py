@@ -14,9 +14,9 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.errors import StoreFault
-from broker.store.confirmation import Confirmation
-from broker.store.transactions import TransactionStore
+from moldau.broker.errors import StoreFault
+from moldau.broker.store.confirmation import Confirmation
+from moldau.broker.store.transactions import TransactionStore
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from broker.errors import ErrorCode
-from broker.group.machine import Machine
-from broker.group.offsets import CommittedOffsets, TopicPartition
-from broker.group.states import GroupState
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.offsets import CommittedOffsets, TopicPartition
+from moldau.broker.group.states import GroupState
 
 
 def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -> ErrorCode:

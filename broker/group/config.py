@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from broker.group.ulid import new_identity
+from moldau.broker.group.ulid import new_identity
 
 
 class ConsumerLimits(Struct, frozen=True):

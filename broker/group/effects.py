@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from broker.errors import ErrorCode
-from broker.group.assign.job import Job
-from broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
-from broker.group.states import GroupState
-from broker.group.timers import TimerKey
-from broker.group.topics import Place
-from broker.group.views import Owners
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.assign.job import Job
+from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKey
+from moldau.broker.group.topics import Place
+from moldau.broker.group.views import Owners
 
 NO_GENERATION = -1
 

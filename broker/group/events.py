@@ -28,10 +28,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from broker.errors import ErrorCode
-from broker.group.assign.job import Job
-from broker.group.timers import TimerKey
-from broker.group.topics import Place
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.assign.job import Job
+from moldau.broker.group.timers import TimerKey
+from moldau.broker.group.topics import Place
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The protocols a member supports, the preferred one first: name and metadata."""

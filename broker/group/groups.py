@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from broker.errors import ErrorCode
-from broker.group import commits, views
-from broker.group.classic import join, sessions
-from broker.group.classic.group import Group
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import Answer, Effect, Persist, Reply, Unrestored
-from broker.group.events import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group import commits, views
+from moldau.broker.group.classic import join, sessions
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import Answer, Effect, Persist, Reply, Unrestored
+from moldau.broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
     Delete,
@@ -27,21 +27,21 @@ from broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
-from broker.group.loading import LoadedGroup, restore
-from broker.group.machine import Machine
-from broker.group.modern import convert, guests
-from broker.group.modern.group import ConsumerGroup
-from broker.group.modern.members import Member
-from broker.group.offsets import (
+from moldau.broker.group.loading import LoadedGroup, restore
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.modern import convert, guests
+from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.modern.members import Member
+from moldau.broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
     TopicPartition,
 )
-from broker.group.pending import Pending, PendingCommit
-from broker.group.states import GroupState
-from broker.group.topics import NO_TOPICS, TopicsSeen
-from broker.group.unknown import answer_unknown, not_of_this_kind, refuse
-from broker.slotted import Slotted
+from moldau.broker.group.pending import Pending, PendingCommit
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
+from moldau.broker.group.unknown import answer_unknown, not_of_this_kind, refuse
+from moldau.broker.slotted import Slotted
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from broker.group.classic.group import Group
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import Effect
-from broker.group.machine import Machine
-from broker.group.modern.group import ConsumerGroup
-from broker.group.offsets import CommittedOffset, PendingOffset, TopicPartition
-from broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
-from broker.group.topics import TopicsSeen
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import Effect
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.offsets import CommittedOffset, PendingOffset, TopicPartition
+from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
+from moldau.broker.group.topics import TopicsSeen
 
 
 class LoadedGroup(Struct, frozen=True):

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from broker.errors import ErrorCode
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import Answer, ArmTimer, CancelTimer, Effect, Persist, Reply
-from broker.group.events import Event
-from broker.group.states import GroupState
-from broker.group.timers import TimerKey, TimerKind
-from broker.group.views import GroupListing, GroupView, PartitionOwner
-from broker.group.writes import DeleteGroup, Purpose, SaveGroup, Writes
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import Answer, ArmTimer, CancelTimer, Effect, Persist, Reply
+from moldau.broker.group.events import Event
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
+from moldau.broker.group.writes import DeleteGroup, Purpose, SaveGroup, Writes
 
 
 class Machine(ABC):

@@ -18,7 +18,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from broker.group.offsets import CommittedOffset, CommittedOffsets, PendingOffset, TopicPartition
+from moldau.broker.group.offsets import (
+    CommittedOffset,
+    CommittedOffsets,
+    PendingOffset,
+    TopicPartition,
+)
 
 ANY_NUMBER = -1
 """Of an administrator's marker: whichever transaction of the producer is open."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from broker.group.states import GroupState
+from moldau.broker.group.states import GroupState
 
 FORMAT = 1
 CONSUMER_FORMAT = 2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic import join
-from broker.group.config import GroupConfig
-from broker.group.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic import join
+from moldau.broker.group.config import GroupConfig
+from moldau.broker.group.effects import (
     Answer,
     DeleteAnswer,
     HeartbeatAnswer,
@@ -14,7 +14,7 @@ from broker.group.effects import (
     LeftMember,
     SyncAnswer,
 )
-from broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
+from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
 
 
 def answer_unknown(config: GroupConfig, group_id: str, event: Request) -> Answer:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from broker.group.states import GroupState
+from moldau.broker.group.states import GroupState
 
 CLASSIC = "classic"
 CONSUMER = "consumer"

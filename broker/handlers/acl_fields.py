@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.security.acl import Acl, AclFilter, from_wire
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
-from broker.wire.messages.create_acls import AclCreation
+from moldau.broker.security.acl import Acl, AclFilter, from_wire
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.wire.messages.create_acls import AclCreation
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 

@@ -6,21 +6,24 @@ of transaction version 2 (KIP-890) leave this to TxnOffsetCommit. PRODUCER_FENCE
 
 from __future__ import annotations
 
-from broker.handlers.authorization import (
+from moldau.broker.handlers.authorization import (
     GROUP,
     GROUP_DENIED,
     TRANSACTIONAL_ID,
     TRANSACTIONAL_ID_DENIED,
     is_denied,
 )
-from broker.handlers.context import Broker
-from broker.placement import slot_of
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.txn.effects import AddAnswer, Answer
-from broker.txn.events import Add
-from broker.txn.record import group_place
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from moldau.broker.handlers.context import Broker
+from moldau.broker.placement import slot_of
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.effects import AddAnswer, Answer
+from moldau.broker.txn.events import Add
+from moldau.broker.txn.record import group_place
+from moldau.broker.wire.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 
 
 class AddToken:

@@ -8,9 +8,9 @@ CLUSTER_ACTION. PRODUCER_FENCED is known from v2 on.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault
-from broker.handlers.adding import FIRST_VERSION_WITH_MANY, AddCall, Wanted
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.handlers.adding import FIRST_VERSION_WITH_MANY, AddCall, Wanted
+from moldau.broker.handlers.authorization import (
     CLUSTER_DENIED,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -18,15 +18,15 @@ from broker.handlers.authorization import (
     is_cluster_denied,
     is_denied,
 )
-from broker.handlers.context import Broker
-from broker.log.topics import INTERNAL
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.topics import INTERNAL
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.handlers.context import Broker
-from broker.log.topics import INTERNAL
-from broker.placement import SLOTS
-from broker.server.call import Call
-from broker.txn.effects import AddAnswer, Answer
-from broker.txn.events import Add
-from broker.txn.record import GROUP_OFFSETS, Place, group_place
-from broker.txn.serial import NO_NUMBER
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.topics import INTERNAL
+from moldau.broker.placement import SLOTS
+from moldau.broker.server.call import Call
+from moldau.broker.txn.effects import AddAnswer, Answer
+from moldau.broker.txn.events import Add
+from moldau.broker.txn.record import GROUP_OFFSETS, Place, group_place
+from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,

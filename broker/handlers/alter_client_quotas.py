@@ -5,15 +5,15 @@ Each entity is changed for itself. A reply is given when all workers have the ch
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
-from broker.handlers.context import Broker
-from broker.security.quota_entities import Entity
-from broker.security.quota_requests import checked_changes, checked_entity
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.store.topics import Change
-from broker.wire.messages.alter_client_quotas import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from moldau.broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.quota_entities import Entity
+from moldau.broker.security.quota_requests import checked_changes, checked_entity
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.store.topics import Change
+from moldau.broker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntryRequest,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.config_resources import OnceEach, alter, fill_error
-from broker.handlers.context import Broker
-from broker.handlers.named_configs import ConfigChange
-from broker.server.call import Call
-from broker.wire.messages.alter_configs import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.config_resources import OnceEach, alter, fill_error
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.named_configs import ConfigChange
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

@@ -6,19 +6,19 @@ for the present assignment succeeds, as it does in Kafka; any other one is refus
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from moldau.broker.handlers.authorization import (
     CLUSTER,
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     denial,
     is_cluster_denied,
 )
-from broker.handlers.context import Broker
-from broker.handlers.lookup import Found, check_found, find_topics
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.alter_partition_reassignments import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import Found, check_found, find_topics
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,

@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from broker.access.users import NoSuchCredential
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
-from broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
-from broker.handlers.context import Broker
-from broker.security.accounts import Alteration
-from broker.security.resources import Operation
-from broker.security.sasl import MAX_NAME, Mechanism
-from broker.security.scram import (
+from moldau.broker.access.users import NoSuchCredential
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
+from moldau.broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.accounts import Alteration
+from moldau.broker.security.resources import Operation
+from moldau.broker.security.sasl import MAX_NAME, Mechanism
+from moldau.broker.security.scram import (
     MAX_ITERATIONS,
     MECHANISMS,
     MIN_ITERATIONS,
     ScramCredential,
     credential_from,
 )
-from broker.server.call import Call
-from broker.wire.messages.alter_user_scram_credentials import (
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -6,10 +6,10 @@ answered by the dispatcher, in the v0 layout.
 
 from __future__ import annotations
 
-from broker.handlers.context import Broker
-from broker.server.call import Call
-from broker.wire.advertised import api_versions, software_of
-from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.broker.handlers.context import Broker
+from moldau.broker.server.call import Call
+from moldau.broker.wire.advertised import api_versions, software_of
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:

@@ -6,10 +6,10 @@ into the audit; what is merely left out of a list does not.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.context import Broker
-from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
-from broker.server.call import Call
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
+from moldau.broker.server.call import Call
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.context import Broker
-from broker.log_levels import LEVELS, ROOT
-from broker.settings.kafka import ConfigEntry, ConfigOperation, ConfigSource, ConfigType
-from broker.store.topics import Change
-from broker.wire.messages.incremental_alter_configs import AlterableConfig
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log_levels import LEVELS, ROOT
+from moldau.broker.settings.kafka import ConfigEntry, ConfigOperation, ConfigSource, ConfigType
+from moldau.broker.store.topics import Change
+from moldau.broker.wire.messages.incremental_alter_configs import AlterableConfig
 
 CHANGE = "loggers"  # the kind of change; its name is what is set, as JSON
 _DOCUMENTATION = f"The level of this logger: {', '.join(LEVELS)}. It lasts until the worker ends."

@@ -12,16 +12,16 @@ import time
 import uuid
 from collections.abc import Generator, Mapping
 
-from broker.coordinator.slices import Slices, Work
-from broker.errors import ErrorCode, KafkaError
-from broker.metrics.document import ClientRow, Family, Kind, Sample
-from broker.server.call import Call
-from broker.settings.kafka import BrokerConfig, InvalidConfig
-from broker.store.topics import TopicStore
-from broker.telemetry.instances import Asker, Instances
-from broker.telemetry.otlp import MalformedMetrics, Metrics, read_steps
-from broker.telemetry.subscriptions import DEFAULT, Client, Subscription, read_subscription
-from broker.wire.codecs import CodecError, OutputTooLarge, decompress
+from moldau.broker.coordinator.slices import Slices, Work
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.metrics.document import ClientRow, Family, Kind, Sample
+from moldau.broker.server.call import Call
+from moldau.broker.settings.kafka import BrokerConfig, InvalidConfig
+from moldau.broker.store.topics import TopicStore
+from moldau.broker.telemetry.instances import Asker, Instances
+from moldau.broker.telemetry.otlp import MalformedMetrics, Metrics, read_steps
+from moldau.broker.telemetry.subscriptions import DEFAULT, Client, Subscription, read_subscription
+from moldau.broker.wire.codecs import CodecError, OutputTooLarge, decompress
 
 logger = logging.getLogger("moldau.telemetry")
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from broker.handlers import authorization, broker_loggers
-from broker.handlers.context import Broker
-from broker.handlers.named_configs import ConfigChange
-from broker.log.topics import check_name
-from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
-from broker.server.call import Call
-from broker.wire.messages.incremental_alter_configs import AlterableConfig
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from moldau.broker.handlers import authorization, broker_loggers
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.named_configs import ConfigChange
+from moldau.broker.log.topics import check_name
+from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.incremental_alter_configs import AlterableConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _KINDS = {

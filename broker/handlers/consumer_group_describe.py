@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.errors import ErrorCode
-from broker.group.views import ConsumerMemberView
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.views import ConsumerMemberView
+from moldau.broker.handlers.authorization import (
     GROUP,
     GROUP_DENIED,
     GROUP_DENIED_TEXT,
@@ -18,10 +18,10 @@ from broker.handlers.authorization import (
     is_hidden,
     operations,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.consumer_group_describe import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

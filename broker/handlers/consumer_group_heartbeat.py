@@ -15,29 +15,29 @@ import uuid
 from collections.abc import Collection, Iterable
 from itertools import chain, repeat
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.errors import ErrorCode
-from broker.group.effects import Answer, HeartbeatAnswer
-from broker.group.events import ConsumerHeartbeat
-from broker.group.modern.heartbeat import check_request
-from broker.group.modern.members import Member
-from broker.group.topics import Place, by_topic
-from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
-from broker.handlers.context import Broker
-from broker.handlers.group_token import GroupToken
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.server.request_route import RequestRoute
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import RequestHeader, response_frame
-from broker.wire.messages.consumer_group_heartbeat import (
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import Answer, HeartbeatAnswer
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.modern.heartbeat import check_request
+from moldau.broker.group.modern.members import Member
+from moldau.broker.group.topics import Place, by_topic
+from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import RequestHeader, response_frame
+from moldau.broker.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from broker.wire.primitives import INT32, uvarint
-from broker.wire.response_template import ResponseTemplate
+from moldau.broker.wire.primitives import INT32, uvarint
+from moldau.broker.wire.response_template import ResponseTemplate
 
 HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 

@@ -7,32 +7,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from broker.access.acls import Acls
-from broker.access.audit import Audit
-from broker.access.connection_limiter import ConnectionLimiter
-from broker.access.quotas import Quotas
-from broker.access.tokens import Tokens
-from broker.access.users import Users
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.group_settings import GroupSettings
-from broker.coordinator.transaction_services import TransactionServices
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.client_telemetry import ClientTelemetry
-from broker.handlers.deadlines import Deadlines
-from broker.handlers.named_configs import ConfigChange, NamedConfigs, changed
-from broker.log.logs import Logs
-from broker.log.topics import Topic, Topics
-from broker.log_levels import LogLevels
-from broker.metrics.access_counters import AccessCounters
-from broker.placement import leader_of
-from broker.security.authorizer import AllowEverything, Authorizer
-from broker.security.quota_rates import Windows
-from broker.settings.kafka import BrokerConfig, validate_broker, validate_group
-from broker.settings.kafka.limits import connection_limits
-from broker.settings.processes import Endpoint, WorkerSettings
-from broker.store.store import Store
-from broker.store.topics import Change
-from broker.telemetry.subscriptions import read_subscription
+from moldau.broker.access.acls import Acls
+from moldau.broker.access.audit import Audit
+from moldau.broker.access.connection_limiter import ConnectionLimiter
+from moldau.broker.access.quotas import Quotas
+from moldau.broker.access.tokens import Tokens
+from moldau.broker.access.users import Users
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.group_settings import GroupSettings
+from moldau.broker.coordinator.transaction_services import TransactionServices
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.client_telemetry import ClientTelemetry
+from moldau.broker.handlers.deadlines import Deadlines
+from moldau.broker.handlers.named_configs import ConfigChange, NamedConfigs, changed
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.log_levels import LogLevels
+from moldau.broker.metrics.access_counters import AccessCounters
+from moldau.broker.placement import leader_of
+from moldau.broker.security.authorizer import AllowEverything, Authorizer
+from moldau.broker.security.quota_rates import Windows
+from moldau.broker.settings.kafka import BrokerConfig, validate_broker, validate_group
+from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.processes import Endpoint, WorkerSettings
+from moldau.broker.store.store import Store
+from moldau.broker.store.topics import Change
+from moldau.broker.telemetry.subscriptions import read_subscription
 
 
 class Parked(Protocol):

@@ -5,18 +5,18 @@ In force on every worker before the reply.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
-from broker.handlers.acl_fields import NO_AUTHORIZER, acl_of
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
+from moldau.broker.handlers.acl_fields import NO_AUTHORIZER, acl_of
+from moldau.broker.handlers.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from broker.handlers.context import Broker
-from broker.security.acl import Acl
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.create_acls import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.create_acls import (
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,

@@ -5,19 +5,19 @@ The token can be used on every worker before the reply. There is no place for an
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
-from broker.handlers.authorization import USER, is_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.security.tokens import (
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from moldau.broker.handlers.authorization import USER, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.security.tokens import (
     Token,
     check_allowed,
     checked_principals,
     owner_of,
     split_principal,
 )
-from broker.server.call import Call
-from broker.wire.messages.create_delegation_token import (
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from broker.handlers.authorization import TOPIC, check_allowed, check_foreign_stream
-from broker.handlers.context import Broker
-from broker.handlers.create_topics import check_replicas
-from broker.handlers.lookup import Found, find_topics, raise_fault
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.create_partitions import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from moldau.broker.handlers.authorization import TOPIC, check_allowed, check_foreign_stream
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.create_topics import check_replicas
+from moldau.broker.handlers.lookup import Found, find_topics, raise_fault
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from moldau.broker.handlers.authorization import (
     TOPIC,
     check_allowed,
     check_foreign_stream,
@@ -17,12 +17,12 @@ from broker.handlers.authorization import (
     is_cluster_hidden,
     is_hidden,
 )
-from broker.handlers.context import Broker
-from broker.log.topics import INTERNAL
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.settings.kafka import ConfigEntry, describe_topic
-from broker.wire.messages.create_topics import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.topics import INTERNAL
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.settings.kafka import ConfigEntry, describe_topic
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,

@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
-from broker.errors import ErrorCode, StoreFault, read_code_for
-from broker.handlers.context import Broker
-from broker.handlers.lookup import epoch_error
-from broker.log.epochs import NO_EPOCH, UNDEFINED
-from broker.log.log import Bounds, Log
-from broker.metrics.turn_clock import turn
-from broker.server.call import Call
-from broker.store.aborted import AbortedTransaction
-from broker.wire.batch import Buffer, headers
-from broker.wire.messages.fetch import FetchRequest
+from moldau.broker.errors import ErrorCode, StoreFault, read_code_for
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import epoch_error
+from moldau.broker.log.epochs import NO_EPOCH, UNDEFINED
+from moldau.broker.log.log import Bounds, Log
+from moldau.broker.metrics.turn_clock import turn
+from moldau.broker.server.call import Call
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.wire.batch import Buffer, headers
+from moldau.broker.wire.messages.fetch import FetchRequest
 
 READ_COMMITTED = 1  # as isolation level
 UNKNOWN_BOUNDS: Bounds = (-1, -1, -1, -1)

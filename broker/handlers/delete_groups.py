@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.delete_groups import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.handlers.lookup import Found, current_log, find_topics
-from broker.log.topics import Topic
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.delete_records import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for
+from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import Found, current_log, find_topics
+from moldau.broker.log.topics import Topic
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from broker.handlers.authorization import TOPIC, denial, is_cluster_hidden, is_denied, is_hidden
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.delete_topics import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
+from moldau.broker.handlers.authorization import (
+    TOPIC,
+    denial,
+    is_cluster_hidden,
+    is_denied,
+    is_hidden,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 STRICT_QUOTA_SINCE = 5  # KIP-599: older versions do not know THROTTLING_QUOTA_EXCEEDED
 

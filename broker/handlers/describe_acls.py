@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.acl_fields import NO_AUTHORIZER, filter_of
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.acl_fields import NO_AUTHORIZER, filter_of
+from moldau.broker.handlers.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_acls import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,

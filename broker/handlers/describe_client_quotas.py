@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from broker.handlers.context import Broker
-from broker.security.quota_requests import Filter, matching
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_client_quotas import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.quota_requests import Filter, matching
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     EntityData,

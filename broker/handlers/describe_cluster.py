@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.handlers.authorization import NOT_REQUESTED, cluster_operations
-from broker.handlers.context import Broker
-from broker.server.call import Call
-from broker.wire.messages.describe_cluster import (
+from moldau.broker.handlers.authorization import NOT_REQUESTED, cluster_operations
+from moldau.broker.handlers.context import Broker
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

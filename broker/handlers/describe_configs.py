@@ -6,9 +6,9 @@ KIP-226: synonyms. KIP-569: types and documentation from v3.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, MoldauError
-from broker.handlers import broker_loggers
-from broker.handlers.config_resources import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError
+from moldau.broker.handlers import broker_loggers
+from moldau.broker.handlers.config_resources import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -17,18 +17,18 @@ from broker.handlers.config_resources import (
     check_access,
     fill_error,
 )
-from broker.handlers.context import Broker
-from broker.log.topics import check_name
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.settings.kafka import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.topics import check_name
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.settings.kafka import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,
     describe_group,
     describe_topic,
 )
-from broker.wire.messages.describe_configs import (
+from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

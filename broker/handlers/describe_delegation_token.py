@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import KafkaError
-from broker.handlers.authorization import DELEGATION_TOKEN, USER
-from broker.handlers.context import Broker
-from broker.security.identity import Identity
-from broker.security.resources import Operation
-from broker.security.tokens import Token, check_allowed, split_principal
-from broker.server.call import Call
-from broker.wire.messages.describe_delegation_token import (
+from moldau.broker.errors import KafkaError
+from moldau.broker.handlers.authorization import DELEGATION_TOKEN, USER
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import Operation
+from moldau.broker.security.tokens import Token, check_allowed, split_principal
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.states import GroupState
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.states import GroupState
+from moldau.broker.handlers.authorization import (
     GROUP,
     GROUP_DENIED,
     GROUP_DENIED_TEXT,
     is_denied,
     operations,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_groups import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,

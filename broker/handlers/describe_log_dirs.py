@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 
-from broker.errors import MoldauError, StoreFault, StoreRefused, code_for
-from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
-from broker.handlers.context import Broker
-from broker.log.topics import Topic
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_log_dirs import (
+from moldau.broker.errors import MoldauError, StoreFault, StoreRefused, code_for
+from moldau.broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.topics import Topic
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -6,14 +6,14 @@ has.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, MoldauError, code_for, message_for
-from broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT, is_denied
-from broker.handlers.context import Broker
-from broker.handlers.lookup import Found, current_log, find_topics
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.txn.serial import NO_NUMBER
-from broker.wire.messages.describe_producers import (
+from moldau.broker.errors import ErrorCode, MoldauError, code_for, message_for
+from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import Found, current_log, find_topics
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

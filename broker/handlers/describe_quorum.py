@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import time
 
-from broker.errors import ErrorCode, StoreFault, code_for, message_for
-from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_quorum import (
+from moldau.broker.errors import ErrorCode, StoreFault, code_for, message_for
+from moldau.broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    is_cluster_denied,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,

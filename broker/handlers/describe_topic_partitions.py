@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.authorization import (
     TOPIC,
     TOPIC_DENIED,
     check_allowed,
     is_hidden,
     operations,
 )
-from broker.handlers.context import Broker
-from broker.handlers.lookup import NO_LEADER, find_topics, raise_fault
-from broker.log.topics import INTERNAL, Topic, check_name
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_topic_partitions import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import NO_LEADER, find_topics, raise_fault
+from moldau.broker.log.topics import INTERNAL, Topic, check_name
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_topic_partitions import (
     CursorInResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

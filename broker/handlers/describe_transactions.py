@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import (
     TOPIC,
     TRANSACTIONAL_ID,
     TRANSACTIONAL_ID_DENIED,
     is_denied,
     is_hidden,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,

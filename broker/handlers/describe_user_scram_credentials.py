@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.errors import ErrorCode
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.security.scram import NUMBERS
-from broker.server.call import Call
-from broker.wire.messages.describe_user_scram_credentials import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.security.scram import NUMBERS
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

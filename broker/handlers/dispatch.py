@@ -9,18 +9,18 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
-from broker.handlers.context import Broker
-from broker.limited_log import LimitedLog
-from broker.log_levels import request_logger
-from broker.security.identity import Role
-from broker.server.call import Call
-from broker.server.metering import timed
-from broker.server.request_route import RequestRoute
-from broker.wire.advertised import unsupported_api_versions
-from broker.wire.apis import APIS, Api, ApiKey
-from broker.wire.frame import private_reply
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Decoder, Message
+from moldau.broker.handlers.context import Broker
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.log_levels import request_logger
+from moldau.broker.security.identity import Role
+from moldau.broker.server.call import Call
+from moldau.broker.server.metering import timed
+from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.wire.advertised import unsupported_api_versions
+from moldau.broker.wire.apis import APIS, Api, ApiKey
+from moldau.broker.wire.frame import private_reply
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Decoder, Message
 
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)  # clients can send any number of bad requests
@@ -35,7 +35,7 @@ PrivateHandler = Callable[[bytes], Awaitable[bytes]]  # from the body of a reque
 
 def handler_of(api: Api) -> AwaitedHandler | ReplyingHandler:
     """`handle` of the module in `handlers` that is named after the API."""
-    module = import_module(f"broker.handlers.{api.module_name}")
+    module = import_module(f"moldau.broker.handlers.{api.module_name}")
     handler: AwaitedHandler | ReplyingHandler = module.handle
     return handler
 

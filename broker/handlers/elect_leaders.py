@@ -6,14 +6,18 @@ took place: none.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
-from broker.handlers.context import Broker
-from broker.handlers.lookup import find_topics, raise_fault
-from broker.log.topics import Topic
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.elect_leaders import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    is_cluster_denied,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import find_topics, raise_fault
+from moldau.broker.log.topics import Topic
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

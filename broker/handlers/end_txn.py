@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 
-from broker.errors import StoreFault
-from broker.handlers.authorization import TRANSACTIONAL_ID, TRANSACTIONAL_ID_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.txn.effects import Answer, EndAnswer
-from broker.txn.events import End
-from broker.txn.record import LAST_EPOCH
-from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from moldau.broker.errors import StoreFault
+from moldau.broker.handlers.authorization import (
+    TRANSACTIONAL_ID,
+    TRANSACTIONAL_ID_DENIED,
+    is_denied,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.effects import Answer, EndAnswer
+from moldau.broker.txn.events import End
+from moldau.broker.txn.record import LAST_EPOCH
+from moldau.broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
 class EndToken:

@@ -6,11 +6,11 @@ long as was said when they began.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
-from broker.handlers.context import Broker
-from broker.security.tokens import Token, check_allowed, expired
-from broker.server.call import Call
-from broker.wire.messages.expire_delegation_token import (
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.tokens import Token, check_allowed, expired
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )

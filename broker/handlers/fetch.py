@@ -11,16 +11,16 @@ a client could ask for any amount of memory at once.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault, read_code_for
-from broker.handlers.authorization import TOPIC, TOPIC_DENIED, log_denial
-from broker.handlers.context import Broker
-from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
-from broker.handlers.lookup import unknown_topic
-from broker.log.epochs import UNDEFINED
-from broker.log.topics import Topic
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.fetch import (
+from moldau.broker.errors import ErrorCode, StoreFault, read_code_for
+from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, log_denial
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
+from moldau.broker.handlers.lookup import unknown_topic
+from moldau.broker.log.epochs import UNDEFINED
+from moldau.broker.log.topics import Topic
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -32,7 +32,7 @@ from broker.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NO_SESSION_EPOCHS = (-1, 0)

@@ -8,19 +8,22 @@ the answer to the workers: it has no ACLs.
 
 from __future__ import annotations
 
-from broker.errors import KafkaError
-from broker.handlers.authorization import GROUP as GROUP_RESOURCE
-from broker.handlers.authorization import TRANSACTIONAL_ID, denial, is_denied
-from broker.handlers.context import Broker
-from broker.placement import (
+from moldau.broker.errors import KafkaError
+from moldau.broker.handlers.authorization import GROUP as GROUP_RESOURCE
+from moldau.broker.handlers.authorization import TRANSACTIONAL_ID, denial, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.placement import (
     FIRST_VERSION_WITH_MANY_KEYS,
     GROUP,
     TRANSACTION,
     find_coordinator,
 )
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 
 async def handle(

@@ -6,11 +6,11 @@ asked for as totals: a push that gets lost takes nothing with it, and Prometheus
 
 from __future__ import annotations
 
-from broker.errors import KafkaError, code_for
-from broker.handlers.context import Broker
-from broker.server.call import Call
-from broker.telemetry.instances import COMPRESSION_TYPES
-from broker.wire.messages.get_telemetry_subscriptions import (
+from moldau.broker.errors import KafkaError, code_for
+from moldau.broker.handlers.context import Broker
+from moldau.broker.server.call import Call
+from moldau.broker.telemetry.instances import COMPRESSION_TYPES
+from moldau.broker.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.server.call import Call
+from moldau.broker.server.call import Call
 
 
 class GroupToken:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.server.request_route import RequestRoute
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import RequestHeader, response_frame
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.primitives import INT32, uvarint
-from broker.wire.response_template import ResponseTemplate
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import RequestHeader, response_frame
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.broker.wire.primitives import INT32, uvarint
+from moldau.broker.wire.response_template import ResponseTemplate
 
 HEARTBEAT = APIS[ApiKey.HEARTBEAT]
 

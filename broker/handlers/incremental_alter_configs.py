@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.handlers.config_resources import BROKER, CLIENT_METRICS, GROUP, OnceEach, alter
-from broker.handlers.context import Broker
-from broker.handlers.named_configs import ConfigChange
-from broker.server.call import Call
-from broker.settings.kafka import (
+from moldau.broker.handlers.config_resources import BROKER, CLIENT_METRICS, GROUP, OnceEach, alter
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.named_configs import ConfigChange
+from moldau.broker.server.call import Call
+from moldau.broker.settings.kafka import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     TOPIC_KEYS,
     apply_incremental,
 )
-from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.alter_configs import AlterConfigsResourceResponse
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from broker.errors import ErrorCode, StoreFault, code_for
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, StoreFault, code_for
+from moldau.broker.handlers.authorization import (
     CLUSTER,
     CLUSTER_DENIED,
     TOPIC,
@@ -21,13 +21,16 @@ from broker.handlers.authorization import (
     is_denied,
     log_denial,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import CLUSTER_NAME, Operation
-from broker.server.call import Call
-from broker.txn.effects import Answer, InitAnswer
-from broker.txn.events import Init
-from broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import CLUSTER_NAME, Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.effects import Answer, InitAnswer
+from moldau.broker.txn.events import Init
+from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from moldau.broker.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 
 
 class InitToken:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.effects import Answer, LeaveAnswer
-from broker.group.events import Leave, LeavingMember
-from broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.handlers.group_token import GroupToken
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.leave_group import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import Answer, LeaveAnswer
+from moldau.broker.group.events import Leave, LeavingMember
+from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberResponse,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.group.views import list_groups
-from broker.handlers.authorization import GROUP, is_cluster_hidden, is_hidden
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.list_groups import (
+from moldau.broker.group.views import list_groups
+from moldau.broker.handlers.authorization import GROUP, is_cluster_hidden, is_hidden
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,

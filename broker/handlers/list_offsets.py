@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode, MoldauError, read_code_for
-from broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.handlers.delayed_fetch import READ_COMMITTED
-from broker.handlers.lookup import Found, check_epoch, check_found, current_log, find_topics
-from broker.log.log import OffsetAndTimestamp
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.list_offsets import (
+from moldau.broker.errors import ErrorCode, MoldauError, read_code_for
+from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.delayed_fetch import READ_COMMITTED
+from moldau.broker.handlers.lookup import Found, check_epoch, check_found, current_log, find_topics
+from moldau.broker.log.log import OffsetAndTimestamp
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 
-from broker import expressions
-from broker.errors import ErrorCode
-from broker.handlers.authorization import TRANSACTIONAL_ID, is_hidden
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.txn.record import TxnState
-from broker.txn.views import TxnView
-from broker.wire.messages.list_transactions import (
+from moldau.broker import expressions
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import TRANSACTIONAL_ID, is_hidden
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.record import TxnState
+from moldau.broker.txn.views import TxnView
+from moldau.broker.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, code_for
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, code_for
+from moldau.broker.handlers.authorization import (
     NOT_REQUESTED,
     TOPIC,
     check_allowed,
@@ -20,12 +20,12 @@ from broker.handlers.authorization import (
     is_hidden,
     operations,
 )
-from broker.handlers.context import Broker
-from broker.handlers.lookup import NO_LEADER, Found, raise_fault
-from broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.metadata import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import NO_LEADER, Found, raise_fault
+from moldau.broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -33,7 +33,7 @@ from broker.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 
 async def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode, KafkaError
-from broker.settings.kafka import InvalidConfig, InvalidConfigRequest
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.settings.kafka import InvalidConfig, InvalidConfigRequest
 
 # From what is set for a resource to what shall be.
 ConfigChange = Callable[[dict[str, str]], dict[str, str]]

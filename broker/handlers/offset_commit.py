@@ -6,22 +6,22 @@ GROUP_ID_NOT_FOUND. KIP-848's topic ids: v10.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault, coordinator_code_for
-from broker.group.commits import check_metadata
-from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
-from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.log.topics import Topic
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.offset_commit import (
+from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
+from moldau.broker.group.commits import check_metadata
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.topics import Topic
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, StoreFault, coordinator_code_for
-from broker.group.commits import check_offset_delete, check_topic_delete
-from broker.group.offsets import TopicPartition
-from broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.offset_delete import (
+from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
+from moldau.broker.group.commits import check_offset_delete, check_topic_delete
+from moldau.broker.group.offsets import TopicPartition
+from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,

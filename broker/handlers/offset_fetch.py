@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.errors import ErrorCode, StoreFault, coordinator_code_for
-from broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
+from moldau.broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
+from moldau.broker.handlers.authorization import (
     GROUP,
     GROUP_DENIED,
     TOPIC,
@@ -18,10 +18,10 @@ from broker.handlers.authorization import (
     is_denied,
     is_hidden,
 )
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -32,7 +32,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOP_ERROR = 2

@@ -14,17 +14,23 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode, KafkaError
-from broker.handlers.authorization import TOPIC, TRANSACTIONAL_ID, denial, is_denied, log_denial
-from broker.handlers.context import Broker
-from broker.handlers.produce_many import ProduceCall
-from broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
-from broker.log.admission import UnpacksLarge
-from broker.log.topics import INTERNAL, Topic
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.messages.produce import ProduceRequest
-from broker.wire.schema import NO_UUID
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.handlers.authorization import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    denial,
+    is_denied,
+    log_denial,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.produce_many import ProduceCall
+from moldau.broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
+from moldau.broker.log.admission import UnpacksLarge
+from moldau.broker.log.topics import INTERNAL, Topic
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.broker.wire.schema import NO_UUID
 
 FIRST_VERSION = 3
 VALID_ACKS = (-1, 0, 1)

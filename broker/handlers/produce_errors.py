@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
+from moldau.broker.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_WITH_CONCURRENT = 12

@@ -5,19 +5,19 @@ The batches of a request are appended independently; the reply goes out when all
 
 from __future__ import annotations
 
-from broker.errors import KafkaError, StoreTimeout
-from broker.handlers.authorization import TOPIC, denial
-from broker.handlers.context import Broker
-from broker.handlers.lookup import check_writable, nothing_to_write
-from broker.handlers.produce_errors import for_version
-from broker.handlers.produce_route import ALL_REPLICAS, fill_refusal, now_ms, replicas_wanted
-from broker.log.admission import Admitted, admit, is_large, unpacked_room
-from broker.log.flight import NO_REPLICAS, Append, Participation
-from broker.log.log import Log
-from broker.log.topics import Topic
-from broker.server.call import Call
-from broker.wire.batch import TRANSACTIONAL, BatchHeader
-from broker.wire.messages.produce import (
+from moldau.broker.errors import KafkaError, StoreTimeout
+from moldau.broker.handlers.authorization import TOPIC, denial
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import check_writable, nothing_to_write
+from moldau.broker.handlers.produce_errors import for_version
+from moldau.broker.handlers.produce_route import ALL_REPLICAS, fill_refusal, now_ms, replicas_wanted
+from moldau.broker.log.admission import Admitted, admit, is_large, unpacked_room
+from moldau.broker.log.flight import NO_REPLICAS, Append, Participation
+from moldau.broker.log.log import Log
+from moldau.broker.log.topics import Topic
+from moldau.broker.server.call import Call
+from moldau.broker.wire.batch import TRANSACTIONAL, BatchHeader
+from moldau.broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

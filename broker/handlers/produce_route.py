@@ -12,18 +12,18 @@ import asyncio
 import struct
 import time
 
-from broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for, message_for
-from broker.handlers.context import Broker
-from broker.log.admission import LARGE, UnpacksLarge, admit, is_large, unpacked_room
-from broker.log.flight import NO_REPLICAS, Append
-from broker.log.log import Log
-from broker.log.topics import Topic
-from broker.server.call import Call
-from broker.server.request_route import RequestRoute
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.batch import BatchHeader, Buffer
-from broker.wire.frame import CORRELATION_ID_END, RequestHeader, response_frame
-from broker.wire.messages.produce import (
+from moldau.broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for, message_for
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.admission import LARGE, UnpacksLarge, admit, is_large, unpacked_room
+from moldau.broker.log.flight import NO_REPLICAS, Append
+from moldau.broker.log.log import Log
+from moldau.broker.log.topics import Topic
+from moldau.broker.server.call import Call
+from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.batch import BatchHeader, Buffer
+from moldau.broker.wire.frame import CORRELATION_ID_END, RequestHeader, response_frame
+from moldau.broker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -32,8 +32,8 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from broker.wire.primitives import INT32, MalformedMessage, read_uvarint
-from broker.wire.response_template import MARKS, THROTTLE_MARK, ResponseTemplate
+from moldau.broker.wire.primitives import INT32, MalformedMessage, read_uvarint
+from moldau.broker.wire.response_template import MARKS, THROTTLE_MARK, ResponseTemplate
 
 PRODUCE = APIS[ApiKey.PRODUCE]
 FIRST_VERSION_WITH_LOG_START = 5

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
-from broker.errors import KafkaError, code_for
-from broker.handlers.context import Broker
-from broker.server.call import Call
-from broker.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from moldau.broker.errors import KafkaError, code_for
+from moldau.broker.handlers.context import Broker
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 
 async def handle(

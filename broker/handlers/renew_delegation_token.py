@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, code_for
-from broker.handlers.context import Broker
-from broker.security.tokens import Token, check_allowed, renewed
-from broker.server.call import Call
-from broker.wire.messages.renew_delegation_token import (
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.tokens import Token, check_allowed, renewed
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )

@@ -5,10 +5,13 @@ v1 has the session's lifetime (KIP-368). Logins are served in `server/login.py`.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.context import Broker
-from broker.server.call import Call
-from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.context import Broker
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 
 NOT_EXPECTED = "SaslAuthenticate request received after successful authentication"
 

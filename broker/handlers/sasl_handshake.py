@@ -6,10 +6,10 @@ given the reason, instead of being disconnected.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.context import Broker
-from broker.server.call import Call
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.context import Broker
+from moldau.broker.server.call import Call
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 def handle(broker: Broker, request: SaslHandshakeRequest, call: Call) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, coordinator_code_for
-from broker.group.commits import check_metadata
-from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
-from broker.handlers.authorization import (
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, coordinator_code_for
+from moldau.broker.group.commits import check_metadata
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from moldau.broker.handlers.authorization import (
     GROUP,
     GROUP_DENIED,
     TOPIC,
@@ -20,21 +20,21 @@ from broker.handlers.authorization import (
     TRANSACTIONAL_ID_DENIED,
     is_denied,
 )
-from broker.handlers.context import Broker
-from broker.handlers.lookup import Found, find_topics, raise_fault
-from broker.log.topics import Topic
-from broker.placement import slot_of
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.txn.record import GROUP_OFFSETS, Place
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.lookup import Found, find_topics, raise_fault
+from moldau.broker.log.topics import Topic
+from moldau.broker.placement import slot_of
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 
 FIRST_VERSION_THAT_ADDS_THE_GROUP = 5
 

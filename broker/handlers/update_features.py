@@ -8,13 +8,17 @@ say that all of them failed, and is not served for that reason.
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.handlers.authorization import CLUSTER_DENIED, CLUSTER_DENIED_TEXT, is_cluster_denied
-from broker.handlers.context import Broker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.wire.advertised import FEATURES
-from broker.wire.messages.update_features import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    CLUSTER_DENIED_TEXT,
+    is_cluster_denied,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.wire.advertised import FEATURES
+from moldau.broker.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

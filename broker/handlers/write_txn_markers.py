@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.errors import ErrorCode
-from broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied, is_cluster_hidden
-from broker.handlers.context import Broker
-from broker.log.markers import ADMINISTRATORS, Marker
-from broker.security.resources import Operation
-from broker.server.call import Call
-from broker.txn.record import Place
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.authorization import (
+    CLUSTER_DENIED,
+    is_cluster_denied,
+    is_cluster_hidden,
+)
+from moldau.broker.handlers.context import Broker
+from moldau.broker.log.markers import ADMINISTRATORS, Marker
+from moldau.broker.security.resources import Operation
+from moldau.broker.server.call import Call
+from moldau.broker.txn.record import Place
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.flight import NO_REPLICAS, Append, Flight
-from broker.store.replication import NEVER, Replication
-from broker.wire.batch import BatchHeader
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.flight import NO_REPLICAS, Append, Flight
+from moldau.broker.store.replication import NEVER, Replication
+from moldau.broker.wire.batch import BatchHeader
 
 Acknowledge = Callable[[Append, int, int], None]  # with base offset and timestamp
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from broker.errors import ErrorCode, KafkaError, RecordsRefused
-from broker.settings.kafka import TopicConfig
-from broker.wire.batch import (
+from moldau.broker.errors import ErrorCode, KafkaError, RecordsRefused
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.wire.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CODEC_NONE,
@@ -35,8 +35,8 @@ from broker.wire.batch import (
     set_max_timestamp,
     stamp_append_time,
 )
-from broker.wire.codecs import OutputTooLarge, most_unpacked
-from broker.wire.records import (
+from moldau.broker.wire.codecs import OutputTooLarge, most_unpacked
+from moldau.broker.wire.records import (
     check_records,
     checked_header,
     keyless_records,

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from broker.errors import ErrorCode, KafkaError, code_for
-from broker.log.flight import Append, Flight
-from broker.log.markers import MarkerAppend
-from broker.log.retries import SENT_AGAIN, AwaitedRetries
-from broker.log.state import Duplicate, LogState, Producer
-from broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from moldau.broker.errors import ErrorCode, KafkaError, code_for
+from moldau.broker.log.flight import Append, Flight
+from moldau.broker.log.markers import MarkerAppend
+from moldau.broker.log.retries import SENT_AGAIN, AwaitedRetries
+from moldau.broker.log.state import Duplicate, LogState, Producer
+from moldau.broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 
 ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
 

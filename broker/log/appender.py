@@ -31,20 +31,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
-from broker.log.acks import acknowledge, acknowledge_all, acknowledge_replicated, too_few
-from broker.log.append_queue import AppendQueue
-from broker.log.flight import NO_REPLICAS, Append, Flight
-from broker.log.joining import Joining, Joins
-from broker.log.log import topic_gone
-from broker.log.reader import LogReader
-from broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
-from broker.log.reservation import Reservation
-from broker.log.tail import CachedEntry
-from broker.log.waiters import Waiters
-from broker.metrics.log_counters import LogCounters
-from broker.metrics.turn_clock import turn
-from broker.store.resp import append_prefix
+from moldau.broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
+from moldau.broker.log.acks import acknowledge, acknowledge_all, acknowledge_replicated, too_few
+from moldau.broker.log.append_queue import AppendQueue
+from moldau.broker.log.flight import NO_REPLICAS, Append, Flight
+from moldau.broker.log.joining import Joining, Joins
+from moldau.broker.log.log import topic_gone
+from moldau.broker.log.reader import LogReader
+from moldau.broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
+from moldau.broker.log.reservation import Reservation
+from moldau.broker.log.tail import CachedEntry
+from moldau.broker.log.waiters import Waiters
+from moldau.broker.metrics.log_counters import LogCounters
+from moldau.broker.metrics.turn_clock import turn
+from moldau.broker.store.resp import append_prefix
 
 logger = logging.getLogger("moldau.log")
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from broker.group.offsets import CommittedOffset
-from broker.placement import slot_of
-from broker.store.groups import GroupStore
+from moldau.broker.group.offsets import CommittedOffset
+from moldau.broker.placement import slot_of
+from moldau.broker.store.groups import GroupStore
 
 ARCHIVE_GROUP = "__moldau_archive"
 

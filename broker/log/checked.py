@@ -14,11 +14,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from broker.errors import MoldauError, StoreFault
-from broker.log.history import LogHistory
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log import Log
-from broker.log.topics import Topic, Topics
+from moldau.broker.errors import MoldauError, StoreFault
+from moldau.broker.log.history import LogHistory
+from moldau.broker.log.leader_epochs import LeaderEpochs
+from moldau.broker.log.log import Log
+from moldau.broker.log.topics import Topic, Topics
 
 logger = logging.getLogger("moldau.log")
 

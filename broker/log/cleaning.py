@@ -34,8 +34,8 @@ from collections.abc import Generator, Iterable
 from hashlib import blake2b
 from itertools import islice
 
-from broker.store.aborted import AbortedTransaction
-from broker.wire.batch import (
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
@@ -44,7 +44,7 @@ from broker.wire.batch import (
     Buffer,
     read_header,
 )
-from broker.wire.records import Record, build_batch, encode_records, iter_records
+from moldau.broker.wire.records import Record, build_batch, encode_records, iter_records
 
 _DIGEST = 16
 _FREE = bytes(_DIGEST)

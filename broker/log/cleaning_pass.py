@@ -14,15 +14,21 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
-from broker.errors import MoldauError
-from broker.log.cleaning import AbortedBatches, KeyMap, clean
-from broker.log.entries import end_of
-from broker.log.reader import LogMoved, LogReader, View
-from broker.log.timestamps import LogPosition
-from broker.settings.kafka import TopicConfig
-from broker.store.cleaned import Cleaned, CleanPart
-from broker.store.streams import Entry
-from broker.wire.batch import DELETE_HORIZON, Buffer, CorruptBatch, read_header, split_batches
+from moldau.broker.errors import MoldauError
+from moldau.broker.log.cleaning import AbortedBatches, KeyMap, clean
+from moldau.broker.log.entries import end_of
+from moldau.broker.log.reader import LogMoved, LogReader, View
+from moldau.broker.log.timestamps import LogPosition
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.cleaned import Cleaned, CleanPart
+from moldau.broker.store.streams import Entry
+from moldau.broker.wire.batch import (
+    DELETE_HORIZON,
+    Buffer,
+    CorruptBatch,
+    read_header,
+    split_batches,
+)
 
 LEASE_MS = 30_000
 RENEW_S = 8.0

@@ -16,15 +16,15 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from broker.errors import StoreFault
-from broker.log.log import AbortedFound, ReadDone
-from broker.log.transactions import overlapping
-from broker.store.aborted import AbortedTransaction
-from broker.store.streams import Streams
-from broker.wire.batch import Buffer
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.log import AbortedFound, ReadDone
+from moldau.broker.log.transactions import overlapping
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.store.streams import Streams
+from moldau.broker.wire.batch import Buffer
 
 if TYPE_CHECKING:
-    from broker.log.reader import LogReader
+    from moldau.broker.log.reader import LogReader
 
 PAGE = 1000
 

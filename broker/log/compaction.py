@@ -27,21 +27,21 @@ from contextlib import aclosing
 from functools import partial
 from weakref import WeakSet
 
-from broker.errors import StoreFault
-from broker.log.callbacks import await_callback
-from broker.log.cleaning import AbortedBatches
-from broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
-from broker.log.committed import CommittedReader
-from broker.log.entries import end_of
-from broker.log.reader import LogMoved, LogReader
-from broker.log.replica import LogReplica
-from broker.log.retention import Retention
-from broker.log.timestamps import LogPosition, position_before_time
-from broker.settings.kafka import TopicConfig
-from broker.store.aborted import AbortedTransaction
-from broker.store.cleaned import Cleaned
-from broker.store.streams import Streams
-from broker.wire.batch import find_batch, headers, read_header
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.callbacks import await_callback
+from moldau.broker.log.cleaning import AbortedBatches
+from moldau.broker.log.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
+from moldau.broker.log.committed import CommittedReader
+from moldau.broker.log.entries import end_of
+from moldau.broker.log.reader import LogMoved, LogReader
+from moldau.broker.log.replica import LogReplica
+from moldau.broker.log.retention import Retention
+from moldau.broker.log.timestamps import LogPosition, position_before_time
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.store.cleaned import Cleaned
+from moldau.broker.store.streams import Streams
+from moldau.broker.wire.batch import find_batch, headers, read_header
 
 logger = logging.getLogger("moldau.compaction")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.store.streams import Entry
-from broker.wire.batch import Buffer, find_batch, headers
+from moldau.broker.store.streams import Entry
+from moldau.broker.wire.batch import Buffer, find_batch, headers
 
 
 def cut_parts(parts: tuple[Buffer, ...], end: int) -> Iterator[Buffer]:

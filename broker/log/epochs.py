@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from broker.metrics.document import count_records
+from moldau.broker.metrics.document import count_records
 
 NO_EPOCH = -1
 UNDEFINED = (NO_EPOCH, -1)  # Kafka's answer for an epoch that a log does not know

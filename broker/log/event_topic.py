@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from broker.errors import ErrorCode, KafkaError, MoldauError
-from broker.log.callbacks import Completion, await_callback
-from broker.log.flight import Append
-from broker.log.logs import Logs
-from broker.log.topics import Topics
-from broker.wire.batch import read_header
-from broker.wire.records import Record, build_batch
+from moldau.broker.errors import ErrorCode, KafkaError, MoldauError
+from moldau.broker.log.callbacks import Completion, await_callback
+from moldau.broker.log.flight import Append
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.topics import Topics
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.records import Record, build_batch
 
 logger = logging.getLogger("moldau.log")
 

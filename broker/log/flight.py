@@ -8,10 +8,10 @@ from itertools import count
 
 import msgspec
 
-from broker.log.state import Producer, TransactionStep
-from broker.store.streams import Entry
-from broker.wire.batch import BatchHeader, Buffer, set_base_offset
-from broker.wire.control import EndMarker
+from moldau.broker.log.state import Producer, TransactionStep
+from moldau.broker.store.streams import Entry
+from moldau.broker.wire.batch import BatchHeader, Buffer, set_base_offset
+from moldau.broker.wire.control import EndMarker
 
 JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
 

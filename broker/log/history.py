@@ -22,12 +22,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from broker.errors import StoreFault
-from broker.log.epochs import Epochs
-from broker.placement import leader_of
-from broker.store.confirmation import Confirmation
-from broker.store.history import StoreHistory
-from broker.store.log_history import Floor, LogHistoryStore, Outcome, Proof
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.epochs import Epochs
+from moldau.broker.placement import leader_of
+from moldau.broker.store.confirmation import Confirmation
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.log_history import Floor, LogHistoryStore, Outcome, Proof
 
 logger = logging.getLogger("moldau.log")
 

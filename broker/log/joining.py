@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.flight import Append, Participation
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.flight import Append, Participation
 
 Joined = Callable[[ErrorCode, int], None]  # called with the number of the transaction
 

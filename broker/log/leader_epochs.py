@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 
-from broker.errors import StoreFault
-from broker.log.log import LEADER_EPOCH
-from broker.log.topics import Topic
-from broker.store.epochs import EpochStore
-from broker.store.topics import Change, TopicStore
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.log import LEADER_EPOCH
+from moldau.broker.log.topics import Topic
+from moldau.broker.store.epochs import EpochStore
+from moldau.broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.log")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.log.entries import end_of
-from broker.log.history import LogHistory
-from broker.log.reader import LogReader
-from broker.log.state import LogState
-from broker.store.log_history import Floor, Outcome, Proof
-from broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
+from moldau.broker.log.entries import end_of
+from moldau.broker.log.history import LogHistory
+from moldau.broker.log.reader import LogReader
+from moldau.broker.log.state import LogState
+from moldau.broker.store.log_history import Floor, Outcome, Proof
+from moldau.broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
 
 logger = logging.getLogger("moldau.log")
 

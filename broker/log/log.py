@@ -10,20 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from broker.errors import ErrorCode, KafkaError, StoreFault
-from broker.log.callbacks import Completion, await_callback
-from broker.log.counting import CountBudget
-from broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
-from broker.log.flight import Append
-from broker.log.markers import Marker
-from broker.log.state import Producer
-from broker.log.waiters import Waiters
-from broker.metrics.log_counters import TopicCounters
-from broker.metrics.record_counts import Counts
-from broker.settings.kafka import TopicConfig
-from broker.store.aborted import AbortedTransaction
-from broker.store.watch import Watcher
-from broker.wire.batch import Buffer
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
+from moldau.broker.log.callbacks import Completion, await_callback
+from moldau.broker.log.counting import CountBudget
+from moldau.broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
+from moldau.broker.log.flight import Append
+from moldau.broker.log.markers import Marker
+from moldau.broker.log.state import Producer
+from moldau.broker.log.waiters import Waiters
+from moldau.broker.metrics.log_counters import TopicCounters
+from moldau.broker.metrics.record_counts import Counts
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.store.watch import Watcher
+from moldau.broker.wire.batch import Buffer
 
 LEADER_EPOCH = 0  # of a log that never lost anything
 NO_TIMESTAMP = -1

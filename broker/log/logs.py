@@ -8,28 +8,28 @@ import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from broker.errors import ErrorCode, StoreFault, StoreFull
-from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.log.archived import Archived
-from broker.log.checked import CheckedLogs
-from broker.log.history import LogHistory
-from broker.log.joining import Joined
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log import Log
-from broker.log.native.log import NativeLog
-from broker.log.native.readership import Readership
-from broker.log.partition import PartitionLog
-from broker.log.read_ahead import ReadAhead
-from broker.log.retention import Retention
-from broker.log.tail import TailCache
-from broker.log.topics import Topic, Topics
-from broker.log.unpacking import Unpacking
-from broker.metrics.log_counters import LogCounters
-from broker.placement import leader_of
-from broker.store import keys, resp
-from broker.store.store import Store
-from broker.store.watch import Watcher
-from broker.txn.record import Place
+from moldau.broker.errors import ErrorCode, StoreFault, StoreFull
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition
+from moldau.broker.log.archived import Archived
+from moldau.broker.log.checked import CheckedLogs
+from moldau.broker.log.history import LogHistory
+from moldau.broker.log.joining import Joined
+from moldau.broker.log.leader_epochs import LeaderEpochs
+from moldau.broker.log.log import Log
+from moldau.broker.log.native.log import NativeLog
+from moldau.broker.log.native.readership import Readership
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.read_ahead import ReadAhead
+from moldau.broker.log.retention import Retention
+from moldau.broker.log.tail import TailCache
+from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.metrics.log_counters import LogCounters
+from moldau.broker.placement import leader_of
+from moldau.broker.store import keys, resp
+from moldau.broker.store.store import Store
+from moldau.broker.store.watch import Watcher
+from moldau.broker.txn.record import Place
 
 logger = logging.getLogger("moldau.log")
 

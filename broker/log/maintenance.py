@@ -12,13 +12,13 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from broker.errors import MoldauError, StoreFault
-from broker.log.cleaning_pass import Plan
-from broker.log.compaction import Compaction
-from broker.log.log import Log
-from broker.log.logs import Logs
-from broker.log.partition import PartitionLog
-from broker.log.topics import Topic, Topics
+from moldau.broker.errors import MoldauError, StoreFault
+from moldau.broker.log.cleaning_pass import Plan
+from moldau.broker.log.compaction import Compaction
+from moldau.broker.log.log import Log
+from moldau.broker.log.logs import Logs
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.topics import Topic, Topics
 
 logger = logging.getLogger("moldau.maintenance")
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.callbacks import Completion
-from broker.log.flight import Append
-from broker.log.state import LogState, Producer
-from broker.wire.batch import read_header
-from broker.wire.control import EndMarker, build_end_marker
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.callbacks import Completion
+from moldau.broker.log.flight import Append
+from moldau.broker.log.state import LogState, Producer
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.control import EndMarker, build_end_marker
 
 ADMINISTRATORS = -1  # as a number
 

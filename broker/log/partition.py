@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker.log import timestamps
-from broker.log.appender import AppenderHost, LogAppender
-from broker.log.callbacks import Completion
-from broker.log.committed import CommittedReader
-from broker.log.epochs import Epochs
-from broker.log.flight import Append
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log import (
+from moldau.broker.log import timestamps
+from moldau.broker.log.appender import AppenderHost, LogAppender
+from moldau.broker.log.callbacks import Completion
+from moldau.broker.log.committed import CommittedReader
+from moldau.broker.log.epochs import Epochs
+from moldau.broker.log.flight import Append
+from moldau.broker.log.leader_epochs import LeaderEpochs
+from moldau.broker.log.log import (
     AbortedFound,
     Bounds,
     FetchClient,
@@ -24,16 +24,16 @@ from broker.log.log import (
     Log,
     OffsetAndTimestamp,
 )
-from broker.log.markers import Marker, MarkerAppend
-from broker.log.read_ahead import ReadAhead
-from broker.log.reader import LogReader
-from broker.log.replica import NOT_LOADED, LogReplica
-from broker.log.retention import Retention
-from broker.log.state import Producer
-from broker.log.tail import Tail
-from broker.log.unpacking import Unpacking
-from broker.settings.kafka import TopicConfig
-from broker.store.watch import Watcher
+from moldau.broker.log.markers import Marker, MarkerAppend
+from moldau.broker.log.read_ahead import ReadAhead
+from moldau.broker.log.reader import LogReader
+from moldau.broker.log.replica import NOT_LOADED, LogReplica
+from moldau.broker.log.retention import Retention
+from moldau.broker.log.state import Producer
+from moldau.broker.log.tail import Tail
+from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.watch import Watcher
 
 
 class LogHost(AppenderHost, Protocol):

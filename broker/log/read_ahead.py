@@ -15,13 +15,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.errors import StoreFault
-from broker.log.entries import end_of
-from broker.metrics.document import Family, Kind, Sample
-from broker.store.streams import Entry, Streams
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.entries import end_of
+from moldau.broker.metrics.document import Family, Kind, Sample
+from moldau.broker.store.streams import Entry, Streams
 
 if TYPE_CHECKING:
-    from broker.log.reader import LogReader, View
+    from moldau.broker.log.reader import LogReader, View
 
 UNUSED_S = 5.0
 MAX_ENTRIES_PER_READ = 2048

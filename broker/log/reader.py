@@ -16,20 +16,20 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable
 
-from broker.errors import MoldauError, StoreFault, StoreRefused
-from broker.log.callbacks import await_callback
-from broker.log.entries import cut_parts, end_of
-from broker.log.epochs import EPOCH_ZERO, Epochs
-from broker.log.log import ReadDone, topic_gone
-from broker.log.read_ahead import CURSORS_OF_A_LOG, MAX_ENTRIES_PER_READ, Cursor, ReadAhead
-from broker.log.state import LogState
-from broker.log.store_read import NO_END, StoreRead, fitting
-from broker.log.tail import Tail
-from broker.log.unpacking import Unpacking
-from broker.store import keys
-from broker.store.cleaned import NOTHING_CLEANED
-from broker.store.streams import Entry, SavedStart, Streams
-from broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
+from moldau.broker.errors import MoldauError, StoreFault, StoreRefused
+from moldau.broker.log.callbacks import await_callback
+from moldau.broker.log.entries import cut_parts, end_of
+from moldau.broker.log.epochs import EPOCH_ZERO, Epochs
+from moldau.broker.log.log import ReadDone, topic_gone
+from moldau.broker.log.read_ahead import CURSORS_OF_A_LOG, MAX_ENTRIES_PER_READ, Cursor, ReadAhead
+from moldau.broker.log.state import LogState
+from moldau.broker.log.store_read import NO_END, StoreRead, fitting
+from moldau.broker.log.tail import Tail
+from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.store import keys
+from moldau.broker.store.cleaned import NOTHING_CLEANED
+from moldau.broker.store.streams import Entry, SavedStart, Streams
+from moldau.broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 
 logger = logging.getLogger("moldau.log")
 

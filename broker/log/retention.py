@@ -16,21 +16,21 @@ import logging
 from contextlib import aclosing
 from weakref import WeakKeyDictionary, WeakSet
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.archived import Archived
-from broker.log.entries import end_of
-from broker.log.reader import LogMoved, LogReader, View
-from broker.log.replica import LogReplica
-from broker.log.timestamps import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.archived import Archived
+from moldau.broker.log.entries import end_of
+from moldau.broker.log.reader import LogMoved, LogReader, View
+from moldau.broker.log.replica import LogReplica
+from moldau.broker.log.timestamps import (
     LogPosition,
     forget_positions,
     indexed_positions,
     position_before_time,
 )
-from broker.settings.kafka import TopicConfig
-from broker.store.streams import Entry, Streams
-from broker.store.topics import Change, TopicStore
-from broker.wire.batch import headers
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.streams import Entry, Streams
+from moldau.broker.store.topics import Change, TopicStore
+from moldau.broker.wire.batch import headers
 
 logger = logging.getLogger("moldau.retention")
 

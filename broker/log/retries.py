@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.state import SEQUENCE_MODULUS
-from broker.wire.batch import NO_PRODUCER_ID, BatchHeader
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.state import SEQUENCE_MODULUS
+from moldau.broker.wire.batch import NO_PRODUCER_ID, BatchHeader
 
 PRODUCERS_KEPT = 1_000  # some never come back
 # Clients send a batch again after these errors; some are translated for them (produce_errors.py).

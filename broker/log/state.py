@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.transactions import LogTransactions, OpenTransaction
-from broker.txn.serial import is_after
-from broker.wire.batch import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.transactions import LogTransactions, OpenTransaction
+from moldau.broker.txn.serial import is_after
+from moldau.broker.wire.batch import (
     CONTROL,
     NO_PRODUCER_ID,
     TRANSACTIONAL,
@@ -38,7 +38,7 @@ from broker.wire.batch import (
     Buffer,
     read_header,
 )
-from broker.wire.control import EndMarker, read_end_marker
+from moldau.broker.wire.control import EndMarker, read_end_marker
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MODULUS = 1 << 31

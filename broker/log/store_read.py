@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.errors import StoreFault, StoreRefused
-from broker.log.entries import end_of
-from broker.log.log import ReadDone
-from broker.log.read_ahead import GROWTH, MAX_ENTRIES_PER_READ, Cursor
-from broker.store.streams import Entry, Streams
-from broker.wire.batch import Buffer, CorruptBatch, base_offset_at, cut, find_batch
+from moldau.broker.errors import StoreFault, StoreRefused
+from moldau.broker.log.entries import end_of
+from moldau.broker.log.log import ReadDone
+from moldau.broker.log.read_ahead import GROWTH, MAX_ENTRIES_PER_READ, Cursor
+from moldau.broker.store.streams import Entry, Streams
+from moldau.broker.wire.batch import Buffer, CorruptBatch, base_offset_at, cut, find_batch
 
 if TYPE_CHECKING:
-    from broker.log.reader import LogReader
+    from moldau.broker.log.reader import LogReader
 
 logger = logging.getLogger("moldau.log")
 

@@ -12,7 +12,7 @@ from collections import deque
 
 import msgspec
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 
 class CachedEntry(msgspec.Struct, frozen=True, gc=False):

@@ -12,11 +12,11 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from broker.log.log import OffsetAndTimestamp
-from broker.log.reader import LogMoved, LogReader
-from broker.store.streams import Streams
-from broker.wire.batch import Buffer, CorruptBatch, read_header, split_batches
-from broker.wire.records import first_at_or_after, timestamps_in
+from moldau.broker.log.log import OffsetAndTimestamp
+from moldau.broker.log.reader import LogMoved, LogReader
+from moldau.broker.store.streams import Streams
+from moldau.broker.wire.batch import Buffer, CorruptBatch, read_header, split_batches
+from moldau.broker.wire.records import first_at_or_after, timestamps_in
 
 
 class LogPosition(NamedTuple):

@@ -3,7 +3,7 @@ for."""
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode, KafkaError
+from moldau.broker.errors import ErrorCode, KafkaError
 
 MAX_PARTITIONS = 10_000  # per topic: more is likely a mistake
 

@@ -11,11 +11,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.history import LogHistory
-from broker.log.native.ids import parse, too_large
-from broker.log.topic_errors import MAX_PARTITIONS, already_exists, not_more_partitions
-from broker.settings.kafka import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.history import LogHistory
+from moldau.broker.log.native.ids import parse, too_large
+from moldau.broker.log.topic_errors import MAX_PARTITIONS, already_exists, not_more_partitions
+from moldau.broker.settings.kafka import (
     BrokerConfig,
     InvalidConfig,
     InvalidConfigRequest,
@@ -23,11 +23,11 @@ from broker.settings.kafka import (
     topic_config,
     validate_topic,
 )
-from broker.store import keys
-from broker.store.native import NativeStreams
-from broker.store.streams import Streams
-from broker.store.topics import Change, TopicRecord, TopicStore
-from broker.wire.schema import NO_UUID
+from moldau.broker.store import keys
+from moldau.broker.store.native import NativeStreams
+from moldau.broker.store.streams import Streams
+from moldau.broker.store.topics import Change, TopicRecord, TopicStore
+from moldau.broker.wire.schema import NO_UUID
 
 MAX_NAME = 249
 MIN_CHOSEN_BITS, MAX_CHOSEN_BITS = 10, 20  # of a native topic's sequences

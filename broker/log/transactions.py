@@ -17,7 +17,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from broker.store.aborted import AbortedTransaction
+from moldau.broker.store.aborted import AbortedTransaction
 
 HELD_IN_MEMORY = 4096  # aborted transactions of one log that the store has as well
 _marker_of = attrgetter("marker")

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from broker.log.admission import LARGE, MANY_RECORDS, MAX_UNPACKED_AT_ONCE, most_records
-from broker.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, read_header
-from broker.wire.codecs import NONE, OutputTooLarge, most_unpacked
-from broker.wire.records import checked_header, payload_of
+from moldau.broker.log.admission import LARGE, MANY_RECORDS, MAX_UNPACKED_AT_ONCE, most_records
+from moldau.broker.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, read_header
+from moldau.broker.wire.codecs import NONE, OutputTooLarge, most_unpacked
+from moldau.broker.wire.records import checked_header, payload_of
 
 TOTAL = 256 << 20
 T = TypeVar("T")

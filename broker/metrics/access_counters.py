@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.metrics.document import Family, Kind, Sample
+from moldau.broker.metrics.document import Family, Kind, Sample
 
 SUCCESS, FAILURE = "success", "failure"
 NO_COUNTS: Mapping[str, int] = {}

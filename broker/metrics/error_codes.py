@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_origin, get_type_hints
 
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 
 Finder = Callable[[Any], list[int]]
 

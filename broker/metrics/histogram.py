@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.metrics.document import Family, HistogramSample, Kind
+from moldau.broker.metrics.document import Family, HistogramSample, Kind
 
 # Buckets of durations: up to 2**14 ns = 16 us, then twice as long each, up to 17 s.
 FIRST_BITS, LAST_BITS = 14, 34

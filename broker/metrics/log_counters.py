@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.metrics.document import Family, HistogramSample, Kind, Sample
-from broker.metrics.histogram import DurationHistogram, duration_family, new_counts
+from moldau.broker.metrics.document import Family, HistogramSample, Kind, Sample
+from moldau.broker.metrics.histogram import DurationHistogram, duration_family, new_counts
 
 BATCH_BOUNDS = [float((1 << bits) - 1) for bits in range(1, 12)]
 MAX_TOPICS = 5_000  # with counters of their own

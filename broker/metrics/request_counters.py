@@ -5,12 +5,12 @@ Plain integers, as the hot path passes here; families are made of them when some
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.metrics.document import Family, Kind, Sample
-from broker.metrics.error_codes import finders
-from broker.metrics.histogram import DurationHistogram, duration_family, new_counts
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.schema import Message
+from moldau.broker.errors import ErrorCode
+from moldau.broker.metrics.document import Family, Kind, Sample
+from moldau.broker.metrics.error_codes import finders
+from moldau.broker.metrics.histogram import DurationHistogram, duration_family, new_counts
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.schema import Message
 
 OTHERS = "others"
 # APIs with durations of their own.

@@ -8,8 +8,8 @@ from operator import itemgetter
 
 import msgspec
 
-from broker.security.sasl import Mechanism
-from broker.security.scram import ScramCredential, Shape, place_of, shape_of
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.scram import ScramCredential, Shape, place_of, shape_of
 
 # What unknown users seem to have while there is no user.
 DEFAULT_SHAPE = Shape(32, 16384)

@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.resources import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.resources import (
     CLUSTER_NAME,
     Operation,
     PatternType,

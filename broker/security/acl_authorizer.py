@@ -6,10 +6,10 @@ costs two look-ups. All of them are forgotten when the ACLs change.
 
 from __future__ import annotations
 
-from broker.security.acl import Acl, canonical_host
-from broker.security.acl_index import AclIndex
-from broker.security.identity import Identity
-from broker.security.resources import Operation, ResourceType
+from moldau.broker.security.acl import Acl, canonical_host
+from moldau.broker.security.acl_index import AclIndex
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import Operation, ResourceType
 
 MAX_REMEMBERED = 50_000  # decisions, of all clients: 20 MB with the longest names
 MAX_NAME = 256  # of a resource: decisions on longer names are made each time

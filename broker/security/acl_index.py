@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker.security.acl import EVERYONE, WILDCARD, Acl, canonical_host
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, canonical_host
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(

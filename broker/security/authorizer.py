@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.security.identity import Identity
-from broker.security.resources import Operation, ResourceType
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import Operation, ResourceType
 
 
 class Authorizer(Protocol):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from broker.security.quota_entities import DEFAULT
-from broker.security.quota_rates import Rate, Windows
-from broker.settings.processes import UNLIMITED, ConnectionLimits
+from moldau.broker.security.quota_entities import DEFAULT
+from moldau.broker.security.quota_rates import Rate, Windows
+from moldau.broker.settings.processes import UNLIMITED, ConnectionLimits
 
 MAX_RATES = 10_000  # addresses whose rate is measured at a time; further ones share one
 REST = ""

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from broker.wire.frame import PREAMBLE, RequestHeader, private_frame
+from moldau.broker.wire.frame import PREAMBLE, RequestHeader, private_frame
 
 ANONYMOUS = "User:ANONYMOUS"  # Kafka's name for clients that need not authenticate
 USER = "User:"  # the only type of principals

@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from broker.security.sasl import MAX_NAME, Accepted, Challenge, Rejected, Step
+from moldau.broker.security.sasl import MAX_NAME, Accepted, Challenge, Rejected, Step
 
 MAX_TOKEN = 65_536
 MAX_KEYS_TRIED = 16  # for a token that does not name its key

@@ -5,7 +5,7 @@ The password is checked against the user's SCRAM credential: there is no second 
 
 from __future__ import annotations
 
-from broker.security.sasl import MAX_NAME, Accepted, CheckPassword, Rejected, Step
+from moldau.broker.security.sasl import MAX_NAME, Accepted, CheckPassword, Rejected, Step
 
 MAX_PASSWORD = 4096  # characters
 INVALID = "Authentication failed: Invalid username or password"

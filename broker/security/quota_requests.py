@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.quota_entities import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.quota_entities import (
     CLIENT_ID,
     CONNECTION,
     DEFAULT,

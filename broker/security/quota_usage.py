@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from broker.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST, QuotaTable, Shared
-from broker.security.quota_rates import Rate, TokenBucket, Windows, in_reply
+from moldau.broker.security.quota_entities import (
+    FETCH,
+    MUTATION,
+    PRODUCE,
+    REQUEST,
+    QuotaTable,
+    Shared,
+)
+from moldau.broker.security.quota_rates import Rate, TokenBucket, Windows, in_reply
 
 MAX_CLIENTS = 10_000  # whose limits are remembered; any number of names can be made up
 MAX_RATES = 20_000  # that are counted at a time: further entities of a default quota share one

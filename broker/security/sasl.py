@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from broker.security.identity import NEVER
+from moldau.broker.security.identity import NEVER
 
 MAX_NAME = 1024  # characters of a user's name
 # Bytes of a request before the mechanism is chosen, and with one that sends names and passwords:

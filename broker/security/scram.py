@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.security.identity import NEVER
-from broker.security.sasl import MAX_NAME, Accepted, Challenge, Mechanism, Rejected, Step
+from moldau.broker.security.identity import NEVER
+from moldau.broker.security.sasl import MAX_NAME, Accepted, Challenge, Mechanism, Rejected, Step
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 MAX_NONCE = 1024  # characters

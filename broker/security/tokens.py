@@ -19,10 +19,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.identity import ANONYMOUS, USER, Identity
-from broker.security.sasl import MAX_NAME, Mechanism
-from broker.security.scram import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.identity import ANONYMOUS, USER, Identity
+from moldau.broker.security.sasl import MAX_NAME, Mechanism
+from moldau.broker.security.scram import (
     ScramCredential,
     credential_from,
     hash_name,

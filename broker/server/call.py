@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
-from broker.security.identity import Identity, Role
-from broker.settings.processes import Listener
-from broker.wire.batch import Buffer
-from broker.wire.frame import RequestHeader, response_frame
-from broker.wire.schema import Message
+from moldau.broker.security.identity import Identity, Role
+from moldau.broker.settings.processes import Listener
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import RequestHeader, response_frame
+from moldau.broker.wire.schema import Message
 
 if TYPE_CHECKING:
-    from broker.server.connection import Connection
+    from moldau.broker.server.connection import Connection
 
 logger = logging.getLogger("moldau.server")
 

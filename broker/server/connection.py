@@ -15,16 +15,16 @@ from typing import cast
 
 import msgspec
 
-from broker import descriptors
-from broker.limited_log import LimitedLog
-from broker.metrics.request_counters import RequestCounters
-from broker.metrics.turn_clock import turn
-from broker.peer import identify
-from broker.security.identity import Identity, Role, read_preamble
-from broker.security.sasl import most_received
-from broker.server.budget import Budget
-from broker.server.call import Call, Dispatch, Metering
-from broker.server.flow_control import (
+from moldau.broker import descriptors
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.metrics.turn_clock import turn
+from moldau.broker.peer import identify
+from moldau.broker.security.identity import Identity, Role, read_preamble
+from moldau.broker.security.sasl import most_received
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Call, Dispatch, Metering
+from moldau.broker.server.flow_control import (
     MAX_BACKLOG,
     MAX_BACKLOG_BYTES,
     MAX_SERVED_PER_TURN,
@@ -32,17 +32,17 @@ from broker.server.flow_control import (
     MUTED,
     WRITE_HIGH_WATER,
 )
-from broker.server.login import Login, Logins
-from broker.server.piecewise import PIECE, PiecewiseWriter
-from broker.server.receiving import Receiving
-from broker.server.request_route import RequestRoute
-from broker.settings.processes import Listener
-from broker.wire.batch import Buffer
-from broker.wire.frame import PREAMBLE, RequestHeader, read_request_header
-from broker.wire.frame_reader import MIN_REQUEST, InvalidFrameSize
-from broker.wire.parts import coalesce
-from broker.wire.primitives import MalformedMessage
-from broker.wire.request_cache import RequestCache
+from moldau.broker.server.login import Login, Logins
+from moldau.broker.server.piecewise import PIECE, PiecewiseWriter
+from moldau.broker.server.receiving import Receiving
+from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.settings.processes import Listener
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import PREAMBLE, RequestHeader, read_request_header
+from moldau.broker.wire.frame_reader import MIN_REQUEST, InvalidFrameSize
+from moldau.broker.wire.parts import coalesce
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.request_cache import RequestCache
 
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)

@@ -14,9 +14,9 @@ import select
 from abc import abstractmethod
 from collections import deque
 
-from broker.server.budget import Budget
-from broker.server.call import Call
-from broker.server.piecewise import PiecewiseWriter
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Call
+from moldau.broker.server.piecewise import PiecewiseWriter
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received while the connection is held,

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from broker.errors import ErrorCode
-from broker.security.identity import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.identity import (
     NEVER,
     USER,
     WHO_AM_I,
@@ -35,8 +35,8 @@ from broker.security.identity import (
     Role,
     encode_identity,
 )
-from broker.security.plain import PlainConversation
-from broker.security.sasl import (
+from moldau.broker.security.plain import PlainConversation
+from moldau.broker.security.sasl import (
     Accepted,
     Challenge,
     CheckPassword,
@@ -45,17 +45,17 @@ from broker.security.sasl import (
     Step,
     most_received,
 )
-from broker.settings.sasl import SaslSettings
-from broker.wire.advertised import api_versions, software_of, unsupported_api_versions
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH, RequestHeader, private_reply, read_request_header
-from broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from broker.wire.primitives import MalformedMessage
+from moldau.broker.settings.sasl import SaslSettings
+from moldau.broker.wire.advertised import api_versions, software_of, unsupported_api_versions
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH, RequestHeader, private_reply, read_request_header
+from moldau.broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from moldau.broker.wire.primitives import MalformedMessage
 
 if TYPE_CHECKING:
-    from broker.server.call import Call
-    from broker.server.connection import Connection
+    from moldau.broker.server.call import Call
+    from moldau.broker.server.connection import Connection
 
 logger = logging.getLogger("moldau.server")
 

@@ -20,15 +20,15 @@ import time
 from collections.abc import Awaitable, Generator
 from typing import Any, ClassVar, TypeVar
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST
-from broker.security.quota_usage import ClientUsage, Usages
-from broker.server.call import Call
-from broker.server.connection import Connection
-from broker.wire.apis import ApiKey
-from broker.wire.batch import Buffer
-from broker.wire.frame import RequestHeader, response_frame
-from broker.wire.schema import Message
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST
+from moldau.broker.security.quota_usage import ClientUsage, Usages
+from moldau.broker.server.call import Call
+from moldau.broker.server.connection import Connection
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import RequestHeader, response_frame
+from moldau.broker.wire.schema import Message
 
 logger = logging.getLogger("moldau.server")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 PIECE = 256 * 1024
 

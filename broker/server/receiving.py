@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 
-from broker.limited_log import LimitedLog
-from broker.server.budget import Budget
-from broker.server.call import Limiter
-from broker.server.flow_control import FlowControl
-from broker.wire.frame_reader import FrameReader
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Limiter
+from moldau.broker.server.flow_control import FlowControl
+from moldau.broker.wire.frame_reader import FrameReader
 
 limited = LimitedLog(logging.getLogger("moldau.server"))
 

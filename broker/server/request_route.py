@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from broker.wire.frame import (
+from moldau.broker.wire.frame import (
     API_SIZE,
     CORRELATION_ID_AT,
     CORRELATION_ID_END,
@@ -17,12 +17,12 @@ from broker.wire.frame import (
     RequestHeader,
     request_frame,
 )
-from broker.wire.primitives import INT32
-from broker.wire.request_cache import RequestPattern
-from broker.wire.schema import Message
+from moldau.broker.wire.primitives import INT32
+from moldau.broker.wire.request_cache import RequestPattern
+from moldau.broker.wire.schema import Message
 
 if TYPE_CHECKING:
-    from broker.server.call import Call
+    from moldau.broker.server.call import Call
 
 
 class RequestRoute(RequestPattern, ABC):

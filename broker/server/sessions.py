@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
-from broker.security.identity import ENDED_SESSIONS, EndedSessions, encode_ended
-from broker.server.connection import Connection
-from broker.server.subscribers import Subscribers
+from moldau.broker.security.identity import ENDED_SESSIONS, EndedSessions, encode_ended
+from moldau.broker.server.connection import Connection
+from moldau.broker.server.subscribers import Subscribers
 
 logger = logging.getLogger("moldau.server")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.server.call import Call
-from broker.server.connection import Connection
-from broker.wire.frame import private_reply
+from moldau.broker.server.call import Call
+from moldau.broker.server.connection import Connection
+from moldau.broker.wire.frame import private_reply
 
 
 class Subscribers:

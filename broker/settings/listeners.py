@@ -7,13 +7,13 @@ import socket
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from broker.settings.addresses import PROTOCOLS, WILDCARD_HOSTS, Address, Protocol
-from broker.settings.kafka.broker_keys import BROKER_KEYS
-from broker.settings.kafka.config_key import InvalidConfig
-from broker.settings.kafka.sasl_keys import MECHANISMS
-from broker.settings.kafka.validate import LISTENER_PREFIX
-from broker.settings.processes import ConfigError, Listener, ServeSettings, TlsSettings
-from broker.settings.sasl import SaslSettings, read_sasl
+from moldau.broker.settings.addresses import PROTOCOLS, WILDCARD_HOSTS, Address, Protocol
+from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
+from moldau.broker.settings.kafka.config_key import InvalidConfig
+from moldau.broker.settings.kafka.sasl_keys import MECHANISMS
+from moldau.broker.settings.kafka.validate import LISTENER_PREFIX
+from moldau.broker.settings.processes import ConfigError, Listener, ServeSettings, TlsSettings
+from moldau.broker.settings.sasl import SaslSettings, read_sasl
 
 
 def resolved(settings: ServeSettings) -> ServeSettings:

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from broker.settings.kafka.config_key import InvalidConfig
-from broker.settings.kafka.validate import validate_static
-from broker.settings.listeners import resolved
-from broker.settings.options import ENV_PREFIX, OPTIONS, Option
-from broker.settings.processes import ConfigError, ServeSettings
-from broker.settings.secure import secured
+from moldau.broker.settings.kafka.config_key import InvalidConfig
+from moldau.broker.settings.kafka.validate import validate_static
+from moldau.broker.settings.listeners import resolved
+from moldau.broker.settings.options import ENV_PREFIX, OPTIONS, Option
+from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.broker.settings.secure import secured
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"

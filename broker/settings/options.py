@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from broker.settings.addresses import (
+from moldau.broker.settings.addresses import (
     WILDCARD_HOSTS,
     advertised_listeners,
     listeners,

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from broker.settings.addresses import Address, Protocol
-from broker.settings.options import HTTPS, MIB
-from broker.settings.sasl import SaslSettings
+from moldau.broker.settings.addresses import Address, Protocol
+from moldau.broker.settings.options import HTTPS, MIB
+from moldau.broker.settings.sasl import SaslSettings
 
 HTTP_PORT_BELOW = 1000  # by default that far below the bootstrap port
 

@@ -8,8 +8,8 @@ import os
 
 import msgspec
 
-from broker.settings.addresses import Address
-from broker.settings.processes import ServeSettings
+from moldau.broker.settings.addresses import Address
+from moldau.broker.settings.processes import ServeSettings
 
 ADMIN = "admin"
 TOKEN_SECRET = "delegation.token.secret.key"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.settings.kafka import BrokerConfig
-from broker.settings.processes import UNLIMITED, WorkerSettings
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.settings.processes import UNLIMITED, WorkerSettings
 
 
 def static_config(

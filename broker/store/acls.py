@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from broker.store import keys
-from broker.store.pipe import Pipe
-from broker.store.resp import pairs
-from broker.store.scripts import script
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
+from moldau.broker.store.scripts import script
 
 _ADD = script("acls_add")
 FIELDS_AT_ONCE = 1000

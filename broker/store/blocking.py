@@ -13,16 +13,16 @@ from typing import Any, Self, cast
 import msgspec
 import redis
 
-from broker.errors import StoreFault, StoreRefused, StoreUnavailable
-from broker.placement import slot_of
-from broker.security.accounts import Account
-from broker.store import keys
-from broker.store.acls import AclRecord
-from broker.store.client import connect
-from broker.store.format import CURRENT_VALUE, GUARD
-from broker.store.scripts import script
-from broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord, guard_record
-from broker.store.users import SECRET, read_account
+from moldau.broker.errors import StoreFault, StoreRefused, StoreUnavailable
+from moldau.broker.placement import slot_of
+from moldau.broker.security.accounts import Account
+from moldau.broker.store import keys
+from moldau.broker.store.acls import AclRecord
+from moldau.broker.store.client import connect
+from moldau.broker.store.format import CURRENT_VALUE, GUARD
+from moldau.broker.store.scripts import script
+from moldau.broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord, guard_record
+from moldau.broker.store.users import SECRET, read_account
 
 _RENEW_CLAIM = script("lease_take")
 _RELEASE_CLAIM = script("lease_release")

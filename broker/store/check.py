@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import redis
 
-from broker.store.client import connect
-from broker.store.store_url import StoreUrl, mask
+from moldau.broker.store.client import connect
+from moldau.broker.store.store_url import StoreUrl, mask
 
 OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
 

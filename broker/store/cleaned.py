@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from broker.store import keys, resp
-from broker.store.pipe import Pipe, resolve, within
-from broker.store.scripts import script
-from broker.store.stream_commands import create_empty
-from broker.wire.batch import Buffer
+from moldau.broker.store import keys, resp
+from moldau.broker.store.pipe import Pipe, resolve, within
+from moldau.broker.store.scripts import script
+from moldau.broker.store.stream_commands import create_empty
+from moldau.broker.wire.batch import Buffer
 
 TIMEOUT = 30.0  # seconds for a reply: no request waits for a pass
 

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 
-from broker.store.store_url import StoreUrl
+from moldau.broker.store.store_url import StoreUrl
 
 TIMEOUT_S = 5.0
 SENTINEL_TIMEOUT_S = 1.0

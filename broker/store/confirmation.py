@@ -16,11 +16,11 @@ import asyncio
 import os
 from pathlib import Path
 
-from broker.errors import StoreFull, StoreRefused, StoreTimeout
-from broker.store import keys
-from broker.store.history import StoreHistory
-from broker.store.pipe import REPLY_TIMEOUT, Pipe, within
-from broker.store.topics import CALL_EVEN_IF_FULL
+from moldau.broker.errors import StoreFull, StoreRefused, StoreTimeout
+from moldau.broker.store import keys
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
+from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
 # A full store has to take it: a new epoch of a log is confirmed there too.
 _WRITE_BARRIER = ("EVAL", CALL_EVEN_IF_FULL, 1, keys.BARRIER, "SET", 1)

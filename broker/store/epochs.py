@@ -3,10 +3,10 @@ worker has not loaded. What counts for a log is in its state (log/epochs.py)."""
 
 from __future__ import annotations
 
-from broker.store import keys
-from broker.store.pipe import Pipe
-from broker.store.resp import pairs
-from broker.store.scripts import script
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
+from moldau.broker.store.scripts import script
 
 _RAISE = script("epoch_raise")
 

@@ -6,7 +6,7 @@ which it was taken as its first argument. How slots are taken is in groups.py.
 
 from __future__ import annotations
 
-from broker.errors import StoreFenced
+from moldau.broker.errors import StoreFenced
 
 
 def fenced(slot: int) -> StoreFenced:

@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from broker.errors import StoreRefused
-from broker.placement import slot_of
-from broker.store import keys
+from moldau.broker.errors import StoreRefused
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
 
 if TYPE_CHECKING:
-    from broker.store.blocking import BlockingStore
-    from broker.store.topics import TopicRecord
+    from moldau.broker.store.blocking import BlockingStore
+    from moldau.broker.store.topics import TopicRecord
 
 logger = logging.getLogger("moldau.store")
 

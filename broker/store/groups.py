@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.errors import SlotNotTaken, StoreDown, StoreRefused
-from broker.generations import LIMIT
-from broker.store import keys
-from broker.store.fence import fenced
-from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
-from broker.store.resp import command, pairs
-from broker.store.scripts import script, sha1
+from moldau.broker.errors import SlotNotTaken, StoreDown, StoreRefused
+from moldau.broker.generations import LIMIT
+from moldau.broker.store import keys
+from moldau.broker.store.fence import fenced
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
+from moldau.broker.store.resp import command, pairs
+from moldau.broker.store.scripts import script, sha1
 
 # A group's offsets have two kinds of fields. `<topic>:<partition>` holds what is committed.
 # `~<producer id>:<topic>:<partition>` holds what an open transaction commits, as

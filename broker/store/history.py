@@ -25,11 +25,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import StoreFault, StoreUnavailable
-from broker.store.server_facts import SECTIONS, ServerFacts
+from moldau.broker.errors import StoreFault, StoreUnavailable
+from moldau.broker.store.server_facts import SECTIONS, ServerFacts
 
 if TYPE_CHECKING:
-    from broker.store.pipe import Pipe
+    from moldau.broker.store.pipe import Pipe
 
 logger = logging.getLogger("moldau.store")
 

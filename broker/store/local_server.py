@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from broker.errors import StoreFault, StoreUnavailable
+from moldau.broker.errors import StoreFault, StoreUnavailable
 
 TIMEOUT_S = 1.0
 # The memory limit of a server that is to take nothing more because its disk is nearly full. All its

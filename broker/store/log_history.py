@@ -11,10 +11,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker.store import keys
-from broker.store.pipe import Pipe
-from broker.store.scripts import script
-from broker.store.topics import CALL_EVEN_IF_FULL
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.scripts import script
+from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
 _RAISE_FLOOR = script("log_raise_floor")
 _RESERVE = script("log_reserve")

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, StoreRefused
-from broker.store import keys, native_steps, stream_commands
-from broker.store.native_library import NativeLibrary
-from broker.store.native_steps import EntriesDone, GroupReadDone, GroupSteps, read_entries
-from broker.store.pipe import Pipe
-from broker.store.resp import command, pairs
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, StoreRefused
+from moldau.broker.store import keys, native_steps, stream_commands
+from moldau.broker.store.native_library import NativeLibrary
+from moldau.broker.store.native_steps import EntriesDone, GroupReadDone, GroupSteps, read_entries
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import command, pairs
 
 logger = logging.getLogger("moldau.store")
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from broker.errors import StoreFault, StoreRefused
-from broker.store.pipe import Pipe
+from moldau.broker.errors import StoreFault, StoreRefused
+from moldau.broker.store.pipe import Pipe
 
 logger = logging.getLogger("moldau.store")
 
@@ -32,7 +32,7 @@ class NativeLibrary:
     async def ensure_loaded(self) -> None:
         """Load the functions, unless this worker has done so."""
         if not self.is_loaded:
-            text = files("broker.store").joinpath("native_library.lua").read_text()
+            text = files("moldau.broker.store").joinpath("native_library.lua").read_text()
             await self._control.ask("FUNCTION", "LOAD", "REPLACE", text)
             self.is_loaded = True
 

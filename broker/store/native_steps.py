@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from broker.errors import StoreFault
-from broker.store.pipe import Pipe
-from broker.store.resp import command
+from moldau.broker.errors import StoreFault
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import command
 
 AT_ONCE = 128
 _SAMPLED = 8  # one entry in this many is measured: measuring all costs half as much as reading

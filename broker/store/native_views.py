@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from broker.metrics.stream_views import (
+from moldau.broker.metrics.stream_views import (
     MAX_CONSUMERS,
     MAX_ENTRIES,
     MAX_FIELD_BYTES,
@@ -20,9 +20,9 @@ from broker.metrics.stream_views import (
     PendingView,
     StreamView,
 )
-from broker.store.native import NativeStreams, StreamGroup
-from broker.store.pipe import Pipe
-from broker.store.resp import pairs
+from moldau.broker.store.native import NativeStreams, StreamGroup
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
 
 
 class NativeViews:

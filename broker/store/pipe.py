@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import hiredis
 
-from broker.errors import (
+from moldau.broker.errors import (
     StoreDemoted,
     StoreDown,
     StoreFault,
@@ -27,15 +27,15 @@ from broker.errors import (
     StoreTimeout,
     StoreUnavailable,
 )
-from broker.metrics.histogram import DurationHistogram
-from broker.metrics.turn_clock import turn
-from broker.store.history import StoreHistory
-from broker.store.resp import command
-from broker.store.server_facts import SECTIONS
-from broker.store.store_url import Address
-from broker.store.target import Target
-from broker.wire.batch import Buffer
-from broker.wire.parts import coalesce
+from moldau.broker.metrics.histogram import DurationHistogram
+from moldau.broker.metrics.turn_clock import turn
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.resp import command
+from moldau.broker.store.server_facts import SECTIONS
+from moldau.broker.store.store_url import Address
+from moldau.broker.store.target import Target
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.parts import coalesce
 
 logger = logging.getLogger("moldau.store")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.store import format as store_format
-from broker.store import keys
+from moldau.broker.store import format as store_format
+from moldau.broker.store import keys
 
 TIMEOUT_S = 1.0
 

@@ -6,11 +6,11 @@ import logging
 
 import msgspec
 
-from broker.security.quota_entities import Entity, Values, read_canonical
-from broker.store import keys
-from broker.store.pipe import Pipe
-from broker.store.resp import pairs
-from broker.store.scripts import script
+from moldau.broker.security.quota_entities import Entity, Values, read_canonical
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
+from moldau.broker.store.scripts import script
 
 logger = logging.getLogger("moldau.store")
 

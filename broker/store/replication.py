@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import StoreFault, StoreTimeout, StoreUnavailable
-from broker.store import keys, resp
-from broker.store.history import StoreHistory
-from broker.store.pipe import Pipe
+from moldau.broker.errors import StoreFault, StoreTimeout, StoreUnavailable
+from moldau.broker.store import keys, resp
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.pipe import Pipe
 
 logger = logging.getLogger("moldau.store")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import hiredis
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 
 def command(*words: bytes | str | int | float) -> bytes:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import hiredis
 
-from broker.errors import StoreFault, StoreRefused, StoreUnavailable
-from broker.store.resp import command
-from broker.store.store_url import Address, StoreUrl
+from moldau.broker.errors import StoreFault, StoreRefused, StoreUnavailable
+from moldau.broker.store.resp import command
+from moldau.broker.store.store_url import Address, StoreUrl
 
 logger = logging.getLogger("moldau.store")
 

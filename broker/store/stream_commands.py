@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from broker.errors import StoreRefused
-from broker.store.pipe import Pipe
+from moldau.broker.errors import StoreRefused
+from moldau.broker.store.pipe import Pipe
 
 # Entries freed by one command: 1,000 take Redis about a millisecond.
 TRIM_STEP = 1000

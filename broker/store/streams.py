@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.errors import StoreFault
-from broker.store import keys, resp, stream_commands
-from broker.store.aborted import AbortedTransaction, decode_aborted, encode_aborted
-from broker.store.cleaned import CleanPart, decode_part
-from broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
-from broker.store.scripts import script
-from broker.wire.batch import Buffer
+from moldau.broker.errors import StoreFault
+from moldau.broker.store import keys, resp, stream_commands
+from moldau.broker.store.aborted import AbortedTransaction, decode_aborted, encode_aborted
+from moldau.broker.store.cleaned import CleanPart, decode_part
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
+from moldau.broker.store.scripts import script
+from moldau.broker.wire.batch import Buffer
 
 INDEX_PAGE = 512
 ABORTED_AT_ONCE = 1000

@@ -7,9 +7,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import StoreUnavailable
-from broker.store.sentinel import Sentinels
-from broker.store.store_url import Address, StoreUrl
+from moldau.broker.errors import StoreUnavailable
+from moldau.broker.store.sentinel import Sentinels
+from moldau.broker.store.store_url import Address, StoreUrl
 
 OPEN_TIMEOUT = 5.0
 # Shorter: until the sentinels know of a failover they name a server that may be unreachable.

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.security.tokens import Token
-from broker.store import keys
-from broker.store.pipe import Pipe
-from broker.store.resp import pairs
-from broker.store.scripts import script
+from moldau.broker.security.tokens import Token
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
+from moldau.broker.store.scripts import script
 
 _CHANGE = script("field_change")
 

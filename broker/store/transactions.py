@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.errors import SlotNotTaken, StoreFault, StoreRefused
-from broker.store import keys
-from broker.store.fence import fenced
-from broker.store.groups import GroupStore
-from broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
-from broker.store.resp import command
-from broker.store.scripts import script, sha1
+from moldau.broker.errors import SlotNotTaken, StoreFault, StoreRefused
+from moldau.broker.store import keys
+from moldau.broker.store.fence import fenced
+from moldau.broker.store.groups import GroupStore
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
+from moldau.broker.store.resp import command
+from moldau.broker.store.scripts import script, sha1
 
 _SAVE = script("transaction_save")
 _REMOVE = script("transaction_remove")

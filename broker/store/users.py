@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.security.accounts import Account
-from broker.store import keys
-from broker.store.pipe import Pipe
-from broker.store.resp import pairs
-from broker.store.scripts import script
+from moldau.broker.security.accounts import Account
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
+from moldau.broker.store.scripts import script
 
 SECRET = b""
 

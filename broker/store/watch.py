@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import StoreDown, StoreFault, StoreRefused
-from broker.store import keys
-from broker.store.native import RawEntries
-from broker.store.pipe import Pipe
-from broker.store.streams import Entry, decode_entries
-from broker.store.topics import Change, read_acknowledgement, read_change
-from broker.store.unapplied import Acknowledgement
+from moldau.broker.errors import StoreDown, StoreFault, StoreRefused
+from moldau.broker.store import keys
+from moldau.broker.store.native import RawEntries
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.streams import Entry, decode_entries
+from moldau.broker.store.topics import Change, read_acknowledgement, read_change
+from moldau.broker.store.unapplied import Acknowledgement
 
 logger = logging.getLogger("moldau.store")
 

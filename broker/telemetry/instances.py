@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from broker.errors import ErrorCode, KafkaError
-from broker.metrics.document import ClientRow
-from broker.telemetry.otlp import Metrics
-from broker.telemetry.subscriptions import Client, Subscription, Wanted, wanted
-from broker.telemetry.values import Values
-from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from broker.wire.schema import NO_UUID
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.metrics.document import ClientRow
+from moldau.broker.telemetry.otlp import Metrics
+from moldau.broker.telemetry.subscriptions import Client, Subscription, Wanted, wanted
+from moldau.broker.telemetry.values import Values
+from moldau.broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from moldau.broker.wire.schema import NO_UUID
 
 MAX_CLIENTS = 4096
 MAX_VALUES = 20_000

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from crc32c import crc32c
 
-from broker import expressions
-from broker.settings.kafka import CLIENT_METRICS_KEYS, InvalidConfig, validate_client_metrics
+from moldau.broker import expressions
+from moldau.broker.settings.kafka import CLIENT_METRICS_KEYS, InvalidConfig, validate_client_metrics
 
 ALL = "*"
 DEFAULT_INTERVAL_MS = 300_000  # Kafka's, of a client that no subscription matches

@@ -11,9 +11,9 @@ import math
 import re
 from collections.abc import Mapping
 
-from broker.metrics.document import ClientValue
-from broker.telemetry.otlp import Attributes, Metrics
-from broker.telemetry.subscriptions import ALL, Wanted
+from moldau.broker.metrics.document import ClientValue
+from moldau.broker.telemetry.otlp import Attributes, Metrics
+from moldau.broker.telemetry.subscriptions import ALL, Wanted
 
 MAX_PER_CLIENT = 256
 MAX_ATTRIBUTES = 6

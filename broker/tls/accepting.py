@@ -17,11 +17,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from broker import descriptors
-from broker.accepting import Acceptor
-from broker.limited_log import LimitedLog
-from broker.tls import admission
-from broker.tls.admission import Admission
+from moldau.broker import descriptors
+from moldau.broker.accepting import Acceptor
+from moldau.broker.limited_log import LimitedLog
+from moldau.broker.tls import admission
+from moldau.broker.tls.admission import Admission
 
 logger = logging.getLogger("moldau.tls")
 

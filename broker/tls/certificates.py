@@ -10,10 +10,10 @@ import ssl
 import time
 from typing import Any
 
-from broker.security.certificate import Certificate
-from broker.settings.processes import ConfigError, Listener, TlsSettings
-from broker.tls.context import make_context
-from broker.tls.expiry import ExpiryWarnings
+from moldau.broker.security.certificate import Certificate
+from moldau.broker.settings.processes import ConfigError, Listener, TlsSettings
+from moldau.broker.tls.context import make_context
+from moldau.broker.tls.expiry import ExpiryWarnings
 
 logger = logging.getLogger("moldau.tls")
 

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from broker.security.certificate import Certificate, read_certificate
-from broker.security.principals import PrincipalRules
-from broker.settings.processes import ConfigError, TlsSettings
+from moldau.broker.security.certificate import Certificate, read_certificate
+from moldau.broker.security.principals import PrincipalRules
+from moldau.broker.settings.processes import ConfigError, TlsSettings
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {

@@ -10,16 +10,16 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from broker.errors import ErrorCode
-from broker.txn.record import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Place,
     TxnRecord,
     TxnState,
 )
-from broker.txn.serial import NO_NUMBER
-from broker.txn.timers import TimerKey
+from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.timers import TimerKey
 
 
 class InitAnswer(Struct, frozen=True):

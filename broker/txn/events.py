@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from broker.errors import ErrorCode
-from broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Place
-from broker.txn.timers import TimerKey
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Place
+from moldau.broker.txn.timers import TimerKey
 
 
 class Init(Struct, frozen=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from broker.errors import ErrorCode
-from broker.txn.config import TxnConfig
-from broker.txn.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.effects import (
     Answer,
     ArmTimer,
     CancelTimer,
@@ -16,11 +16,11 @@ from broker.txn.effects import (
     StateChanged,
     WriteMarkers,
 )
-from broker.txn.events import Request
-from broker.txn.record import Place, TxnRecord, TxnState
-from broker.txn.rules import TakeProducerId, refuse
-from broker.txn.timers import TimerKey, TimerKind
-from broker.txn.writes import Waiting, Write
+from moldau.broker.txn.events import Request
+from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.rules import TakeProducerId, refuse
+from moldau.broker.txn.timers import TimerKey, TimerKind
+from moldau.broker.txn.writes import Waiting, Write
 
 
 class Machine:

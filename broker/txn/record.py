@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from broker.txn.serial import NO_NUMBER
-from broker.wire.schema import NO_UUID
+from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.wire.schema import NO_UUID
 
 FORMAT = 1
 GROUP_OFFSETS = "__consumer_offsets"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.txn import transitions
-from broker.txn.config import TxnConfig
-from broker.txn.effects import Effect
-from broker.txn.events import Persisted
-from broker.txn.machine import markers_of
-from broker.txn.record import TxnRecord, TxnState
-from broker.txn.rules import TakeProducerId
-from broker.txn.serial import is_after
-from broker.txn.transaction import Transaction
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn import transitions
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.effects import Effect
+from moldau.broker.txn.events import Persisted
+from moldau.broker.txn.machine import markers_of
+from moldau.broker.txn.record import TxnRecord, TxnState
+from moldau.broker.txn.rules import TakeProducerId
+from moldau.broker.txn.serial import is_after
+from moldau.broker.txn.transaction import Transaction
 
 
 def restore(

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from broker.errors import ErrorCode
-from broker.txn import transitions
-from broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer
-from broker.txn.events import Add, End, Init, Request
-from broker.txn.record import LAST_EPOCH, NO_PRODUCER_ID, Place, TxnRecord, TxnState
-from broker.txn.transitions import FENCE, NONE, Identity, current, previous
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn import transitions
+from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer
+from moldau.broker.txn.events import Add, End, Init, Request
+from moldau.broker.txn.record import LAST_EPOCH, NO_PRODUCER_ID, Place, TxnRecord, TxnState
+from moldau.broker.txn.transitions import FENCE, NONE, Identity, current, previous
 
 TakeProducerId: TypeAlias = Callable[[], int]
 """A producer id that was never used; `NO_PRODUCER_ID` if there is none at hand."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from broker.errors import ErrorCode
-from broker.txn import rules, transitions
-from broker.txn.effects import AddAnswer, Effect
-from broker.txn.events import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn import rules, transitions
+from moldau.broker.txn.effects import AddAnswer, Effect
+from moldau.broker.txn.events import (
     Add,
     End,
     Event,
@@ -22,12 +22,12 @@ from broker.txn.events import (
     Request,
     TimerFired,
 )
-from broker.txn.machine import Machine, markers_of
-from broker.txn.record import Place, TxnRecord, TxnState
-from broker.txn.rules import Answered, Outcome, Stored
-from broker.txn.timers import TimerKind
-from broker.txn.transitions import Identity, current
-from broker.txn.writes import Waiting, Write
+from moldau.broker.txn.machine import Machine, markers_of
+from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.rules import Answered, Outcome, Stored
+from moldau.broker.txn.timers import TimerKind
+from moldau.broker.txn.transitions import Identity, current
+from moldau.broker.txn.writes import Waiting, Write
 
 
 class Transaction(Machine):

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
-from broker.errors import ErrorCode
-from broker.slotted import Slotted
-from broker.txn import recovery
-from broker.txn.config import TxnConfig
-from broker.txn.effects import Effect, Failed, Reply
-from broker.txn.events import Add, End, Event, Init, Request
-from broker.txn.record import TxnRecord
-from broker.txn.rules import TakeProducerId, refuse
-from broker.txn.transaction import Transaction
-from broker.txn.views import TxnView, view
+from moldau.broker.errors import ErrorCode
+from moldau.broker.slotted import Slotted
+from moldau.broker.txn import recovery
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.effects import Effect, Failed, Reply
+from moldau.broker.txn.events import Add, End, Event, Init, Request
+from moldau.broker.txn.record import TxnRecord
+from moldau.broker.txn.rules import TakeProducerId, refuse
+from moldau.broker.txn.transaction import Transaction
+from moldau.broker.txn.views import TxnView, view
 
 Effects: TypeAlias = list[Effect]
 Views: TypeAlias = list[TxnView]  # in the class, `list` is the method

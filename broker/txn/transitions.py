@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from broker.txn.record import (
+from moldau.broker.txn.record import (
     LAST_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -19,7 +19,7 @@ from broker.txn.record import (
     TxnRecord,
     TxnState,
 )
-from broker.txn.serial import next_number
+from moldau.broker.txn.serial import next_number
 
 FENCE = LAST_EPOCH + 1
 """An epoch that no producer ever gets: an id that has it belongs to none until InitProducerId."""

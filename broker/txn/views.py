@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import Place, TxnRecord, TxnState
 
 
 class TxnView(Struct, frozen=True):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from broker.txn.effects import Answer, WriteMarkers
-from broker.txn.events import Request
-from broker.txn.record import TxnRecord
+from moldau.broker.txn.effects import Answer, WriteMarkers
+from moldau.broker.txn.events import Request
+from moldau.broker.txn.record import TxnRecord
 
 
 class Waiting(Struct):

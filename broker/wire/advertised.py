@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.batch import Buffer
-from broker.wire.frame import request_frame, response_frame
-from broker.wire.messages.api_versions import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import request_frame, response_frame
+from moldau.broker.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -11,8 +11,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
-from broker.wire.codegen.compiler import codec
-from broker.wire.schema import Codec, Message
+from moldau.broker.wire.codegen.compiler import codec
+from moldau.broker.wire.schema import Codec, Message
 
 NEVER_FLEXIBLE = 1 << 15
 
@@ -146,7 +146,7 @@ def _api(
     is_telemetry: bool = False,
 ) -> Api:
     name = key.name.title().replace("_", "")  # as Kafka's documentation has it
-    messages = import_module(f"broker.wire.messages.{key.name.lower()}")
+    messages = import_module(f"moldau.broker.wire.messages.{key.name.lower()}")
     request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
     return Api(
         key,

@@ -29,7 +29,7 @@ import cramjam
 import lz4.frame
 import zstandard
 
-from broker.wire.batch import Buffer, CorruptBatch
+from moldau.broker.wire.batch import Buffer, CorruptBatch
 
 NONE = 0
 GZIP = 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from broker.wire.batch import (
+from moldau.broker.wire.batch import (
     CONTROL,
     CRC_AT,
     HEADER,

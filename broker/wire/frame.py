@@ -11,10 +11,10 @@ import struct
 
 import msgspec
 
-from broker.wire.apis import Api, lookup
-from broker.wire.batch import Buffer
-from broker.wire.primitives import INT32, MalformedMessage, read_uvarint, skip_tags
-from broker.wire.schema import Message
+from moldau.broker.wire.apis import Api, lookup
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.primitives import INT32, MalformedMessage, read_uvarint, skip_tags
+from moldau.broker.wire.schema import Message
 
 LENGTH = struct.Struct(">i")
 LENGTH_SIZE = LENGTH.size

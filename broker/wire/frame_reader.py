@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.wire.frame import LENGTH, LENGTH_SIZE
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE
 
 SHARED_BUFFER = 256 * 1024
 FIRST_FRAME_MEMORY = 1 << 14

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 JOIN_BELOW = 8192  # smaller parts are joined: copying them is cheaper than an iovec entry
 

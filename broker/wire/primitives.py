@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 INT32 = struct.Struct(">i")
 

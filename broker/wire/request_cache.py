@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from broker.wire.frame import API_SIZE, CORRELATION_ID_END
+from moldau.broker.wire.frame import API_SIZE, CORRELATION_ID_END
 
 # Bounds of a cache: a client can send anything. librdkafka sends a Produce for each partition.
 MAX_PATTERNS = 256

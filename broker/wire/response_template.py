@@ -11,14 +11,14 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from broker.wire.frame import (
+from moldau.broker.wire.frame import (
     CORRELATION_ID_AT,
     CORRELATION_ID_END,
     LENGTH_SIZE,
     RESPONSE_CORRELATION_ID_AT,
     RESPONSE_CORRELATION_ID_END,
 )
-from broker.wire.primitives import INT32
+from moldau.broker.wire.primitives import INT32
 
 # Values to find the run by: no real field holds them.
 MARKS = (0x5A17B0C3_11223344, 0x5A17B0C3_22334455, 0x5A17B0C3_33445566)

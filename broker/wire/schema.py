@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer
 
 NEVER = 1 << 15
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtest.bench import (
+from moldau.loadtest.bench import (
     catchup,
     connections,
     fetch,
@@ -17,7 +17,7 @@ from loadtest.bench import (
     transactions,
     wire,
 )
-from loadtest.bench.harness.benchmark import Benchmark
+from moldau.loadtest.bench.harness.benchmark import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     module.BENCHMARK.name: module.BENCHMARK

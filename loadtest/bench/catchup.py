@@ -21,25 +21,31 @@ from typing import Any, cast
 
 from hiredis import Reader
 
-from broker.store import keys, resp
-from broker.wire.batch import read_header, split_batches
-from broker.wire.frame import LENGTH
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.produce import ProduceRequest
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Address, Client, RequestFailed, check_error, new_name
-from loadtest.bench.harness.replay import Totals
-from loadtest.bench.harness.requests import (
+from moldau.broker.store import keys, resp
+from moldau.broker.wire.batch import read_header, split_batches
+from moldau.broker.wire.frame import LENGTH
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import (
+    Address,
+    Client,
+    RequestFailed,
+    check_error,
+    new_name,
+)
+from moldau.loadtest.bench.harness.replay import Totals
+from moldau.loadtest.bench.harness.requests import (
     TOPIC_REQUESTS,
     RequestTypes,
     decode,
     encode,
     produce_request,
 )
-from loadtest.bench.harness.secured import open_connection
-from loadtest.bench.harness.target import Target, broker_under_test
-from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
-from loadtest.bench.produce import make_batch, store_address
+from moldau.loadtest.bench.harness.secured import open_connection
+from moldau.loadtest.bench.harness.target import Target, broker_under_test
+from moldau.loadtest.bench.harness.turns import Comparison, Load, compare_sizes
+from moldau.loadtest.bench.produce import make_batch, store_address
 
 SIZES = [65536]
 PARTITIONS = 6

@@ -15,16 +15,16 @@ from typing import Any
 
 from rich.progress import Progress
 
-from broker.wire.primitives import MalformedMessage
-from loadtest.bench import growth
-from loadtest.bench.benchmarks import BENCHMARKS
-from loadtest.bench.compare import NotAResult, compare, readable
-from loadtest.bench.harness.benchmark import Benchmark, Row
-from loadtest.bench.harness.client import RequestFailed
-from loadtest.bench.harness.figures import Figure, show, size_name, table
-from loadtest.bench.harness.target import TargetError
-from ops.client import InvalidSecurity
-from ops.command_line import add_command_config
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.loadtest.bench import growth
+from moldau.loadtest.bench.benchmarks import BENCHMARKS
+from moldau.loadtest.bench.compare import NotAResult, compare, readable
+from moldau.loadtest.bench.harness.benchmark import Benchmark, Row
+from moldau.loadtest.bench.harness.client import RequestFailed
+from moldau.loadtest.bench.harness.figures import Figure, show, size_name, table
+from moldau.loadtest.bench.harness.target import TargetError
+from moldau.ops.client import InvalidSecurity
+from moldau.ops.command_line import add_command_config
 
 ALL = "all"
 UNKNOWN = "n/a"

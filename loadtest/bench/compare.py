@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.harness.figures import short
+from moldau.loadtest.bench.harness.figures import short
 
 _KEYS = ("bench", "size", "run", "workers", "connections", "x", "what")
 

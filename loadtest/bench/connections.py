@@ -15,24 +15,24 @@ import time
 
 import uvloop
 
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.metadata import MetadataRequest
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Address, Client
-from loadtest.bench.harness.coordinator_requests import (
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Address, Client
+from moldau.loadtest.bench.harness.coordinator_requests import (
     await_coordinator,
     coordinators,
     heartbeat,
     new_groups,
 )
-from loadtest.bench.harness.echo_server import echo_server
-from loadtest.bench.harness.figures import Figures, summaries
-from loadtest.bench.harness.measure import CpuMeter, resident_bytes
-from loadtest.bench.harness.replay import Replayer
-from loadtest.bench.harness.requests import RequestTypes
-from loadtest.bench.harness.secured import open_connection
-from loadtest.bench.harness.target import Target, broker_under_test
+from moldau.loadtest.bench.harness.echo_server import echo_server
+from moldau.loadtest.bench.harness.figures import Figures, summaries
+from moldau.loadtest.bench.harness.measure import CpuMeter, resident_bytes
+from moldau.loadtest.bench.harness.replay import Replayer
+from moldau.loadtest.bench.harness.requests import RequestTypes
+from moldau.loadtest.bench.harness.secured import open_connection
+from moldau.loadtest.bench.harness.target import Target, broker_under_test
 
 COUNTS = [1, 10, 100, 1000, 5000]
 ACTIVE = 8

@@ -14,14 +14,14 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from broker.placement import owner_of
-from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.placement import owner_of
+from moldau.broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from loadtest.bench.groups import (
+from moldau.loadtest.bench.groups import (
     MIN_REBALANCES,
     ROLE_OF_FIGURE,
     GroupsRun,
@@ -29,12 +29,12 @@ from loadtest.bench.groups import (
     each,
     together,
 )
-from loadtest.bench.harness.client import Client, check_error
-from loadtest.bench.harness.consumer_members import ConsumerBenchMember, Crew
-from loadtest.bench.harness.coordinator_requests import coordinators
-from loadtest.bench.harness.figures import Figures
-from loadtest.bench.harness.measure import CpuMeter, resident_bytes
-from loadtest.bench.harness.requests import RequestTypes
+from moldau.loadtest.bench.harness.client import Client, check_error
+from moldau.loadtest.bench.harness.consumer_members import ConsumerBenchMember, Crew
+from moldau.loadtest.bench.harness.coordinator_requests import coordinators
+from moldau.loadtest.bench.harness.figures import Figures
+from moldau.loadtest.bench.harness.measure import CpuMeter, resident_bytes
+from moldau.loadtest.bench.harness.requests import RequestTypes
 
 NEEDED: RequestTypes = [ConsumerGroupHeartbeatRequest, IncrementalAlterConfigsRequest]
 PARTITIONS_EACH, MOST_PARTITIONS = 10, 10_000

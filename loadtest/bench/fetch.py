@@ -13,24 +13,24 @@ from typing import cast
 
 import redis
 
-from broker.store import keys, resp
-from broker.wire.messages.fetch import FetchRequest
-from broker.wire.messages.produce import ProduceRequest
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Address, Client, RequestFailed, new_name
-from loadtest.bench.harness.echo_server import echo_server
-from loadtest.bench.harness.replay import FixedReplyReplayer, replaying, run_load
-from loadtest.bench.harness.requests import (
+from moldau.broker.store import keys, resp
+from moldau.broker.wire.messages.fetch import FetchRequest
+from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Address, Client, RequestFailed, new_name
+from moldau.loadtest.bench.harness.echo_server import echo_server
+from moldau.loadtest.bench.harness.replay import FixedReplyReplayer, replaying, run_load
+from moldau.loadtest.bench.harness.requests import (
     TOPIC_REQUESTS,
     RequestTypes,
     encode,
     fetch_request,
     produce_request,
 )
-from loadtest.bench.harness.target import Target, broker_under_test
-from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
-from loadtest.bench.produce import make_batch, store_address
-from ops.client import error_name
+from moldau.loadtest.bench.harness.target import Target, broker_under_test
+from moldau.loadtest.bench.harness.turns import Comparison, Load, compare_sizes
+from moldau.loadtest.bench.produce import make_batch, store_address
+from moldau.ops.client import error_name
 
 SIZES = [16384, 65536]
 RESPONSE_BYTES = 1 << 20

@@ -21,24 +21,24 @@ from typing import Any, NamedTuple, TypeVar
 
 import uvloop
 
-from broker.placement import owner_of
-from broker.wire.frame import LENGTH
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import JoinGroupRequest
-from broker.wire.messages.leave_group import LeaveGroupRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.sync_group import SyncGroupRequest
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Client, RequestFailed
-from loadtest.bench.harness.coordinator_requests import coordinators
-from loadtest.bench.harness.echo_server import echo_server
-from loadtest.bench.harness.figures import Figures, summaries, summary
-from loadtest.bench.harness.group_members import BenchMember, MemberConnection
-from loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
-from loadtest.bench.harness.requests import CORRELATION_ID, RequestTypes
-from loadtest.bench.harness.secured import open_connection
-from loadtest.bench.harness.target import Target, await_ready, broker_under_test, running
+from moldau.broker.placement import owner_of
+from moldau.broker.wire.frame import LENGTH
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.join_group import JoinGroupRequest
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Client, RequestFailed
+from moldau.loadtest.bench.harness.coordinator_requests import coordinators
+from moldau.loadtest.bench.harness.echo_server import echo_server
+from moldau.loadtest.bench.harness.figures import Figures, summaries, summary
+from moldau.loadtest.bench.harness.group_members import BenchMember, MemberConnection
+from moldau.loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
+from moldau.loadtest.bench.harness.requests import CORRELATION_ID, RequestTypes
+from moldau.loadtest.bench.harness.secured import open_connection
+from moldau.loadtest.bench.harness.target import Target, await_ready, broker_under_test, running
 
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of a group, groups
 TIMEOUT_S = 120.0
@@ -239,8 +239,8 @@ def _protocol(name: str) -> tuple[type[GroupsRun], RequestTypes]:
     if name == "classic":
         return GroupsRun, NEEDED
     # Imported when it is asked for: it stands on this module.
-    from loadtest.bench.consumer_groups import NEEDED as CONSUMER_NEEDED
-    from loadtest.bench.consumer_groups import ConsumerGroupsRun
+    from moldau.loadtest.bench.consumer_groups import NEEDED as CONSUMER_NEEDED
+    from moldau.loadtest.bench.consumer_groups import ConsumerGroupsRun
 
     return ConsumerGroupsRun, [*NEEDED, *CONSUMER_NEEDED]
 

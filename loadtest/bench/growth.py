@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 import uvloop
 
-from broker.wire.batch import read_header
-from loadtest.bench import connections
-from loadtest.bench.groups import GroupsRun
-from loadtest.bench.harness import growth_report
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Client, RequestFailed, new_name
-from loadtest.bench.harness.figures import summary
-from loadtest.bench.harness.measure import CpuMeter
-from loadtest.bench.harness.replay import (
+from moldau.broker.wire.batch import read_header
+from moldau.loadtest.bench import connections
+from moldau.loadtest.bench.groups import GroupsRun
+from moldau.loadtest.bench.harness import growth_report
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Client, RequestFailed, new_name
+from moldau.loadtest.bench.harness.figures import summary
+from moldau.loadtest.bench.harness.measure import CpuMeter
+from moldau.loadtest.bench.harness.replay import (
     Address,
     Connection,
     CountedReplayer,
@@ -36,10 +36,10 @@ from loadtest.bench.harness.replay import (
     replaying,
     run_load,
 )
-from loadtest.bench.harness.requests import encode, fetch_request
-from loadtest.bench.harness.target import Target, TargetError, own_broker
-from loadtest.bench.harness.turns import Load
-from loadtest.bench.produce import make_batch, produce_frame
+from moldau.loadtest.bench.harness.requests import encode, fetch_request
+from moldau.loadtest.bench.harness.target import Target, TargetError, own_broker
+from moldau.loadtest.bench.harness.turns import Load
+from moldau.loadtest.bench.produce import make_batch, produce_frame
 
 DIRECTORY = "loadtest/growth"  # from leaders the command is given: the root of the tree
 SMALL_BATCH = 1000

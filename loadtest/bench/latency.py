@@ -20,26 +20,26 @@ from contextlib import contextmanager
 
 import uvloop
 
-from broker.wire.batch import headers
-from broker.wire.messages.fetch import FetchRequest, FetchResponse
-from broker.wire.messages.produce import ProduceRequest, ProduceResponse
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Client, RequestFailed, check_error
-from loadtest.bench.harness.echo_server import echo_server
-from loadtest.bench.harness.figures import Figures, summaries
-from loadtest.bench.harness.frames import FrameProtocol
-from loadtest.bench.harness.measure import CpuMeter, megabytes
-from loadtest.bench.harness.replay import Totals
-from loadtest.bench.harness.requests import (
+from moldau.broker.wire.batch import headers
+from moldau.broker.wire.messages.fetch import FetchRequest, FetchResponse
+from moldau.broker.wire.messages.produce import ProduceRequest, ProduceResponse
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Client, RequestFailed, check_error
+from moldau.loadtest.bench.harness.echo_server import echo_server
+from moldau.loadtest.bench.harness.figures import Figures, summaries
+from moldau.loadtest.bench.harness.frames import FrameProtocol
+from moldau.loadtest.bench.harness.measure import CpuMeter, megabytes
+from moldau.loadtest.bench.harness.replay import Totals
+from moldau.loadtest.bench.harness.requests import (
     TOPIC_REQUESTS,
     RequestTypes,
     decode,
     encode,
     fetch_request,
 )
-from loadtest.bench.harness.secured import open_connection
-from loadtest.bench.harness.target import Target, broker_under_test
-from loadtest.bench.produce import make_batch, produce_frame
+from moldau.loadtest.bench.harness.secured import open_connection
+from moldau.loadtest.bench.harness.target import Target, broker_under_test
+from moldau.loadtest.bench.produce import make_batch, produce_frame
 
 RECORD_BYTES = 100
 ARRIVAL_TIMEOUT_S = 30.0

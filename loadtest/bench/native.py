@@ -18,18 +18,18 @@ from typing import Any, NamedTuple, cast
 import redis
 import uvloop
 
-from broker.errors import ErrorCode
-from broker.store import resp
-from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from broker.wire.records import Record, build_batch
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
-from loadtest.bench.harness.client import Client, RequestFailed, check_error
-from loadtest.bench.harness.figures import Figure
-from loadtest.bench.harness.measure import CpuMeter
-from loadtest.bench.harness.native_clients import GroupFetcher, GroupReader, PipelinedXadd
-from loadtest.bench.harness.replay import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.store import resp
+from moldau.broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from moldau.broker.wire.records import Record, build_batch
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
+from moldau.loadtest.bench.harness.client import Client, RequestFailed, check_error
+from moldau.loadtest.bench.harness.figures import Figure
+from moldau.loadtest.bench.harness.measure import CpuMeter
+from moldau.loadtest.bench.harness.native_clients import GroupFetcher, GroupReader, PipelinedXadd
+from moldau.loadtest.bench.harness.replay import (
     Connect,
     Connection,
     CountedReplayer,
@@ -37,9 +37,9 @@ from loadtest.bench.harness.replay import (
     Totals,
     run_load,
 )
-from loadtest.bench.harness.target import Target, TargetError, broker_under_test
-from loadtest.bench.produce import produce_frame, store_address
-from ops.client.consumer_protocol import assignment, subscription
+from moldau.loadtest.bench.harness.target import Target, TargetError, broker_under_test
+from moldau.loadtest.bench.produce import produce_frame, store_address
+from moldau.ops.client.consumer_protocol import assignment, subscription
 
 SIZES = [100, 1024]
 BATCH_RECORDS = 200

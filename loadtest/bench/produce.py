@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 import redis
 
-from broker.store import resp
-from broker.wire.batch import HEADER_SIZE, read_header
-from broker.wire.messages.produce import ProduceRequest
-from broker.wire.records import Record, build_batch
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Client, RequestFailed
-from loadtest.bench.harness.replay import Address, Totals, XaddReplayer, replaying, run_load
-from loadtest.bench.harness.requests import TOPIC_REQUESTS, encode, produce_request
-from loadtest.bench.harness.secured import wants_nothing
-from loadtest.bench.harness.target import Target, broker_under_test
-from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
+from moldau.broker.store import resp
+from moldau.broker.wire.batch import HEADER_SIZE, read_header
+from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.broker.wire.records import Record, build_batch
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Client, RequestFailed
+from moldau.loadtest.bench.harness.replay import Address, Totals, XaddReplayer, replaying, run_load
+from moldau.loadtest.bench.harness.requests import TOPIC_REQUESTS, encode, produce_request
+from moldau.loadtest.bench.harness.secured import wants_nothing
+from moldau.loadtest.bench.harness.target import Target, broker_under_test
+from moldau.loadtest.bench.harness.turns import Comparison, Load, compare_sizes
 
 SIZES = [1024, 16384, 65536, 262144]
 BROKER, RAW = "produce", "raw XADD"

@@ -14,13 +14,18 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Address, Client
-from loadtest.bench.harness.coordinator_requests import Addressed, heartbeat, load_of, new_groups
-from loadtest.bench.harness.forwarder import forwarder
-from loadtest.bench.harness.target import Target, TargetError, broker_under_test
-from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
-from loadtest.bench.produce import make_batch, produce_frame
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Address, Client
+from moldau.loadtest.bench.harness.coordinator_requests import (
+    Addressed,
+    heartbeat,
+    load_of,
+    new_groups,
+)
+from moldau.loadtest.bench.harness.forwarder import forwarder
+from moldau.loadtest.bench.harness.target import Target, TargetError, broker_under_test
+from moldau.loadtest.bench.harness.turns import Comparison, Load, compare_sizes
+from moldau.loadtest.bench.produce import make_batch, produce_frame
 
 SIZES = [1024]
 DIRECT, BARE, ROUTED = "direct", "bare forwarder", "routed"

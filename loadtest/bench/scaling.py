@@ -15,9 +15,9 @@ import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Client, new_name
-from loadtest.bench.harness.coordinator_requests import (
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Client, new_name
+from moldau.loadtest.bench.harness.coordinator_requests import (
     check_commit,
     commit,
     find,
@@ -25,8 +25,8 @@ from loadtest.bench.harness.coordinator_requests import (
     load_of,
     new_groups,
 )
-from loadtest.bench.harness.target import TargetError, broker_options, own_broker
-from loadtest.bench.harness.turns import Comparison, Load, Series, rows_of, take_turn
+from moldau.loadtest.bench.harness.target import TargetError, broker_options, own_broker
+from moldau.loadtest.bench.harness.turns import Comparison, Load, Series, rows_of, take_turn
 
 WORKERS = [1, 2, 4]
 NOT_SHOWN = {"size", "of baseline", "MB/s", "GB/s of worker CPU"}

@@ -19,17 +19,17 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from loadtest.bench.harness.client import Address, Client
-from loadtest.bench.harness.coordinator_requests import heartbeat, load_of, new_groups
-from loadtest.bench.harness.replay import Totals
-from loadtest.bench.harness.request_connection import RequestConnection
-from loadtest.bench.harness.secured import open_connection, security_in_use, using
-from loadtest.bench.harness.target import Target, TargetError, broker_options, own_broker
-from loadtest.bench.harness.turns import Comparison, Load, compare_sizes
-from loadtest.bench.produce import make_batch, produce_frame
-from ops.client import PLAINTEXT, Security
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
+from moldau.loadtest.bench.harness.client import Address, Client
+from moldau.loadtest.bench.harness.coordinator_requests import heartbeat, load_of, new_groups
+from moldau.loadtest.bench.harness.replay import Totals
+from moldau.loadtest.bench.harness.request_connection import RequestConnection
+from moldau.loadtest.bench.harness.secured import open_connection, security_in_use, using
+from moldau.loadtest.bench.harness.target import Target, TargetError, broker_options, own_broker
+from moldau.loadtest.bench.harness.turns import Comparison, Load, compare_sizes
+from moldau.loadtest.bench.produce import make_batch, produce_frame
+from moldau.ops.client import PLAINTEXT, Security
 
 SIZES = [65536]
 PLAIN, LOGIN, TLS, BOTH = "plain", "login", "TLS", "TLS and login"

@@ -23,26 +23,31 @@ from typing import NamedTuple
 
 import uvloop
 
-from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.fetch import FetchRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.produce import ProduceRequest
-from broker.wire.schema import Message
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
-from loadtest.bench.harness.client import Client, RequestFailed
-from loadtest.bench.harness.committed_reader import (
+from moldau.broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.fetch import FetchRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
+from moldau.loadtest.bench.harness.client import Client, RequestFailed
+from moldau.loadtest.bench.harness.committed_reader import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     CommittedReader,
 )
-from loadtest.bench.harness.figures import Figures, summaries
-from loadtest.bench.harness.measure import CpuMeter
-from loadtest.bench.harness.replay import Totals, replaying, run_load
-from loadtest.bench.harness.requests import TOPIC_REQUESTS, RequestTypes, encode, fetch_request
-from loadtest.bench.harness.target import Target, broker_under_test, unserved
-from loadtest.bench.harness.transactional import (
+from moldau.loadtest.bench.harness.figures import Figures, summaries
+from moldau.loadtest.bench.harness.measure import CpuMeter
+from moldau.loadtest.bench.harness.replay import Totals, replaying, run_load
+from moldau.loadtest.bench.harness.requests import (
+    TOPIC_REQUESTS,
+    RequestTypes,
+    encode,
+    fetch_request,
+)
+from moldau.loadtest.bench.harness.target import Target, broker_under_test, unserved
+from moldau.loadtest.bench.harness.transactional import (
     PLAIN,
     V1,
     V2,
@@ -50,9 +55,9 @@ from loadtest.bench.harness.transactional import (
     Producers,
     TransactionalProducer,
 )
-from loadtest.bench.harness.turns import Series
-from loadtest.bench.latency import no_garbage_collection
-from ops.client import error_name
+from moldau.loadtest.bench.harness.turns import Series
+from moldau.loadtest.bench.latency import no_garbage_collection
+from moldau.ops.client import error_name
 
 RECORD_BYTES = 100
 PATIENCE_S = 30.0  # beyond the time of a run, for what is still under way

@@ -14,18 +14,18 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from broker.wire.apis import APIS
-from broker.wire.batch import BatchHeader, read_header
-from broker.wire.codecs import CODEC_NAMES
-from broker.wire.frame import read_request_header, request_frame, response_frame
-from broker.wire.messages import metadata, produce
-from broker.wire.messages.api_versions import (
+from moldau.broker.wire.apis import APIS
+from moldau.broker.wire.batch import BatchHeader, read_header
+from moldau.broker.wire.codecs import CODEC_NAMES
+from moldau.broker.wire.frame import read_request_header, request_frame, response_frame
+from moldau.broker.wire.messages import metadata, produce
+from moldau.broker.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from broker.wire.messages.fetch import (
+from moldau.broker.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -33,12 +33,12 @@ from broker.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.records import Record, build_batch, check_records, payload_of
-from broker.wire.schema import Message
-from loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
-from loadtest.bench.harness.requests import produce_request
-from ops.client import API_OF
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.broker.wire.records import Record, build_batch, check_records, payload_of
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Row, Rows
+from moldau.loadtest.bench.harness.requests import produce_request
+from moldau.ops.client import API_OF
 
 ROUND_SECONDS = 0.02
 MAX_UNPACKED = 1 << 26

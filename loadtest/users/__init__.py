@@ -8,6 +8,8 @@ shapes         how many users there are at a time
 client/        the Kafka client they are made of; imports neither locust nor gevent
 
 `locust -f loadtest` executes every module below loadtest/ whose name does not begin with an
-underscore, under its bare name and in addition to the import as loadtest.users.<name>. Modules here
-may therefore define things but not register them: event listeners are in loadtest/locustfile.py.
+underscore, under its bare name and in addition to the import as moldau.loadtest.users.<name>.
+Modules here may therefore define things but not register them: event listeners are in
+loadtest/locustfile.py. Users that are defined under a bare name are abstract, so that each counts
+once.
 """

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.metadata import MetadataRequest
-from loadtest.users.client.connection import top_level_error
-from loadtest.users.kafka_user import KafkaUser
-from ops.client import LATEST
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.loadtest.users.client.connection import top_level_error
+from moldau.loadtest.users.kafka_user import KafkaUser
+from moldau.ops.client import LATEST
 
 TOPIC_RESOURCE = 2
 

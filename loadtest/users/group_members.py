@@ -8,10 +8,10 @@ import time
 
 import gevent
 
-from loadtest.users.client.group_member import Member, RejoinNeeded
-from loadtest.users.client.schedule import Schedule
-from loadtest.users.client.session import REQUEST_ERRORS
-from loadtest.users.kafka_user import KafkaUser
+from moldau.loadtest.users.client.group_member import Member, RejoinNeeded
+from moldau.loadtest.users.client.schedule import Schedule
+from moldau.loadtest.users.client.session import REQUEST_ERRORS
+from moldau.loadtest.users.kafka_user import KafkaUser
 
 logger = logging.getLogger("moldau.loadtest")
 

@@ -12,10 +12,10 @@ from typing import Any
 from locust import User, task
 from locust.env import Environment
 
-from loadtest.users.client.schedule import Schedule
-from loadtest.users.client.session import REQUEST_ERRORS, RETRY_S, Session
-from loadtest.users.options import DEFAULT_HOST, bootstrap_of, security_of
-from loadtest.users.violations import add_violation
+from moldau.loadtest.users.client.schedule import Schedule
+from moldau.loadtest.users.client.session import REQUEST_ERRORS, RETRY_S, Session
+from moldau.loadtest.users.options import DEFAULT_HOST, bootstrap_of, security_of
+from moldau.loadtest.users.violations import add_violation
 
 CHECK = "check"  # the request type of violations in locust's statistics
 PID_STRIDE = 7919  # so that the users of several processes do not all begin with partition 0
@@ -28,6 +28,11 @@ _numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 class KafkaUser(User):
     abstract = True
     host = os.environ.get("MOLDAU_BOOTSTRAP", DEFAULT_HOST)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "." not in cls.__module__:  # locust executes modules under their bare names as well
+            cls.abstract = True
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)

@@ -8,9 +8,9 @@ from typing import Any
 
 from locust.env import Environment
 
-from broker.wire.codecs import CODEC_NAMES
-from loadtest.users.shapes import SHAPES
-from ops.client import PLAINTEXT, Security, parse_address, read_client_settings
+from moldau.broker.wire.codecs import CODEC_NAMES
+from moldau.loadtest.users.shapes import SHAPES
+from moldau.ops.client import PLAINTEXT, Security, parse_address, read_client_settings
 
 DEFAULT_HOST = "127.0.0.1:9092"
 # Of the topics that users write to.

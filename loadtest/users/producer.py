@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from broker.wire.codecs import CODEC_NAMES
-from loadtest.users.client.session import REQUEST_ERRORS
-from loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
-from loadtest.users.kafka_user import KafkaUser
+from moldau.broker.wire.codecs import CODEC_NAMES
+from moldau.loadtest.users.client.session import REQUEST_ERRORS
+from moldau.loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
+from moldau.loadtest.users.kafka_user import KafkaUser
 
 logger = logging.getLogger("moldau.loadtest")
 

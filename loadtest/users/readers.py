@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.wire.messages.fetch import PartitionData
-from loadtest.users.client.schedule import age_s
-from loadtest.users.client.session import records_of
-from loadtest.users.client.stamped import PartitionCheck
-from loadtest.users.kafka_user import KafkaUser
-from ops.client import EARLIEST, LATEST
+from moldau.broker.wire.messages.fetch import PartitionData
+from moldau.loadtest.users.client.schedule import age_s
+from moldau.loadtest.users.client.session import records_of
+from moldau.loadtest.users.client.stamped import PartitionCheck
+from moldau.loadtest.users.kafka_user import KafkaUser
+from moldau.ops.client import EARLIEST, LATEST
 
 
 class PartitionReader(KafkaUser):

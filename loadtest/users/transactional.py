@@ -11,15 +11,15 @@ import random
 import secrets
 import time
 
-from broker.wire.codecs import CODEC_NAMES
-from broker.wire.messages.fetch import PartitionData
-from loadtest.users.client.committed import CommittedCheck
-from loadtest.users.client.session import REQUEST_ERRORS, RETRY_S, records_of
-from loadtest.users.client.stamped_producer import ProducerSettings
-from loadtest.users.client.stamped_transactions import READ_COMMITTED, StampedTransactions
-from loadtest.users.kafka_user import KafkaUser
-from loadtest.users.options import TOPIC_CONFIGS
-from loadtest.users.readers import TailReader
+from moldau.broker.wire.codecs import CODEC_NAMES
+from moldau.broker.wire.messages.fetch import PartitionData
+from moldau.loadtest.users.client.committed import CommittedCheck
+from moldau.loadtest.users.client.session import REQUEST_ERRORS, RETRY_S, records_of
+from moldau.loadtest.users.client.stamped_producer import ProducerSettings
+from moldau.loadtest.users.client.stamped_transactions import READ_COMMITTED, StampedTransactions
+from moldau.loadtest.users.kafka_user import KafkaUser
+from moldau.loadtest.users.options import TOPIC_CONFIGS
+from moldau.loadtest.users.readers import TailReader
 
 PARTITIONS_OF_A_TRANSACTION = 2
 COMMITTED_SHARE = 0.7

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from broker.security.acl import EVERYONE, WILDCARD, Acl, canonical_host
-from broker.security.acl_index import AclIndex, allows
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
-from ops.admin.acl_options import acl_text, resource_text
+from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, canonical_host
+from moldau.broker.security.acl_index import AclIndex, allows
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.ops.admin.acl_options import acl_text, resource_text
 
 SIMILAR = 0.6  # names that are probably meant to be the same
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
-from broker.security.identity import USER
-from broker.security.resources import (
+from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
+from moldau.broker.security.identity import USER
+from moldau.broker.security.resources import (
     CLUSTER_NAME,
     Operation,
     PatternType,
     Permission,
     ResourceType,
 )
-from ops.command_line import parsed_by
+from moldau.ops.command_line import parsed_by
 
 RESOURCES = {
     "topic": ResourceType.TOPIC,

@@ -6,17 +6,17 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from broker.errors import ErrorCode, StoreFault
-from broker.security.acl import Acl, AclFilter
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
-from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from broker.wire.messages.delete_acls import (
+from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.security.acl import Acl, AclFilter
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.broker.wire.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
 )
-from broker.wire.messages.describe_acls import DescribeAclsRequest
-from ops.client import Cluster, refusal
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.ops.client import Cluster, refusal
 
 EVERYTHING = AclFilter()
 _NO_AUTHORIZER = (
@@ -54,7 +54,7 @@ def find_acls(cluster: Cluster, wanted: Iterable[AclFilter] = (EVERYTHING,)) -> 
 def origins(cluster: Cluster) -> dict[str, str]:
     """Who made an ACL and when, by its text: where the broker runs on this machine, for Kafka's
     protocol does not carry it."""
-    from ops.admin.local_store import open_store  # redis-py takes longer than all the rest
+    from moldau.ops.admin.local_store import open_store  # redis-py takes longer than all the rest
 
     with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
         try:

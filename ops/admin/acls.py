@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from broker.security.acl import Acl
-from broker.security.resources import PatternType
-from ops.admin.acl_options import (
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.resources import PatternType
+from moldau.ops.admin.acl_options import (
     acl_text,
     add_what,
     add_whom,
@@ -16,10 +16,10 @@ from ops.admin.acl_options import (
     is_role,
     wanted_acls,
 )
-from ops.admin.acl_state import EVERYTHING, create_acls, delete_acls, document, find_acls
-from ops.admin.acls_explain import add_explain
-from ops.client import Cluster
-from ops.command_line import add_actions, confirm, print_json, print_table, run_action
+from moldau.ops.admin.acl_state import EVERYTHING, create_acls, delete_acls, document, find_acls
+from moldau.ops.admin.acls_explain import add_explain
+from moldau.ops.client import Cluster
+from moldau.ops.command_line import add_actions, confirm, print_json, print_table, run_action
 
 DESCRIPTION = """\
 Who may do what (ACLs), where an authorizer is configured: with `moldau serve --secure`, or

@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
-from broker.security.acl import Acl
-from broker.security.resources import Operation
-from ops.admin.acl_explanation import Explanation, Question, differences, explain
-from ops.admin.acl_options import Resource, acl_text, add_what, add_whom, principals, resources
-from ops.admin.acl_state import document, find_acls, origins
-from ops.admin.broker_configs import broker_configs
-from ops.client import ClientError, Cluster
-from ops.command_line import AddAction, print_json, printable
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.resources import Operation
+from moldau.ops.admin.acl_explanation import Explanation, Question, differences, explain
+from moldau.ops.admin.acl_options import (
+    Resource,
+    acl_text,
+    add_what,
+    add_whom,
+    principals,
+    resources,
+)
+from moldau.ops.admin.acl_state import document, find_acls, origins
+from moldau.ops.admin.broker_configs import broker_configs
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.command_line import AddAction, print_json, printable
 
 HELP = """\
 examples:

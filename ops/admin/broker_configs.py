@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ops.client import Cluster, refusal
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.ops.client import Cluster, refusal
 
 BROKER = 4  # the resource type of DescribeConfigs
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from broker.wire.records import Record, decode_headers
-from ops.admin.reset_offsets import parse_datetime
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
-from ops.client.membership import HEARTBEAT_S, Membership, RejoinNeeded
-from ops.client.reading import OffsetOutOfRange, read
-from ops.command_line import EXIT_CODES, add_bootstrap, parsed_by, positive, run_action
+from moldau.broker.wire.records import Record, decode_headers
+from moldau.ops.admin.reset_offsets import parse_datetime
+from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.client.membership import HEARTBEAT_S, Membership, RejoinNeeded
+from moldau.ops.client.reading import OffsetOutOfRange, read
+from moldau.ops.command_line import EXIT_CODES, add_bootstrap, parsed_by, positive, run_action
 
 DESCRIPTION = "Print the records of a topic, one a line."
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.consumer_protocol import CONSUMER, assigned_partitions
-from broker.wire.messages.consumer_group_describe import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.consumer_protocol import CONSUMER, assigned_partitions
+from moldau.broker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     Member,
 )
-from broker.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
-from broker.wire.messages.describe_groups import (
+from moldau.broker.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from moldau.broker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
 )
-from ops.client import Cluster, TopicPartition, refusal
+from moldau.ops.client import Cluster, TopicPartition, refusal
 
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 CLASSIC_MEMBER = 0

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.log.topics import GROUP_EVENTS
-from ops.client import EARLIEST, LATEST, Cluster, TopicPartition
-from ops.client.reading import OffsetOutOfRange, read
+from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
+from moldau.ops.client.reading import OffsetOutOfRange, read
 
 MAX_EVENTS = 20_000  # of one group, the newest
 READ_BYTES = 4 << 20

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from broker.errors import ErrorCode, StoreFault
-from broker.group.record import ConsumerRecord, GroupRecord, UnknownRecordFormat, decode
-from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from ops.admin.found_group import CLASSIC_TYPE, CONSUMER_TYPE, find_group
-from ops.admin.log_gaps import epochs_of
-from ops.client import LATEST, Cluster, TopicPartition, refusal
+from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.group.record import ConsumerRecord, GroupRecord, UnknownRecordFormat, decode
+from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from moldau.ops.admin.found_group import CLASSIC_TYPE, CONSUMER_TYPE, find_group
+from moldau.ops.admin.log_gaps import epochs_of
+from moldau.ops.client import LATEST, Cluster, TopicPartition, refusal
 
 if TYPE_CHECKING:
-    from broker.store.blocking import BlockingStore
-    from ops.admin.native_lag import NativeLags
+    from moldau.broker.store.blocking import BlockingStore
+    from moldau.ops.admin.native_lag import NativeLags
 
 
 class Committed(NamedTuple):

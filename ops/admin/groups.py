@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.list_groups import ListGroupsRequest
-from ops.admin.groups_describe import add_describe
-from ops.admin.groups_history import add_explain, add_history
-from ops.admin.groups_reset import add_reset
-from ops.client import ClientError, Cluster, refusal
-from ops.command_line import (
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.ops.admin.groups_describe import add_describe
+from moldau.ops.admin.groups_history import add_explain, add_history
+from moldau.ops.admin.groups_reset import add_reset
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.command_line import (
     add_actions,
     complain,
     parsed_by,

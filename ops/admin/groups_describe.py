@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ops.admin.group_state import describe
-from ops.client import ClientError, Cluster
-from ops.command_line import AddAction, complain, print_facts, print_table, show_described
+from moldau.ops.admin.group_state import describe
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.command_line import AddAction, complain, print_facts, print_table, show_described
 
 HELP = """\
 examples:
@@ -32,8 +32,8 @@ def add_describe(add: AddAction) -> None:
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     # Slow to import, and of use to this action only.
-    from ops.admin.local_store import open_store
-    from ops.admin.native_lag import NativeLags
+    from moldau.ops.admin.local_store import open_store
+    from moldau.ops.admin.native_lag import NativeLags
 
     described = []
     wanted = list(dict.fromkeys(arguments.groups))

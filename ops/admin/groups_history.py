@@ -7,9 +7,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from ops.admin.group_history import Film, explain, film, read_events
-from ops.client import ClientError, Cluster
-from ops.command_line import (
+from moldau.ops.admin.group_history import Film, explain, film, read_events
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.command_line import (
     AddAction,
     duration_text,
     parse_duration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ops.admin.reset_offsets import (
+from moldau.ops.admin.reset_offsets import (
     COMMIT_AT,
     UNDO,
     Goal,
@@ -17,9 +17,9 @@ from ops.admin.reset_offsets import (
     parse_offset,
     parse_topic,
 )
-from ops.admin.topic_state import native_facts, topic_configs
-from ops.client import Cluster
-from ops.command_line import AddAction, parsed_by, print_json, print_table
+from moldau.ops.admin.topic_state import native_facts, topic_configs
+from moldau.ops.client import Cluster
+from moldau.ops.command_line import AddAction, parsed_by, print_json, print_table
 
 HELP = """\
 examples:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from ops.admin.open_transactions import OpenTransaction, open_transactions
-from ops.admin.transaction_state import ACTIVE, details_of, list_transactions, places_of
-from ops.client import ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.admin.open_transactions import OpenTransaction, open_transactions
+from moldau.ops.admin.transaction_state import ACTIVE, details_of, list_transactions, places_of
+from moldau.ops.client import ClientError, Cluster, TopicPartition, refusal
 
 ADMINISTRATORS = 1  # the version without a transaction version, which is for coordinators
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from broker.errors import StoreFault
-from ops.serve.control import NotRunningError, ask_status
-from ops.serve.runtime import control_socket, runtime_dir
+from moldau.broker.errors import StoreFault
+from moldau.ops.serve.control import NotRunningError, ask_status
+from moldau.ops.serve.runtime import control_socket, runtime_dir
 
 if TYPE_CHECKING:
-    from broker.store.blocking import BlockingStore
+    from moldau.broker.store.blocking import BlockingStore
 
 
 @contextmanager
@@ -27,7 +27,9 @@ def open_store(port: int, cluster_id: str | None) -> Iterator[BlockingStore | No
     if url is None:
         yield None
         return
-    from broker.store.blocking import BlockingStore  # redis-py takes longer than all the rest
+    from moldau.broker.store.blocking import (
+        BlockingStore,  # redis-py takes longer than all the rest
+    )
 
     with BlockingStore(url) as store:
         yield store if _belongs_to(store, cluster_id) else None

@@ -6,9 +6,9 @@ brokers nothing is known.
 
 from __future__ import annotations
 
-from ops.client import ClientError, Cluster, LocalSockets, Node
-from ops.client.private import ask_private
-from ops.local_broker import find_local_broker
+from moldau.ops.client import ClientError, Cluster, LocalSockets, Node
+from moldau.ops.client.private import ask_private
+from moldau.ops.local_broker import find_local_broker
 
 TIMEOUT_S = 5.0
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import StoreFault
-from broker.log.epochs import EPOCH_ZERO, Epochs
-from broker.store import keys
-from ops.admin.local_store import open_store
-from ops.client import Cluster, TopicPartition
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.epochs import EPOCH_ZERO, Epochs
+from moldau.broker.store import keys
+from moldau.ops.admin.local_store import open_store
+from moldau.ops.client import Cluster, TopicPartition
 
 if TYPE_CHECKING:
-    from broker.store.blocking import BlockingStore
+    from moldau.broker.store.blocking import BlockingStore
 
 Found = dict[TopicPartition, Epochs | None]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.metrics.record_counts import (
+from moldau.broker.metrics.record_counts import (
     MAX_BEHIND,
     RECORD_COUNTS,
     UNKNOWN,
@@ -16,9 +16,9 @@ from broker.metrics.record_counts import (
     decode_counts,
     encode_behind,
 )
-from ops.admin.local_workers import LocalWorkers
-from ops.admin.topic_state import config_values
-from ops.client import Cluster, Node, TopicPartition
+from moldau.ops.admin.local_workers import LocalWorkers
+from moldau.ops.admin.topic_state import config_values
+from moldau.ops.client import Cluster, Node, TopicPartition
 
 STORAGE = "moldau.storage"
 ATTEMPTS = 5  # what is counted at a time is bounded

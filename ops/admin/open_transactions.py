@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.describe_producers import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     PartitionResponse,
     ProducerState,
     TopicRequest,
 )
-from ops.client import (
+from moldau.ops.client import (
     STALE_LEADER,
     Cluster,
     Node,

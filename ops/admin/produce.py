@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ops.client import Backoff, ClientError, Cluster, TopicPartition, refusal
-from ops.client.errors import RETRIABLE
-from ops.client.partitioning import partition_of
-from ops.client.sending import Outgoing, by_partition, send
-from ops.command_line import EXIT_CODES, add_bootstrap, parsed_by, print_json, run_action
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.ops.client import Backoff, ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.client.errors import RETRIABLE
+from moldau.ops.client.partitioning import partition_of
+from moldau.ops.client.sending import Outgoing, by_partition, send
+from moldau.ops.command_line import EXIT_CODES, add_bootstrap, parsed_by, print_json, run_action
 
 DESCRIPTION = "Send the lines of standard input to a topic, one record each."
 

@@ -6,19 +6,19 @@ import argparse
 import re
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.messages.alter_client_quotas import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryRequest,
     OpData,
 )
-from broker.wire.messages.describe_client_quotas import (
+from moldau.broker.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )
-from ops.client import ClientError, Cluster, refusal
-from ops.command_line import (
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.command_line import (
     add_actions,
     parsed_by,
     print_json,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.metrics.stream_views import (
+from moldau.broker.metrics.stream_views import (
     MAX_STREAMS,
     STREAM_VIEWS,
     Question,
@@ -15,9 +15,9 @@ from broker.metrics.stream_views import (
     decode_views,
     encode_question,
 )
-from broker.store import keys
-from ops.admin.local_workers import LocalWorkers
-from ops.client import Cluster
+from moldau.broker.store import keys
+from moldau.ops.admin.local_workers import LocalWorkers
+from moldau.ops.client import Cluster
 
 
 def stream_keys(pattern: str, topic: str, partitions: Sequence[int]) -> list[bytes]:

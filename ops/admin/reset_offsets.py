@@ -10,17 +10,17 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.offset_commit import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ops.admin.found_group import find_group
-from ops.admin.group_history import offsets_at, offsets_before_reset, read_events
-from ops.admin.group_state import committed_offsets
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.admin.found_group import find_group
+from moldau.ops.admin.group_history import offsets_at, offsets_before_reset, read_events
+from moldau.ops.admin.group_state import committed_offsets
+from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
 
 INACTIVE = ("Empty", "Dead")
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from broker.settings.loading import load_settings
-from ops.client import parse_addresses
-from ops.command_line import (
+from moldau.broker.settings.loading import load_settings
+from moldau.ops.client import parse_addresses
+from moldau.ops.command_line import (
     BOOTSTRAP_ENV,
     duration_text,
     print_facts,
@@ -17,8 +17,8 @@ from ops.command_line import (
     print_table,
     size_text,
 )
-from ops.serve.control import NotRunningError, ask_status
-from ops.serve.runtime import control_socket, runtime_dir
+from moldau.ops.serve.control import NotRunningError, ask_status
+from moldau.ops.serve.runtime import control_socket, runtime_dir
 
 DESCRIPTION = "Show the processes of a running broker, and its store."
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ops.admin.broker_configs import broker_configs
-from ops.admin.token_state import TokenInfo
-from ops.client import ClientError, ClientSettings, Cluster
-from ops.client.security import SCRAM
-from ops.command_line import printable
+from moldau.ops.admin.broker_configs import broker_configs
+from moldau.ops.admin.token_state import TokenInfo
+from moldau.ops.client import ClientError, ClientSettings, Cluster
+from moldau.ops.client.security import SCRAM
+from moldau.ops.command_line import printable
 
 KEYS = ("listener.security.protocol.map", "sasl.enabled.mechanisms", "ssl.keystore.location")
 # Of a login or a certificate: who uses a token has neither.

@@ -6,18 +6,18 @@ import base64
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from broker.security.identity import USER
-from broker.wire.messages.create_delegation_token import (
+from moldau.broker.security.identity import USER
+from moldau.broker.wire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
 )
-from broker.wire.messages.describe_delegation_token import (
+from moldau.broker.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from broker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from broker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ops.client import Cluster, refusal
+from moldau.broker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from moldau.broker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from moldau.ops.client import Cluster, refusal
 
 USER_TYPE = USER.removesuffix(":")
 AT_ONCE = -1

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.errors import ErrorCode
-from ops.admin.token_settings import connection_settings, properties_text, write_properties
-from ops.admin.token_state import (
+from moldau.broker.errors import ErrorCode
+from moldau.ops.admin.token_settings import connection_settings, properties_text, write_properties
+from moldau.ops.admin.token_state import (
     AT_ONCE,
     DEFAULT,
     TokenInfo,
@@ -22,9 +22,9 @@ from ops.admin.token_state import (
     renew_token,
     user_of,
 )
-from ops.admin.transactions_describe import time_text
-from ops.client import ClientError, Cluster
-from ops.command_line import (
+from moldau.ops.admin.transactions_describe import time_text
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.command_line import (
     add_actions,
     client_settings,
     complain,

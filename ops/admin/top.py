@@ -20,13 +20,13 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ops.admin.status import local_port, not_running
-from ops.admin.top_screen import print_overview, screen
-from ops.admin.top_state import Sampled, overview
-from ops.command_line import discard_output, parse_duration, parsed_by, print_json
-from ops.http.reporting import Reporting
-from ops.http.reports import Reporters, usages
-from ops.serve.runtime import control_socket, router_socket, runtime_dir, worker_socket
+from moldau.ops.admin.status import local_port, not_running
+from moldau.ops.admin.top_screen import print_overview, screen
+from moldau.ops.admin.top_state import Sampled, overview
+from moldau.ops.command_line import discard_output, parse_duration, parsed_by, print_json
+from moldau.ops.http.reporting import Reporting
+from moldau.ops.http.reports import Reporters, usages
+from moldau.ops.serve.runtime import control_socket, router_socket, runtime_dir, worker_socket
 
 DESCRIPTION = "Show what a running broker does: rates, processes, busiest topics, groups by lag."
 

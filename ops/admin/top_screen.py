@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ops.command_line import (
+from moldau.ops.command_line import (
     Cell,
     duration_text,
     print_facts,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from broker.metrics.document import Document, Family
-from ops.http import health
-from ops.http.lag import Lags
-from ops.http.reports import Reports, Usage
+from moldau.broker.metrics.document import Document, Family
+from moldau.ops.http import health
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Reports, Usage
 
 REQUESTS = "moldau_kafka_requests_total"
 RECORDS_IN = "moldau_topic_records_in_total"

@@ -6,14 +6,28 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log.epochs import EPOCH_ZERO
-from broker.settings.kafka.config_key import ConfigSource
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from broker.wire.messages.metadata import MetadataResponseTopic
-from ops.admin.log_gaps import epochs_of, shown
-from ops.admin.redis_side import stream_keys, stream_views
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, nodes_of, refusal
+from moldau.broker.log.epochs import EPOCH_ZERO
+from moldau.broker.settings.kafka.config_key import ConfigSource
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from moldau.broker.wire.messages.metadata import MetadataResponseTopic
+from moldau.ops.admin.log_gaps import epochs_of, shown
+from moldau.ops.admin.redis_side import stream_keys, stream_views
+from moldau.ops.client import (
+    EARLIEST,
+    LATEST,
+    ClientError,
+    Cluster,
+    TopicPartition,
+    nodes_of,
+    refusal,
+)
 
 TOPIC_RESOURCE = 2  # of DescribeConfigs and AlterConfigs
 

@@ -10,25 +10,28 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.settings.kafka import TOPIC_KEYS
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.create_topics import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.settings.kafka import TOPIC_KEYS
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ops.admin.topic_state import TOPIC_RESOURCE, id_text, topic_configs
-from ops.admin.topics_adopt import add_adopt
-from ops.admin.topics_describe import add_describe, complain_of_missing
-from ops.client import CONFIG_NAMES, ClientError, Cluster, refusal
-from ops.command_line import (
+from moldau.ops.admin.topic_state import TOPIC_RESOURCE, id_text, topic_configs
+from moldau.ops.admin.topics_adopt import add_adopt
+from moldau.ops.admin.topics_describe import add_describe, complain_of_missing
+from moldau.ops.client import CONFIG_NAMES, ClientError, Cluster, refusal
+from moldau.ops.command_line import (
     add_actions,
     complain,
     confirm,

@@ -11,15 +11,15 @@ import argparse
 import re
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.create_topics import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
-from ops.command_line import AddAction, positive, print_facts, print_json
+from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.command_line import AddAction, positive, print_facts, print_json
 
 TIMEOUT_MS = 60_000  # a long stream is read once from end to end
 LONGEST_NAME = 249

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Collection
 from typing import Any
 
-from broker.errors import ErrorCode
-from ops.admin.topic_state import describe_topic, topic_sizes
-from ops.client import Cluster, refusal
-from ops.command_line import (
+from moldau.broker.errors import ErrorCode
+from moldau.ops.admin.topic_state import describe_topic, topic_sizes
+from moldau.ops.client import Cluster, refusal
+from moldau.ops.command_line import (
     AddAction,
     complain,
     print_facts,

@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     TransactionState,
 )
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from ops.admin.open_transactions import open_transactions
-from ops.client import LATEST, TRANSACTION, Cluster, Node, TopicPartition, refusal
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.ops.admin.open_transactions import open_transactions
+from moldau.ops.client import LATEST, TRANSACTION, Cluster, Node, TopicPartition, refusal
 
 ONGOING = "Ongoing"
 STATES = (

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from ops.admin.transaction_state import STATES, listed_documents
-from ops.admin.transactions_abort import add_abort
-from ops.admin.transactions_describe import add_describe, running_text
-from ops.admin.transactions_find_hanging import add_find_hanging
-from ops.client import Cluster
-from ops.command_line import (
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.ops.admin.transaction_state import STATES, listed_documents
+from moldau.ops.admin.transactions_abort import add_abort
+from moldau.ops.admin.transactions_describe import add_describe, running_text
+from moldau.ops.admin.transactions_find_hanging import add_find_hanging
+from moldau.ops.client import Cluster
+from moldau.ops.command_line import (
     add_actions,
     parse_duration,
     parsed_by,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.messages.describe_transactions import TransactionState
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from ops.admin.hanging_transactions import find_open, write_abort_marker
-from ops.admin.reset_offsets import parse_offset
-from ops.admin.transaction_state import ONGOING, find_transaction
-from ops.admin.transactions_find_hanging import hanging_document, parse_partition
-from ops.client import TRANSACTION, Backoff, ClientError, Cluster, TopicPartition, refusal
-from ops.command_line import AddAction, complain, confirm, parsed_by, print_json, printable
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.describe_transactions import TransactionState
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.ops.admin.hanging_transactions import find_open, write_abort_marker
+from moldau.ops.admin.reset_offsets import parse_offset
+from moldau.ops.admin.transaction_state import ONGOING, find_transaction
+from moldau.ops.admin.transactions_find_hanging import hanging_document, parse_partition
+from moldau.ops.client import TRANSACTION, Backoff, ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.command_line import AddAction, complain, confirm, parsed_by, print_json, printable
 
 HELP = """\
 examples:

@@ -6,9 +6,9 @@ import argparse
 from datetime import UTC, datetime
 from typing import Any
 
-from ops.admin.transaction_state import described_document
-from ops.client import ClientError, Cluster
-from ops.command_line import (
+from moldau.ops.admin.transaction_state import described_document
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.command_line import (
     AddAction,
     complain,
     duration_text,

@@ -6,11 +6,11 @@ import argparse
 import time
 from typing import Any
 
-from broker.errors import ErrorCode
-from ops.admin.hanging_transactions import find_hanging
-from ops.admin.open_transactions import OpenTransaction
-from ops.client import Cluster, TopicPartition, partitions_of, refusal
-from ops.command_line import (
+from moldau.broker.errors import ErrorCode
+from moldau.ops.admin.hanging_transactions import find_hanging
+from moldau.ops.admin.open_transactions import OpenTransaction
+from moldau.ops.client import Cluster, TopicPartition, partitions_of, refusal
+from moldau.ops.command_line import (
     AddAction,
     duration_text,
     parse_duration,

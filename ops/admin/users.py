@@ -12,22 +12,22 @@ import secrets
 import sys
 from collections.abc import Mapping
 
-from broker.errors import ErrorCode
-from broker.security.acl import AclFilter
-from broker.wire.messages.alter_user_scram_credentials import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.acl import AclFilter
+from moldau.broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from broker.wire.messages.describe_user_scram_credentials import (
+from moldau.broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from ops.admin.acl_state import find_acls
-from ops.admin.token_state import find_tokens
-from ops.client import ClientError, Cluster, refusal
-from ops.client.scram import salted_password
-from ops.command_line import (
+from moldau.ops.admin.acl_state import find_acls
+from moldau.ops.admin.token_state import find_tokens
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.client.scram import salted_password
+from moldau.ops.command_line import (
     AddAction,
     add_actions,
     complain,

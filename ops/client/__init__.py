@@ -4,7 +4,7 @@ The command line, the pipeline and the load test talk to brokers with it: one co
 (`Connection`), or a cluster of them (`Cluster`).
 """
 
-from ops.client.cluster import (
+from moldau.ops.client.cluster import (
     BOOTSTRAP_ID,
     EARLIEST,
     GROUP,
@@ -16,7 +16,7 @@ from ops.client.cluster import (
     nodes_of,
     partitions_of,
 )
-from ops.client.connection import (
+from moldau.ops.client.connection import (
     API_OF,
     TIMEOUT_S,
     Connection,
@@ -24,7 +24,7 @@ from ops.client.connection import (
     Versions,
     error_name,
 )
-from ops.client.errors import (
+from moldau.ops.client.errors import (
     CONFIG_NAMES,
     RETRIABLE,
     STALE_LEADER,
@@ -33,11 +33,11 @@ from ops.client.errors import (
     Unreachable,
     refusal,
 )
-from ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
-from ops.client.properties import ClientSettings, read_client_settings, security_of
-from ops.client.retry import Backoff
-from ops.client.sasl_tokens import AuthenticationFailed
-from ops.client.security import PLAINTEXT, InvalidSecurity, Security
+from moldau.ops.client.names import Address, Node, TopicPartition, parse_address, parse_addresses
+from moldau.ops.client.properties import ClientSettings, read_client_settings, security_of
+from moldau.ops.client.retry import Backoff
+from moldau.ops.client.sasl_tokens import AuthenticationFailed
+from moldau.ops.client.security import PLAINTEXT, InvalidSecurity, Security
 
 __all__ = [
     "API_OF",

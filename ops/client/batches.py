@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop
 
-from broker.wire.batch import (
+from moldau.broker.wire.batch import (
     CONTROL,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -17,7 +17,7 @@ from broker.wire.batch import (
     CorruptBatch,
     read_header,
 )
-from broker.wire.messages.fetch import AbortedTransaction, PartitionData
+from moldau.broker.wire.messages.fetch import AbortedTransaction, PartitionData
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ABORT_MARKER = b"\0\0\0\0"  # version 0 and type 0: the key of the record in a control batch

@@ -9,27 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from broker.errors import ErrorCode
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.list_offsets import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import (
+from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Message
-from ops.client.connection import API_OF, TIMEOUT_S, Connection
-from ops.client.errors import STALE_COORDINATOR, STALE_LEADER, ClientError, Unreachable, refusal
-from ops.client.faults import TlsAlert, explain
-from ops.client.names import Address, Node, TopicPartition
-from ops.client.sasl_tokens import AuthenticationFailed
-from ops.client.security import PLAINTEXT, InvalidSecurity, Security
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.connection import API_OF, TIMEOUT_S, Connection
+from moldau.ops.client.errors import (
+    STALE_COORDINATOR,
+    STALE_LEADER,
+    ClientError,
+    Unreachable,
+    refusal,
+)
+from moldau.ops.client.faults import TlsAlert, explain
+from moldau.ops.client.names import Address, Node, TopicPartition
+from moldau.ops.client.sasl_tokens import AuthenticationFailed
+from moldau.ops.client.security import PLAINTEXT, InvalidSecurity, Security
 
 LATEST, EARLIEST = -1, -2  # timestamps of ListOffsets
 GROUP, TRANSACTION = 0, 1  # what a coordinator is asked for: FindCoordinator's key types

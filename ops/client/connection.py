@@ -13,18 +13,18 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, Api
-from broker.wire.frame import LENGTH, private_frame, read_response, request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.primitives import INT32, MalformedMessage
-from broker.wire.schema import Message
-from ops.client.faults import TlsAlert
-from ops.client.names import Address
-from ops.client.sasl import VERSIONS as SASL_VERSIONS
-from ops.client.sasl import authentication
-from ops.client.security import PLAINTEXT, Sasl, Security
-from ops.client.tls import client_context
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, Api
+from moldau.broker.wire.frame import LENGTH, private_frame, read_response, request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.primitives import INT32, MalformedMessage
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.faults import TlsAlert
+from moldau.ops.client.names import Address
+from moldau.ops.client.sasl import VERSIONS as SASL_VERSIONS
+from moldau.ops.client.sasl import authentication
+from moldau.ops.client.security import PLAINTEXT, Sasl, Security
+from moldau.ops.client.tls import client_context
 
 TIMEOUT_S = 30.0
 MAX_REPLY_BYTES = 1 << 28

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from ops.client.connection import error_name
+from moldau.broker.errors import ErrorCode
+from moldau.ops.client.connection import error_name
 
 # The leader or the coordinator is another one now: look it up and ask again.
 STALE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ssl
 from typing import NamedTuple
 
-from broker.wire.primitives import MalformedMessage
-from ops.client.sasl_tokens import AuthenticationFailed
-from ops.client.security import PLAINTEXT, InvalidSecurity, Security
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.ops.client.sasl_tokens import AuthenticationFailed
+from moldau.ops.client.security import PLAINTEXT, InvalidSecurity, Security
 
 _OTHER_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
 _EXPIRED = 10

@@ -10,31 +10,31 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.consumer_protocol import assigned_partitions
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.consumer_protocol import assigned_partitions
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from broker.wire.schema import Message
-from ops.client.cluster import Cluster
-from ops.client.consumer_protocol import assignment, subscription
-from ops.client.errors import refusal
-from ops.client.retry import Backoff
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.cluster import Cluster
+from moldau.ops.client.consumer_protocol import assignment, subscription
+from moldau.ops.client.errors import refusal
+from moldau.ops.client.retry import Backoff
 
 PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 SESSION_MS = 15_000

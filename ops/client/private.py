@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from broker.wire.frame import private_frame
+from moldau.broker.wire.frame import private_frame
 
 MAX_REPLY_BYTES = 16 << 20
 _HEAD = struct.Struct(">ii")  # length, correlation id

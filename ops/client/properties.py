@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ops.client.security import (
+from moldau.ops.client.security import (
     MECHANISMS,
     OAUTHBEARER,
     PLAINTEXT,

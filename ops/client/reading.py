@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.batch import CONTROL, CorruptBatch
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from broker.wire.records import Record, read_records
-from ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED, batches_of
-from ops.client.cluster import Cluster
-from ops.client.errors import STALE_LEADER, refusal
-from ops.client.names import TopicPartition
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import CONTROL, CorruptBatch
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
+from moldau.broker.wire.records import Record, read_records
+from moldau.ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED, batches_of
+from moldau.ops.client.cluster import Cluster
+from moldau.ops.client.errors import STALE_LEADER, refusal
+from moldau.ops.client.names import TopicPartition
 
 MAX_BATCH_BYTES = 64 << 20  # decompressed: a batch that claims more is not shown
 

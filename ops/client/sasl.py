@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from broker.wire.schema import Message
-from ops.client.sasl_tokens import AuthenticationFailed, conversation
-from ops.client.security import OAUTHBEARER, Sasl
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.sasl_tokens import AuthenticationFailed, conversation
+from moldau.ops.client.security import OAUTHBEARER, Sasl
 
 Authentication = Generator[Message, Any, int]
 

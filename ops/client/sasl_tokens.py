@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
-from ops.client.scram import ScramClient, ScramError
-from ops.client.security import OAUTHBEARER, PLAIN, Sasl
+from moldau.ops.client.scram import ScramClient, ScramError
+from moldau.ops.client.security import OAUTHBEARER, PLAIN, Sasl
 
 Conversation = Generator[bytes, bytes, None]
 

@@ -6,16 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.wire.messages.produce import (
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from broker.wire.records import NO_HEADERS, Record, build_batch, encode_headers
-from ops.client.cluster import Cluster
-from ops.client.errors import STALE_LEADER, refusal
-from ops.client.names import TopicPartition
+from moldau.broker.wire.records import NO_HEADERS, Record, build_batch, encode_headers
+from moldau.ops.client.cluster import Cluster
+from moldau.ops.client.errors import STALE_LEADER, refusal
+from moldau.ops.client.names import TopicPartition
 
 ALL = -1
 TIMEOUT_MS = 30_000

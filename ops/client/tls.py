@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ops.client.security import InvalidSecurity, Tls
+from moldau.ops.client.security import InvalidSecurity, Tls
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:

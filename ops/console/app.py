@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from ops.client import ClientError
-from ops.console import formats
-from ops.console.backend import Backend
-from ops.console.pages import (
+from moldau.ops.client import ClientError
+from moldau.ops.console import formats
+from moldau.ops.console.backend import Backend
+from moldau.ops.console.pages import (
     access,
     adopt,
     groups,
@@ -28,11 +28,11 @@ from ops.console.pages import (
     topics,
     transactions,
 )
-from ops.console.rendering import Console
-from ops.console.security import Cookies, Protection, to_login
-from ops.console.sessions import Sessions
-from ops.console.statuses import status_of
-from ops.console.user_cluster import NotAllowed, SessionOver
+from moldau.ops.console.rendering import Console
+from moldau.ops.console.security import Cookies, Protection, to_login
+from moldau.ops.console.sessions import Sessions
+from moldau.ops.console.statuses import status_of
+from moldau.ops.console.user_cluster import NotAllowed, SessionOver
 
 NOT_FOUND = 404
 HERE = Path(__file__).parent

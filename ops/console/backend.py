@@ -17,21 +17,21 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from ops.admin.group_history import Event
-from ops.admin.top_state import Key, Sampled, process_figures
-from ops.client import Cluster, Denied, LocalSockets, Unreachable
-from ops.console.group_events import GroupEventLog
-from ops.console.history import History
-from ops.console.hues import Hues
-from ops.console.index import Index
-from ops.console.live_views import MAX_LIVE, LiveViews
-from ops.console.login import Logins, LoginUnavailable
-from ops.console.recent import RecentReports
-from ops.console.sessions import CHANGED, Session
-from ops.console.threads import Threads
-from ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
-from ops.console.visible import VisibleHistory, visible_events
-from ops.http.reports import Reports, usages
+from moldau.ops.admin.group_history import Event
+from moldau.ops.admin.top_state import Key, Sampled, process_figures
+from moldau.ops.client import Cluster, Denied, LocalSockets, Unreachable
+from moldau.ops.console.group_events import GroupEventLog
+from moldau.ops.console.history import History
+from moldau.ops.console.hues import Hues
+from moldau.ops.console.index import Index
+from moldau.ops.console.live_views import MAX_LIVE, LiveViews
+from moldau.ops.console.login import Logins, LoginUnavailable
+from moldau.ops.console.recent import RecentReports
+from moldau.ops.console.sessions import CHANGED, Session
+from moldau.ops.console.threads import Threads
+from moldau.ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
+from moldau.ops.console.visible import VisibleHistory, visible_events
+from moldau.ops.http.reports import Reports, usages
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from broker.wire.records import Record, decode_headers
-from ops.console.inputs import parse_number
+from moldau.broker.wire.records import Record, decode_headers
+from moldau.ops.console.inputs import parse_number
 
 MAX_LENGTH = 500
 _TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(!=|>=|<=|=|>|<)|([^\s"=<>!]+))')

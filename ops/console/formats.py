@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ops.client.partitioning import murmur2
+from moldau.ops.client.partitioning import murmur2
 
 SHOWN_BYTES = 16 << 10  # of a value; the rest is said to be there
 

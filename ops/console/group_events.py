@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 
-from broker.log.topics import GROUP_EVENTS
-from ops.admin.group_history import Event, parse, since
-from ops.client import EARLIEST, LATEST, Cluster, TopicPartition
-from ops.client.reading import OffsetOutOfRange, read
+from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.ops.admin.group_history import Event, parse, since
+from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
+from moldau.ops.client.reading import OffsetOutOfRange, read
 
 MAX_EVENTS_OF_GROUP = 20_000
 MAX_EVENTS = 400_000

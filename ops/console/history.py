@@ -11,8 +11,8 @@ from collections.abc import Set
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from ops.http.lag import Lags
-from ops.http.reports import Reports
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Reports
 
 MAX_SERIES = 5_000  # of topics, and of groups
 POINTS = 720  # an hour, at one in five seconds

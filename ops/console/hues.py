@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ops.console.formats import colour_of
+from moldau.ops.console.formats import colour_of
 
 HUES = 12
 MAX_GROUPS, MAX_MEMBERS = 1_000, 500

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from broker.metrics.document import GroupRow, PartitionRow
-from broker.placement import SLOTS, slot_of
-from ops.console.inputs import parse_number
-from ops.http.lag import Lags, worst
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import GroupRow, PartitionRow
+from moldau.broker.placement import SLOTS, slot_of
+from moldau.ops.console.inputs import parse_number
+from moldau.ops.http.lag import Lags, worst
+from moldau.ops.http.reports import Reports
 
 T = TypeVar("T")
 

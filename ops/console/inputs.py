@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ops.client import ClientError
+from moldau.ops.client import ClientError
 
 MAX_INT32, MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)

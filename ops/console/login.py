@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from broker.security.identity import (
+from moldau.broker.security.identity import (
     WHO_AM_I,
     Identity,
     Role,
@@ -18,14 +18,14 @@ from broker.security.identity import (
     encode_identity,
     preamble,
 )
-from broker.security.visible import VISIBLE, decode_visible
-from broker.wire.primitives import MalformedMessage
-from ops.client import AuthenticationFailed, Connection
-from ops.client.security import PLAIN, Sasl
-from ops.console.threads import Threads
-from ops.console.visible import Visible, merged
-from ops.http.reports import PATIENCE_S, ask_process
-from ops.http.settings import ConsoleLogin
+from moldau.broker.security.visible import VISIBLE, decode_visible
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.ops.client import AuthenticationFailed, Connection
+from moldau.ops.client.security import PLAIN, Sasl
+from moldau.ops.console.threads import Threads
+from moldau.ops.console.visible import Visible, merged
+from moldau.ops.http.reports import PATIENCE_S, ask_process
+from moldau.ops.http.settings import ConsoleLogin
 
 TIMEOUT_S = 10.0
 MAX_AT_ONCE = 16

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from broker.metrics.document import ClientRow
-from ops.http.clients import clients_of
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import ClientRow
+from moldau.ops.http.clients import clients_of
+from moldau.ops.http.reports import Reports
 
 # Of the metrics that all clients have: the word for it, its name, and whether it is a ratio; the
 # others are milliseconds. The worst node counts.

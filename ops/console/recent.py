@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ops.http.reports import Reports
+from moldau.ops.http.reports import Reports
 
 REST = 10  # times as long as asking took
 MAX_AGE_S = 15.0

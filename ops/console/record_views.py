@@ -7,12 +7,12 @@ from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
-from broker.errors import ErrorCode
-from broker.wire.records import Record, decode_headers
-from ops.client import ClientError, Cluster, TopicPartition
-from ops.console import filters
-from ops.console.formats import FORMATS, shown_bytes
-from ops.console.inputs import MAX_INT32, number_of
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.records import Record, decode_headers
+from moldau.ops.client import ClientError, Cluster, TopicPartition
+from moldau.ops.console import filters
+from moldau.ops.console.formats import FORMATS, shown_bytes
+from moldau.ops.console.inputs import MAX_INT32, number_of
 
 LINE = 160  # characters of a value, before it is folded
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker.log.native.ids import parse
-from broker.metrics.stream_views import GroupView, PendingView, StreamView
-from ops.console.index import TopicGroup
+from moldau.broker.log.native.ids import parse
+from moldau.broker.metrics.stream_views import GroupView, PendingView, StreamView
+from moldau.ops.console.index import TopicGroup
 
 YEAR_2001_MS = 978_307_200_000  # ids below it were chosen by hand and are no times
 DAY_MS = 86_400_000

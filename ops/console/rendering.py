@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ops.console.backend import Backend
-from ops.console.sessions import Session
+from moldau.ops.console.backend import Backend
+from moldau.ops.console.sessions import Session
 
 NAVIGATION = (
     ("/", "Overview"),

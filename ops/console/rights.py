@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from shlex import quote
 
-from broker.errors import ErrorCode
-from broker.security.resources import ResourceType
-from ops.client import Denied
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.resources import ResourceType
+from moldau.ops.client import Denied
 
 _TOPIC, _GROUP, _CLUSTER, _TRANSACTION = (
     ResourceType.TOPIC,

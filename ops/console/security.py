@@ -22,10 +22,10 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from ops.console.backend import visitor
-from ops.console.forms import MAX_FORM_BYTES, read_form
-from ops.console.inputs import parse_number
-from ops.console.sessions import Session, Sessions
+from moldau.ops.console.backend import visitor
+from moldau.ops.console.forms import MAX_FORM_BYTES, read_form
+from moldau.ops.console.inputs import parse_number
+from moldau.ops.console.sessions import Session, Sessions
 
 TOKEN_FIELD = "csrf"
 TOKEN_HEADER = "x-csrf-token"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from ops.client import RETRIABLE, ClientError, Unreachable
+from moldau.broker.errors import ErrorCode
+from moldau.ops.client import RETRIABLE, ClientError, Unreachable
 
 NOT_THERE = frozenset(
     {

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.security.identity import Identity, preamble
-from broker.wire.schema import Message
-from ops.client import API_OF, ClientError, Cluster, Denied, LocalSockets, Node
-from ops.console.rights import denial_text
-from ops.console.sessions import CHANGED, Session
+from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.wire.schema import Message
+from moldau.ops.client import API_OF, ClientError, Cluster, Denied, LocalSockets, Node
+from moldau.ops.console.rights import denial_text
+from moldau.ops.console.sessions import CHANGED, Session
 
 
 class SessionOver(ClientError):

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.metrics.document import ClientRow, Document, GroupRow
-from broker.security.visible import VisibleNames
-from ops.admin.group_history import Event
-from ops.console.history import POINTS, History
-from ops.console.index import Index
-from ops.http.reports import Reports, Status
+from moldau.broker.metrics.document import ClientRow, Document, GroupRow
+from moldau.broker.security.visible import VisibleNames
+from moldau.ops.admin.group_history import Event
+from moldau.ops.console.history import POINTS, History
+from moldau.ops.console.index import Index
+from moldau.ops.http.reports import Reports, Status
 
 
 class Visible(NamedTuple):

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ops.http import health
-from ops.http.families import families
-from ops.http.prometheus import CONTENT_TYPE, text_of
-from ops.http.reporting import Reporting
-from ops.http.reports import Reporters, Reports, usages
-from ops.http.requests import Requests, TooManyRequests
+from moldau.ops.http import health
+from moldau.ops.http.families import families
+from moldau.ops.http.prometheus import CONTENT_TYPE, text_of
+from moldau.ops.http.reporting import Reporting
+from moldau.ops.http.reports import Reporters, Reports, usages
+from moldau.ops.http.requests import Requests, TooManyRequests
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

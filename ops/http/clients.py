@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from broker.metrics.document import ClientRow, ClientValue, Family, Kind, Sample
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import ClientRow, ClientValue, Family, Kind, Sample
+from moldau.ops.http.reports import Reports
 
 MAX_SERIES = 20_000  # of all clients; the ones that pushed last come first
 PREFIX = "moldau_client_"

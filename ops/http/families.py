@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from broker.log.archived import ARCHIVE_GROUP
-from broker.metrics.document import (
+from moldau.broker.log.archived import ARCHIVE_GROUP
+from moldau.broker.metrics.document import (
     Family,
     HistogramSample,
     Kind,
     PartitionRow,
     Sample,
 )
-from ops.http.clients import client_families
-from ops.http.lag import Lags
-from ops.http.reports import Reports, Status, Usage
+from moldau.ops.http.clients import client_families
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Reports, Status, Usage
 
 # Series of single partitions are left out beyond this many; the sums stay.
 MAX_PARTITION_SERIES = 10_000

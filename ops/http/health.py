@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ops.http.reports import Reports
+from moldau.ops.http.reports import Reports
 
 
 def problems(reports: Reports) -> list[str]:

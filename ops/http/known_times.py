@@ -7,8 +7,8 @@ bounded; the rest has its turn the next time. Pure.
 
 from __future__ import annotations
 
-from broker.metrics.record_times import MAX_PLACES, Place, Times
-from ops.http.lag import Lags
+from moldau.broker.metrics.record_times import MAX_PLACES, Place, Times
+from moldau.ops.http.lag import Lags
 
 MAX_KNOWN = 100_000
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from broker.metrics.document import GroupRow, PartitionRow
-from broker.metrics.record_counts import UNKNOWN, Behind
-from broker.metrics.record_times import Place
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import GroupRow, PartitionRow
+from moldau.broker.metrics.record_counts import UNKNOWN, Behind
+from moldau.broker.metrics.record_times import Place
+from moldau.ops.http.reports import Reports
 
 
 class Lag(msgspec.Struct, frozen=True, gc=False):

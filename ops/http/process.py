@@ -1,4 +1,4 @@
-"""`python -m ops.http.process`: the HTTP process, started by the supervisor beside the broker.
+"""The HTTP process, `python -m moldau.ops.http.process`: started beside the broker.
 
 Metrics, health and the console on one address. The broker does not need it: if it cannot start or
 dies, the supervisor tries again, and clients of the broker notice nothing.
@@ -18,16 +18,16 @@ import msgspec
 import uvicorn
 import uvloop
 
-from broker.logging_setup import set_up_logging
-from broker.process import prepare_process, say_ready, watch_parent
-from broker.security.identity import ENDED_SESSIONS, decode_ended
-from broker.settings.processes import Listener
-from broker.tls.certificates import Certificates
-from ops.http.app import HttpApp
-from ops.http.connections import BoundedProtocol
-from ops.http.reports import Reporters
-from ops.http.settings import HttpSettings
-from router.workers import Workers
+from moldau.broker.logging_setup import set_up_logging
+from moldau.broker.process import prepare_process, say_ready, watch_parent
+from moldau.broker.security.identity import ENDED_SESSIONS, decode_ended
+from moldau.broker.settings.processes import Listener
+from moldau.broker.tls.certificates import Certificates
+from moldau.ops.http.app import HttpApp
+from moldau.ops.http.connections import BoundedProtocol
+from moldau.ops.http.reports import Reporters
+from moldau.ops.http.settings import HttpSettings
+from moldau.router.workers import Workers
 
 logger = logging.getLogger("moldau.http")
 
@@ -97,14 +97,14 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None
         app.why_no_console = f"There is no console here: {settings.why_no_console}\n"
         return []
     try:
-        from ops.console.app import create_app
+        from moldau.ops.console.app import create_app
     except ModuleNotFoundError as missing:
         logger.info("no console: %s is not installed (pip install 'moldau[console]')", missing.name)
         return []
-    from ops.console.backend import Backend
-    from ops.console.login import Logins
-    from ops.console.sessions import Sessions
-    from ops.local_broker import find_local_broker
+    from moldau.ops.console.backend import Backend
+    from moldau.ops.console.login import Logins
+    from moldau.ops.console.sessions import Sessions
+    from moldau.ops.local_broker import find_local_broker
 
     logins = None
     if settings.login is not None:

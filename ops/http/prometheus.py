@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker.metrics.document import Family, HistogramSample, Kind
+from moldau.broker.metrics.document import Family, HistogramSample, Kind
 
 _INFINITE = float("inf")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,12 +9,12 @@ import time
 
 import msgspec
 
-from broker.metrics.record_counts import RECORD_COUNTS, Behind, decode_counts, encode_behind
-from broker.metrics.record_times import RECORD_TIMES, Place, decode_times, encode_places
-from ops.http.known_counts import KnownCounts
-from ops.http.known_times import KnownTimes
-from ops.http.lag import Lags
-from ops.http.reports import Reporters, Reports, ask_process
+from moldau.broker.metrics.record_counts import RECORD_COUNTS, Behind, decode_counts, encode_behind
+from moldau.broker.metrics.record_times import RECORD_TIMES, Place, decode_times, encode_places
+from moldau.ops.http.known_counts import KnownCounts
+from moldau.ops.http.known_times import KnownTimes
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Reporters, Reports, ask_process
 
 TIMES_PATIENCE_S = 0.5
 COUNTS_PATIENCE_S = 0.8

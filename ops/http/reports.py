@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from broker.metrics.document import METRICS, Document, decode
-from broker.metrics.record_counts import Behind
-from broker.metrics.record_times import Place
-from broker.wire.frame import LENGTH, private_frame
+from moldau.broker.metrics.document import METRICS, Document, decode
+from moldau.broker.metrics.record_counts import Behind
+from moldau.broker.metrics.record_times import Place
+from moldau.broker.wire.frame import LENGTH, private_frame
 
 PATIENCE_S = 1.0
 MAX_REPORT_BYTES = 64 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.settings.processes import TlsSettings
+from moldau.broker.settings.processes import TlsSettings
 
 
 class ConsoleLogin(msgspec.Struct, frozen=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 
-from ops.client import ClientError
-from ops.command_line import begin_actions, run_chosen
-from ops.pipeline.archive.command import add_archive_action
-from ops.pipeline.lake.command import add_compact_action, add_sql_action
-from ops.pipeline.replay.command import add_replay_action
-from ops.pipeline.report.command import add_report_action
+from moldau.ops.client import ClientError
+from moldau.ops.command_line import begin_actions, run_chosen
+from moldau.ops.pipeline.archive.command import add_archive_action
+from moldau.ops.pipeline.lake.command import add_compact_action, add_sql_action
+from moldau.ops.pipeline.replay.command import add_replay_action
+from moldau.ops.pipeline.report.command import add_report_action
 
 NEEDED = ("pyspark", "deltalake", "pyarrow", "numpy")
 INSTALL = "pip install 'moldau[pipeline]'"

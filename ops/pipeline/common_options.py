@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ops.command_line import Actions, add_action
+from moldau.ops.command_line import Actions, add_action
 
 
 def add_lake_action(

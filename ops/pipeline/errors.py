@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ops.client import ClientError, TopicPartition
+from moldau.ops.client import ClientError, TopicPartition
 
 
 class PipelineError(ClientError):

@@ -15,8 +15,8 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.data_source import MoldauSource
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.data_source import MoldauSource
 
 OLDEST_JAVA = 17
 LOGGING = Path(__file__).with_name("log4j2.properties")

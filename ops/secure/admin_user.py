@@ -8,14 +8,14 @@ import logging
 import secrets
 import time
 
-from broker.errors import StoreFault
-from broker.process import BootFailure
-from broker.security.accounts import Alteration
-from broker.security.sasl import Mechanism
-from broker.security.scram import credential_from
-from broker.settings.secure import ADMIN
-from ops.client.scram import salted_password
-from ops.secure.files import SecurityFiles
+from moldau.broker.errors import StoreFault
+from moldau.broker.process import BootFailure
+from moldau.broker.security.accounts import Alteration
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.scram import credential_from
+from moldau.broker.settings.secure import ADMIN
+from moldau.ops.client.scram import salted_password
+from moldau.ops.secure.files import SecurityFiles
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -38,7 +38,7 @@ async def ensure_admin(url: str, files: SecurityFiles) -> None:
 
 
 def _ensure(url: str, password: str, is_new: bool) -> None:
-    from broker.store.blocking import BlockingStore  # redis-py takes a while
+    from moldau.broker.store.blocking import BlockingStore  # redis-py takes a while
 
     with BlockingStore(url) as store:
         known = store.user(ADMIN)

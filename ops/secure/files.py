@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from broker.process import BootFailure
-from broker.settings.secure import ADMIN, security_dir, server_certificate, token_secret
-from ops.client import InvalidSecurity, read_client_settings
-from ops.secure.certificates import Pair, is_good, make_ca, make_server
+from moldau.broker.process import BootFailure
+from moldau.broker.settings.secure import ADMIN, security_dir, server_certificate, token_secret
+from moldau.ops.client import InvalidSecurity, read_client_settings
+from moldau.ops.secure.certificates import Pair, is_good, make_ca, make_server
 
 MECHANISM = "SCRAM-SHA-512"
 PASSWORD_BYTES = 24

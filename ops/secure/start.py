@@ -7,9 +7,9 @@ import logging
 import socket
 from datetime import UTC, datetime
 
-from broker.settings.processes import ServeSettings
-from broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
-from ops.secure.files import SecurityFiles
+from moldau.broker.settings.processes import ServeSettings
+from moldau.broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
+from moldau.ops.secure.files import SecurityFiles
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -35,7 +35,7 @@ def prepare_files(settings: ServeSettings) -> ServeSettings:
 async def before_clients(settings: ServeSettings, url: str) -> None:
     """Raises BootFailure."""
     # Imported here: what it needs takes a while, and is of use with --secure only.
-    from ops.secure.admin_user import ensure_admin
+    from moldau.ops.secure.admin_user import ensure_admin
 
     await ensure_admin(url, SecurityFiles(settings.data_dir))
 

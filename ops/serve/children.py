@@ -26,8 +26,8 @@ import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
-from broker.process import BOOT_FAILED
-from ops.serve.child_spec import ChildSpec
+from moldau.broker.process import BOOT_FAILED
+from moldau.ops.serve.child_spec import ChildSpec
 
 logger = logging.getLogger("moldau.supervisor")
 

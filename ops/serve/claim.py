@@ -15,10 +15,10 @@ import time
 
 import msgspec
 
-from broker.errors import StoreFault
-from broker.process import BootFailure
-from broker.store.blocking import BlockingStore
-from ops.serve.runtime import process_exists
+from moldau.broker.errors import StoreFault
+from moldau.broker.process import BootFailure
+from moldau.broker.store.blocking import BlockingStore
+from moldau.ops.serve.runtime import process_exists
 
 logger = logging.getLogger("moldau.supervisor")
 

@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.logging_setup import set_up_logging
-from broker.process import BOOT_FAILED, BootFailure
-from broker.settings.listeners import resolved
-from broker.settings.loading import load_settings
-from broker.settings.options import OPTIONS
-from broker.settings.processes import ConfigError, ServeSettings
-from broker.tls.context import check_tls
-from ops.serve import embedded_store, http_child
-from ops.serve.child_spec import ChildSpec
-from ops.serve.embedded_store import EmbeddedStore
-from ops.serve.exposure import check_exposure, warn_of_root
-from ops.serve.listeners import Listeners
-from ops.serve.notify import READY, keep_alive, notify
-from ops.serve.ports import check_ports
-from ops.serve.preparation import bring_up_to_date
-from ops.serve.process_specs import router_specs, spare_spec, worker_specs
-from ops.serve.runtime import (
+from moldau.broker.logging_setup import set_up_logging
+from moldau.broker.process import BOOT_FAILED, BootFailure
+from moldau.broker.settings.listeners import resolved
+from moldau.broker.settings.loading import load_settings
+from moldau.broker.settings.options import OPTIONS
+from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.broker.tls.context import check_tls
+from moldau.ops.serve import embedded_store, http_child
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.embedded_store import EmbeddedStore
+from moldau.ops.serve.exposure import check_exposure, warn_of_root
+from moldau.ops.serve.listeners import Listeners
+from moldau.ops.serve.notify import READY, keep_alive, notify
+from moldau.ops.serve.ports import check_ports
+from moldau.ops.serve.preparation import bring_up_to_date
+from moldau.ops.serve.process_specs import router_specs, spare_spec, worker_specs
+from moldau.ops.serve.runtime import (
     LockedError,
     check_socket_path,
     control_socket,
@@ -42,10 +42,10 @@ from ops.serve.runtime import (
     take_lock,
     worker_socket,
 )
-from ops.serve.supervisor import StartStages, Supervisor
+from moldau.ops.serve.supervisor import StartStages, Supervisor
 
 if TYPE_CHECKING:
-    from ops.serve.claim import Claim
+    from moldau.ops.serve.claim import Claim
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -134,7 +134,7 @@ def read_settings(arguments: argparse.Namespace) -> ServeSettings:
     check_exposure(settings.listening, insecure=settings.insecure)
     if settings.secure:
         # Imported here and below: making certificates takes libraries that others start without.
-        from ops.secure.start import prepare_files
+        from moldau.ops.secure.start import prepare_files
 
         settings = prepare_files(settings)
     for listener in settings.listening:
@@ -204,7 +204,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         def announce() -> None:
             print(ready_line(settings, facts, http), flush=True)
             if settings.secure:
-                from ops.secure.start import tell
+                from moldau.ops.secure.start import tell
 
                 tell(settings)
             notify(READY)
@@ -212,7 +212,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         async def prepare_store() -> None:
             await bring_up_to_date(url, socket, claim)
             if settings.secure:
-                from ops.secure.start import before_clients
+                from moldau.ops.secure.start import before_clients
 
                 await before_clients(settings, url)
 
@@ -288,7 +288,7 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
 def _claim(url: str, port: int) -> Claim:
     """The external database, claimed for this broker. Raises BootFailure."""
     # Imported here, as in `_external_store`.
-    from ops.serve.claim import Claim
+    from moldau.ops.serve.claim import Claim
 
     claim = Claim(url, port)
     claim.take()
@@ -297,8 +297,8 @@ def _claim(url: str, port: int) -> Claim:
 
 def _external_store(url: str) -> dict[str, Any]:
     # Imported here: redis-py takes a while, and an embedded store starts without it.
-    from broker.store.check import UnsuitableStore, check_store
-    from broker.store.store_url import mask
+    from moldau.broker.store.check import UnsuitableStore, check_store
+    from moldau.broker.store.store_url import mask
 
     try:
         info = check_store(url)

@@ -28,25 +28,25 @@ from typing import Any
 
 import msgspec
 
-from broker.errors import StoreFault
-from broker.store.local_server import (
+from moldau.broker.errors import StoreFault
+from moldau.broker.store.local_server import (
     NOTHING_MORE,
     LocalServer,
     ServerState,
     disk_limit,
     operators_limit,
 )
-from broker.store.probe import is_ready
-from ops.serve.allocation import (
+from moldau.broker.store.probe import is_ready
+from moldau.ops.serve.allocation import (
     Outcome,
     allocate_beyond,
     allocated_bytes,
     give_up_reserve,
     make_reserve,
 )
-from ops.serve.disk_room import Marks, Room
-from ops.serve.store_files import remove_leftovers
-from ops.serve.store_history import EmbeddedStoreHistory, Extent
+from moldau.ops.serve.disk_room import Marks, Room
+from moldau.ops.serve.store_files import remove_leftovers
+from moldau.ops.serve.store_history import EmbeddedStoreHistory, Extent
 
 logger = logging.getLogger("moldau.store")
 

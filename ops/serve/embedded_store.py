@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from broker.settings.processes import ConfigError, ServeSettings
-from ops.serve.child_spec import ChildSpec
-from ops.serve.disk_guard import DiskGuard
-from ops.serve.process_specs import MALLOC_ENV
-from ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
-from ops.serve.store_files import rewrite_when_worth_it, sync_every_second
-from ops.serve.store_history import EmbeddedStoreHistory
+from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.disk_guard import DiskGuard
+from moldau.ops.serve.process_specs import MALLOC_ENV
+from moldau.ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
+from moldau.ops.serve.store_files import rewrite_when_worth_it, sync_every_second
+from moldau.ops.serve.store_history import EmbeddedStoreHistory
 
 logger = logging.getLogger("moldau.store")
 

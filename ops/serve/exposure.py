@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from broker.settings.processes import ConfigError, Listener
+from moldau.broker.settings.processes import ConfigError, Listener
 
 logger = logging.getLogger("moldau.supervisor")
 

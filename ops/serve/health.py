@@ -10,8 +10,8 @@ import asyncio
 import logging
 from pathlib import Path
 
-from broker.wire.advertised import PING
-from ops.serve.children import Child, State
+from moldau.broker.wire.advertised import PING
+from moldau.ops.serve.children import Child, State
 
 logger = logging.getLogger("moldau.supervisor")
 

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from broker.settings.processes import ConfigError, Listener, ServeSettings, TlsSettings
-from ops.http.settings import ConsoleLogin, HttpSettings
-from ops.serve.child_spec import ChildSpec
-from ops.serve.ports import bind_port
+from moldau.broker.settings.processes import ConfigError, Listener, ServeSettings, TlsSettings
+from moldau.ops.http.settings import ConsoleLogin, HttpSettings
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.ports import bind_port
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -37,7 +37,7 @@ OPEN = (
     "without logins whoever reaches it could do everything: it needs a loopback address, or users "
     "(--secure)"
 )
-HTTP_ARGV: tuple[str, ...] = (sys.executable, "-m", "ops.http.process")
+HTTP_ARGV: tuple[str, ...] = (sys.executable, "-m", "moldau.ops.http.process")
 
 
 class HttpChild:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from broker.settings.processes import Listener, ProcessSockets
-from ops.serve.ports import bind_port
+from moldau.broker.settings.processes import Listener, ProcessSockets
+from moldau.ops.serve.ports import bind_port
 
 
 class Listeners:

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 
-from broker.settings.processes import ConfigError
+from moldau.broker.settings.processes import ConfigError
 
 
 class PortTakenError(ConfigError):

@@ -7,12 +7,12 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from broker.errors import StoreFault
-from broker.process import BootFailure
-from broker.store.probe import is_up_to_date
+from moldau.broker.errors import StoreFault
+from moldau.broker.process import BootFailure
+from moldau.broker.store.probe import is_up_to_date
 
 if TYPE_CHECKING:
-    from ops.serve.claim import Claim
+    from moldau.ops.serve.claim import Claim
 
 
 async def bring_up_to_date(url: str, socket: str | None, claim: Claim | None) -> None:
@@ -35,8 +35,8 @@ async def bring_up_to_date(url: str, socket: str | None, claim: Claim | None) ->
 
 
 def _migrate(url: str, stopped: threading.Event) -> None:
-    from broker.store.blocking import BlockingStore
-    from broker.store.format import migrate
+    from moldau.broker.store.blocking import BlockingStore
+    from moldau.broker.store.format import migrate
 
     with BlockingStore(url) as store:
         migrate(store, stopped.is_set)

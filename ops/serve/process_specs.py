@@ -6,16 +6,16 @@ from pathlib import Path
 
 import msgspec
 
-from broker.placement import slots_of
-from broker.settings.kafka import BrokerConfig
-from broker.settings.kafka.limits import connection_limits
-from broker.settings.processes import ServeSettings
-from ops.serve.child_spec import ChildSpec
-from ops.serve.listeners import Listeners
+from moldau.broker.placement import slots_of
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.processes import ServeSettings
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.listeners import Listeners
 
-WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "broker.worker")
-ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "router.router")
-SPARE_ARGV: tuple[str, ...] = (sys.executable, "-m", "ops.serve.spare_process")
+WORKER_ARGV: tuple[str, ...] = (sys.executable, "-m", "moldau.broker.worker")
+ROUTER_ARGV: tuple[str, ...] = (sys.executable, "-m", "moldau.router.router")
+SPARE_ARGV: tuple[str, ...] = (sys.executable, "-m", "moldau.ops.serve.spare_process")
 
 # glibc returns freed memory above these sizes to the kernel, and would for every large entry.
 MALLOC_ENV = {

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.settings.processes import ConfigError
+from moldau.broker.settings.processes import ConfigError
 
 # sun_path is 108 bytes on Linux and 104 on macOS, the closing zero included.
 UNIX_PATH_MAX = 103 if sys.platform == "darwin" else 107

@@ -9,9 +9,9 @@ import asyncio
 import logging
 import subprocess
 
-from ops.serve.child_spec import ChildSpec
-from ops.serve.children import ChildError, launch
-from ops.serve.health import is_stopped
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.children import ChildError, launch
+from moldau.ops.serve.health import is_stopped
 
 logger = logging.getLogger("moldau.supervisor")
 

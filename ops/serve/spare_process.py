@@ -1,4 +1,4 @@
-"""`python -m ops.serve.spare_process DESCRIPTOR…`: what the spare of spare.py runs.
+"""`python -m moldau.ops.serve.spare_process DESCRIPTOR…`: what the spare of spare.py runs.
 
 The descriptors are the sockets of all workers and routers. The first line of standard input is the
 role to take, the second one the settings; its end, that the supervisor is gone.
@@ -7,10 +7,10 @@ role to take, the second one the settings; its end, that the supervisor is gone.
 import gc
 import sys
 
-from broker.process import run
-from broker.settings.processes import RouterSettings, WorkerSettings
-from broker.worker import Worker
-from router.router import Router
+from moldau.broker.process import run
+from moldau.broker.settings.processes import RouterSettings, WorkerSettings
+from moldau.broker.worker import Worker
+from moldau.router.router import Router
 
 
 def main() -> None:

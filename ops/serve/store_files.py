@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.errors import StoreFault
-from broker.limited_log import LimitedLog
+from moldau.broker.errors import StoreFault
+from moldau.broker.limited_log import LimitedLog
 
 if TYPE_CHECKING:
-    from broker.store.blocking import BlockingStore
+    from moldau.broker.store.blocking import BlockingStore
 
 logger = logging.getLogger("moldau.store")
 limited = LimitedLog(logger)
@@ -109,7 +109,9 @@ async def rewrite_when_worth_it(url: str, disk: Disk) -> None:
 
 
 def _open_store(url: str) -> BlockingStore:
-    from broker.store.blocking import BlockingStore  # redis-py takes a while: not while starting
+    from moldau.broker.store.blocking import (
+        BlockingStore,  # redis-py takes a while: not while starting
+    )
 
     return BlockingStore(url)
 

@@ -33,8 +33,8 @@ from pathlib import Path
 
 import msgspec
 
-from ops.serve.allocation import allocated_bytes
-from ops.serve.store_files import sync_files
+from moldau.ops.serve.allocation import allocated_bytes
+from moldau.ops.serve.store_files import sync_files
 
 logger = logging.getLogger("moldau.store")
 

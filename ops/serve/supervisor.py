@@ -30,12 +30,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.process import BootFailure
-from ops.serve.child_spec import ChildSpec
-from ops.serve.children import Child, ChildError, State, first_of
-from ops.serve.control import remove_socket, serve_control
-from ops.serve.health import kill_when_silent, kill_when_stopped
-from ops.serve.spare import Spare
+from moldau.broker.process import BootFailure
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.children import Child, ChildError, State, first_of
+from moldau.ops.serve.control import remove_socket, serve_control
+from moldau.ops.serve.health import kill_when_silent, kill_when_stopped
+from moldau.ops.serve.spare import Spare
 
 logger = logging.getLogger("moldau.supervisor")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.pipeline.report.data import (
+from moldau.ops.pipeline.report.data import (
     Gap,
     GroupActivity,
     Keys,
@@ -18,7 +18,7 @@ from ops.pipeline.report.data import (
     Topic,
     Volume,
 )
-from ops.pipeline.report.page import render
+from moldau.ops.pipeline.report.page import render
 from tests.support.browser import Watched, violations
 
 START = 1_750_000_000_000

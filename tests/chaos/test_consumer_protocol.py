@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.placement import owner_of
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.broker.placement import owner_of
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.support.clients.base import Place, Record
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.members import ConfluentConsumerMember, MemberSettings

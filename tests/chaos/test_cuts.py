@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import StoreFault
-from broker.log.partition import PartitionLog
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.partition import PartitionLog
 from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
 from tests.support.log_host import Host, append, begin, stored, until
 from tests.support.proof import Follower, prove, prove_partition, stored_by

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.wire.messages.end_txn import EndTxnResponse
+from moldau.broker.wire.messages.end_txn import EndTxnResponse
 from tests.support.ending import (
     COORDINATOR,
     OTHER,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import leader_of, owner_of
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
 from tests.support.committed import read_transactions
 from tests.support.ending import PATIENCE_S, MakeScene, scenes
 from tests.support.hammer import worker_ports

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.group.record import GroupRecord, decode
-from broker.placement import owner_of, slot_of
-from broker.store import keys
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.group.record import GroupRecord, decode
+from moldau.broker.placement import owner_of, slot_of
+from moldau.broker.store import keys
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
 from tests.support.compat.grouping import OffsetWatch
 from tests.support.member_crew import PATIENCE_S, QUICK, SESSION_MS, Crew, produce
 from tests.support.raw_calls import create_topic

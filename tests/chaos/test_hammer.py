@@ -15,9 +15,13 @@ import msgspec
 import pytest
 import uvloop
 
-from broker.errors import KafkaError
-from broker.log.state import LogState
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.errors import KafkaError
+from moldau.broker.log.state import LogState
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
 from tests.support.log_host import Host, WaitedAppend, stored
 from tests.support.proof import Follower, prove, prove_partition, stored_by

@@ -18,11 +18,11 @@ import pytest
 import redis as redis_py
 from confluent_kafka import KafkaError, Message, Producer
 
-from broker.errors import ErrorCode
-from broker.wire.batch import split_batches
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.records import read_records
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import split_batches
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.records import read_records
 from tests.support.hammer import HammerProcess, Orders, hammers, worker_ports
 from tests.support.proof import Follower, prove, read_whole
 from tests.support.raw_calls import create_topic

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.hammer import worker_ports
 from tests.support.lossy_store import LossyStore, programs
 from tests.support.observed_producer import ObservedProducer, new_producer_id

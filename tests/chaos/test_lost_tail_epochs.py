@@ -12,16 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.batch import read_header
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from broker.wire.messages.list_offsets import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.offset_for_leader_epoch import (
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

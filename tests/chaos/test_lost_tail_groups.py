@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.errors import ErrorCode
-from broker.generations import LIMIT
-from broker.group.record import decode
-from broker.placement import slot_of
-from broker.store import keys
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import LIMIT
+from moldau.broker.group.record import decode
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
 from tests.support.clients.members import (
     ConfluentConsumerMember,
     ConfluentMember,

@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.hammer import worker_ports
 from tests.support.lossy_store import programs
 from tests.support.observer import NOT_THERE, PATIENCE_S

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from broker.errors import ErrorCode
+from moldau.broker.errors import ErrorCode
 from tests.support.hammer import worker_ports
 from tests.support.load_clients import ConfluentLeaderLoad, Reader
 from tests.support.lossy_store import programs

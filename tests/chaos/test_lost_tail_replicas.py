@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
+from moldau.broker.errors import ErrorCode
 from tests.support.hammer import worker_ports
 from tests.support.load_clients import ConfluentLoad, KafkaPythonLoad
 from tests.support.lossy_store import StorePair, programs

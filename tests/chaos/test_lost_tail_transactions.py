@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from broker.errors import ErrorCode
+from moldau.broker.errors import ErrorCode
 from tests.support.committed import READ_COMMITTED, READ_UNCOMMITTED, latest, read_transactions
 from tests.support.ending import NOT_NOW, PARTITIONS, PATIENCE_S, TOPIC, Patient, until_done
 from tests.support.hammer import worker_ports

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
 from tests.support.clients.members import REBALANCING, KafkaPythonMember, MemberSettings
 from tests.support.compat.grouping import OffsetWatch
 from tests.support.member_crew import PATIENCE_S, QUICK, Crew, produce

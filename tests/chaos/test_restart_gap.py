@@ -18,8 +18,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import Producer
 
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.redis_server import start_redis
@@ -134,7 +134,7 @@ def spares(broker: Broker) -> list[int]:
     found = []
     for one in psutil.Process(broker.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if one.pid not in known and "ops.serve.spare_process" in one.cmdline():
+            if one.pid not in known and "moldau.ops.serve.spare_process" in one.cmdline():
                 found.append(one.pid)
     return found
 

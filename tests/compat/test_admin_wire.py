@@ -9,23 +9,26 @@ from typing import Any
 
 import pytest
 
-from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, ConfigSource
-from broker.wire.messages.create_topics import (
+from moldau.broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS, ConfigSource
+from moldau.broker.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch
 from tests.support.running import Broker, wait_until
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from broker.errors import ErrorCode
+from moldau.broker.errors import ErrorCode
 from tests.support.clients.base import Record
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.members import ConfluentConsumerMember, ConfluentMember, Member

@@ -14,11 +14,17 @@ import msgspec
 import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from broker.log.topics import AUDIT
-from broker.security.acl import Acl
-from broker.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.log.topics import AUDIT
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.resources import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.identified import IdentifiedClient
 from tests.support.raw_client import records_in
 from tests.support.running import Broker, wait_until

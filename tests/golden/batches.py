@@ -6,7 +6,7 @@ import struct
 
 import crc32c
 
-from broker.wire.records import Record, build_batch
+from moldau.broker.wire.records import Record, build_batch
 
 COUNT_AT, RECORDS_AT, ATTRIBUTES_AT, CRC_AT, LENGTH_AT = 57, 61, 21, 17, 8
 LAST_OFFSET_DELTA_AT = 23

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.errors import ErrorCode
-from broker.wire.batch import CONTROL, read_header, split_batches
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from broker.wire.messages.create_topics import CreateTopicsRequest
-from broker.wire.messages.delete_topics import DeleteTopicsRequest
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsResponse
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.schema import Message
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import CONTROL, read_header, split_batches
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from moldau.broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.broker.wire.messages.create_topics import CreateTopicsRequest
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsResponse
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.schema import Message
 from tests.support.raw_client import RawClient
 
 BROKER_RESOURCES = (4, 8)  # and their loggers

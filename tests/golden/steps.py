@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.wire.messages.create_topics import (
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,

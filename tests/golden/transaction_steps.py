@@ -8,41 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 from tests.golden.batches import TIMESTAMP
 from tests.golden.harness import Step, Values
 from tests.support.raw_transactions import batch_of

@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.golden import batches
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch, records_in

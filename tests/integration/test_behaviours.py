@@ -9,16 +9,20 @@ from itertools import count
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.describe_acls import DescribeAclsRequest
-from broker.wire.messages.describe_configs import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import (
     BROKER_RESOURCE,

@@ -222,7 +222,15 @@ def test_numbers_that_make_no_sense_are_refused(
 
 
 def test_no_broker_at_the_address_is_one_clear_line() -> None:
-    command = [sys.executable, "-m", "ops.cli", "bench", "produce", "--bootstrap", "127.0.0.1:1"]
+    command = [
+        sys.executable,
+        "-m",
+        "moldau.ops.cli",
+        "bench",
+        "produce",
+        "--bootstrap",
+        "127.0.0.1:1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr

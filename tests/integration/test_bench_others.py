@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.harness.client import Client, NotReady
-from loadtest.bench.harness.coordinator_requests import coordinators
-from loadtest.bench.harness.group_members import BenchMember, MemberConnection
-from loadtest.bench.harness.target import Target, running
+from moldau.loadtest.bench.harness.client import Client, NotReady
+from moldau.loadtest.bench.harness.coordinator_requests import coordinators
+from moldau.loadtest.bench.harness.group_members import BenchMember, MemberConnection
+from moldau.loadtest.bench.harness.target import Target, running
 from tests.support.bench import SHORT, Bench
 from tests.support.running import Broker, remove_dir, short_temp_dir
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench.transactions import COLUMNS
+from moldau.loadtest.bench.transactions import COLUMNS
 from tests.support.bench import SHORT, Bench
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import Broker

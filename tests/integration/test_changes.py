@@ -11,10 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.raw_calls import TOPIC_RESOURCE, alter_brokers, alter_topic, create_topic
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, running_broker, wait_until

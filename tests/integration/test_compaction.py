@@ -10,9 +10,9 @@ import pytest
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from broker.errors import ErrorCode
-from broker.wire.batch import CODEC_MASK, read_header
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import CODEC_MASK, read_header
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.support.compacting import (
     COMPACT,
     PATIENCE_S,

@@ -19,9 +19,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
-from broker.store.aborted import AbortedTransaction
-from broker.wire.batch import CONTROL, read_header
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.wire.batch import CONTROL, read_header
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 from tests.support.committed_client import visible
 from tests.support.compacting import COMPACT, PATIENCE_S, compacting_broker
 from tests.support.raw_calls import StoredLog, alter_topic, create_topic, worker_clients

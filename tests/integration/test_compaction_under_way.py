@@ -14,8 +14,8 @@ import pytest
 import redis
 from confluent_kafka import Producer
 
-from broker.errors import ErrorCode
-from broker.store import keys
+from moldau.broker.errors import ErrorCode
+from moldau.broker.store import keys
 from tests.support.compacting import (
     COMPACT,
     PATIENCE_S,

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from ops.console.live_views import MAX_LIVE, MAX_LIVE_OF_BROWSER
+from moldau.ops.console.live_views import MAX_LIVE, MAX_LIVE_OF_BROWSER
 from tests.support.pages import Pages
 from tests.support.running import Broker, free_ports, running_broker, wait_until
 

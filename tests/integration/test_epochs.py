@@ -14,21 +14,26 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Partition
 
-from broker.errors import ErrorCode
-from broker.store import keys
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_topic_partitions import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.store import keys
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.offset_for_leader_epoch import (
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker.wire.messages.describe_topic_partitions import (
+from moldau.broker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.lossy_store import newest_file
 from tests.support.moldau_cli import Cli
 from tests.support.raw_calls import create_topic, worker_clients

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.errors import ErrorCode
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 from tests.support.lossy_store import LossyStore, programs
 from tests.support.raw_calls import create_topic, worker_clients
 from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch, records_in

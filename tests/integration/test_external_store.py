@@ -14,7 +14,7 @@ import pytest
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from tests.support.raw_client import RawClient
 from tests.support.redis_server import SEARCH_PATH
 from tests.support.running import Broker, free_ports, wait_until

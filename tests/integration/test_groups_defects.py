@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from broker import expressions
-from broker.coordinator import reloading
-from broker.group.assign.assignors import ASSIGNORS
-from broker.group.classic import sync
-from broker.group.classic.core import Core
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.group import ConsumerGroup
+from moldau.broker import expressions
+from moldau.broker.coordinator import reloading
+from moldau.broker.group.assign.assignors import ASSIGNORS
+from moldau.broker.group.classic import sync
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group import ConsumerGroup
 from tests.support.group_shell import Shell, shell, until
 from tests.support.redis_server import RedisServer
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import redis
 
-from broker.coordinator import slots
-from broker.errors import ErrorCode, SlotNotTaken, StoreFenced, StoreFull, StoreRefused
-from broker.placement import slot_of
-from broker.store import keys
-from broker.store.store import Store
+from moldau.broker.coordinator import slots
+from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced, StoreFull, StoreRefused
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.store.store import Store
 from tests.support.group_shell import Shell, shell
 from tests.support.redis_server import RedisServer, running_redis
 from tests.support.store_proxy import StoreProxy

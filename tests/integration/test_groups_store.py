@@ -10,12 +10,12 @@ from itertools import pairwise
 import pytest
 import redis
 
-from broker.errors import StoreRefused, StoreUnavailable
-from broker.generations import LIMIT, ORIGIN_S
-from broker.group.offsets import TopicPartition, new_commit
-from broker.placement import slot_of
-from broker.store import keys
-from broker.store.groups import GONE_SECONDS
+from moldau.broker.errors import StoreRefused, StoreUnavailable
+from moldau.broker.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.offsets import TopicPartition, new_commit
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.store.groups import GONE_SECONDS
 from tests.support.group_shell import Shell, shell
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import Link, StoreProxy

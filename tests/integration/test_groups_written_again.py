@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from broker.errors import ErrorCode, SlotNotTaken
-from broker.generations import LIMIT, ORIGIN_S
-from broker.group.offsets import TopicPartition
-from broker.placement import slot_of
-from broker.store import keys
+from moldau.broker.errors import ErrorCode, SlotNotTaken
+from moldau.broker.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.offsets import TopicPartition
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
 from tests.support.group_shell import Shell, shell
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy

@@ -8,11 +8,11 @@ import time
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from broker.errors import ErrorCode
-from broker.log.topics import GROUP_EVENTS, INTERNAL, NEVER_TOPICS
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.wire.messages.fetch import FetchRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.errors import ErrorCode
+from moldau.broker.log.topics import GROUP_EVENTS, INTERNAL, NEVER_TOPICS
+from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.broker.wire.messages.fetch import FetchRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.raw_group import RawMember
 from tests.support.running import Broker, wait_until

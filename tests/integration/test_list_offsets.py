@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from broker.errors import ErrorCode
+from moldau.broker.errors import ErrorCode
 from tests.support.raw_calls import (
     EARLIEST,
     LATEST,

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.delete_records import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from loadtest.bench.harness.client import Client
-from loadtest.users.client import stamped_transactions
-from loadtest.users.client.committed import CommittedCheck
-from loadtest.users.client.connection import RequestRefused
-from loadtest.users.client.group_member import Member
-from loadtest.users.client.session import Session, records_of
-from loadtest.users.client.stamped import PartitionCheck
-from loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
-from loadtest.users.client.stamped_transactions import READ_COMMITTED, StampedTransactions
+from moldau.loadtest.bench.harness.client import Client
+from moldau.loadtest.users.client import stamped_transactions
+from moldau.loadtest.users.client.committed import CommittedCheck
+from moldau.loadtest.users.client.connection import RequestRefused
+from moldau.loadtest.users.client.group_member import Member
+from moldau.loadtest.users.client.session import Session, records_of
+from moldau.loadtest.users.client.stamped import PartitionCheck
+from moldau.loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
+from moldau.loadtest.users.client.stamped_transactions import READ_COMMITTED, StampedTransactions
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import Broker
 

@@ -17,10 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.records import Record, build_batch
-from loadtest.bench.harness.client import Client
-from loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.records import Record, build_batch
+from moldau.loadtest.bench.harness.client import Client
+from moldau.loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
 from tests.support.compat.grouping import quick_broker
 from tests.support.running import ROOT, Broker, clean_environment, free_ports, wait_until
 

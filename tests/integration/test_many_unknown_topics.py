@@ -8,44 +8,47 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_py
 
-from broker.wire.messages.alter_partition_reassignments import (
+from moldau.broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.delete_records import (
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from broker.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
-from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from moldau.broker.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from moldau.broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from broker.wire.messages.offset_for_leader_epoch import (
+from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker
 

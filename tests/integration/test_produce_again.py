@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import alter_topic, create_topic
 from tests.support.raw_client import RawClient, make_batch, records_in

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.list_offsets import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.offset_for_leader_epoch import (
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import NAMED_FETCH, RawClient
 from tests.support.redis_server import running_redis

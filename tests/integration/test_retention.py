@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from broker.errors import ErrorCode
-from broker.store import keys
+from moldau.broker.errors import ErrorCode
+from moldau.broker.store import keys
 from tests.support.raw_calls import (
     EARLIEST,
     LATEST,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.client import TopicPartition
-from ops.pipeline.archive.commit_offsets import commit_archived_offsets
-from ops.pipeline.source.fetch import FetchSettings, connect
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.archive.commit_offsets import commit_archived_offsets
+from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.running import Broker, running_broker, wait_until

@@ -12,18 +12,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.schema import Message
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.schema import Message
 from tests.support.raw_client import RawClient, records_in
 from tests.support.raw_group import RawMember
 from tests.support.routed import (

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
 from tests.support.raw_client import RawClient, records_in
 from tests.support.routed import (
     NAMED,

@@ -14,18 +14,18 @@ from collections.abc import Iterator
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from router.routing import MAX_SPLIT_BYTES
+from moldau.router.routing import MAX_SPLIT_BYTES
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, records_in
 from tests.support.routed import (

@@ -11,11 +11,11 @@ import pytest
 import redis
 from confluent_kafka import Consumer, Producer
 
-from broker.errors import ErrorCode
-from broker.placement import slot_of
-from broker.store import keys
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
 from tests.support.raw_calls import create_topic, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.raw_group import RawMember, coordinator_port

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from broker.store import keys
-from broker.store.format import CURRENT_VALUE, GUARD
+from moldau.broker.store import keys
+from moldau.broker.store.format import CURRENT_VALUE, GUARD
 from tests.support.raw_calls import create_topic, read_all, worker_clients
 from tests.support.raw_client import make_batch
 from tests.support.raw_group import RawMember, coordinator_port

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
 from tests.support.raw_calls import create_topic, read_all, worker_clients
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.redis_server import RedisServer, start_redis

@@ -6,7 +6,7 @@ import os
 import pytest
 import redis
 
-from ops.serve import store_files
+from moldau.ops.serve import store_files
 from tests.support.running import Broker
 
 pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it

@@ -12,17 +12,20 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.codecs import CODEC_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.get_telemetry_subscriptions import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.codecs import CODEC_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
-from broker.wire.messages.push_telemetry import PushTelemetryRequest
+from moldau.broker.wire.messages.list_config_resources import ListConfigResourcesRequest
+from moldau.broker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.support.pages import Pages
 from tests.support.quotas import Anyone, set_quota
 from tests.support.raw_client import RawClient

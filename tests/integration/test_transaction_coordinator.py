@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from broker.coordinator import slots, transaction_coordinator
-from broker.errors import ErrorCode
-from broker.placement import slot_of
-from broker.store import keys
-from broker.store.replication import NEVER
-from broker.txn.record import Place, TxnRecord, TxnState, decode
+from moldau.broker.coordinator import slots, transaction_coordinator
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.store.replication import NEVER
+from moldau.broker.txn.record import Place, TxnRecord, TxnState, decode
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
 from tests.support.txn_shell import PLACE, Shell, txn_shell

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterator
 import pytest
 import redis
 
-from broker.errors import (
+from moldau.broker.errors import (
     ErrorCode,
     KafkaError,
     SlotNotTaken,
@@ -18,9 +18,9 @@ from broker.errors import (
     StoreUnavailable,
     coordinator_code_for,
 )
-from broker.group.offsets import CommittedOffset, TopicPartition, new_commit
-from broker.group.pending import ANY_NUMBER
-from broker.placement import slot_of
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from moldau.broker.group.pending import ANY_NUMBER
+from moldau.broker.placement import slot_of
 from tests.support.group_shell import P, Q, Shell, fields, shell, until
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import Link, StoreProxy

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from broker.errors import (
+from moldau.broker.errors import (
     ErrorCode,
     StoreFull,
 )
-from broker.group.offsets import TopicPartition
-from broker.placement import slot_of
-from broker.store import keys
+from moldau.broker.group.offsets import TopicPartition
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
 from tests.support.group_shell import P, Q, fields, shell
 from tests.support.redis_server import RedisServer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.group.offsets import TopicPartition
+from moldau.broker.group.offsets import TopicPartition
 from tests.support.group_shell import Shell, shell
 from tests.support.redis_server import RedisServer
 

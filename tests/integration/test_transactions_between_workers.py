@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import owner_of, slot_of
-from broker.security.identity import preamble, worker_identity
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import read_response, request_frame
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of, slot_of
+from moldau.broker.security.identity import preamble, worker_identity
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import read_response, request_frame
+from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from broker.wire.schema import NO_UUID, Message
-from ops.serve.runtime import worker_socket
+from moldau.broker.wire.schema import NO_UUID, Message
+from moldau.ops.serve.runtime import worker_socket
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, running_broker

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import redis
 
-from broker.coordinator import reloading
-from broker.errors import ErrorCode
-from broker.placement import slot_of
-from broker.store import keys
-from broker.txn.effects import InitAnswer
-from broker.txn.machine import Machine
-from broker.txn.record import TxnState, decode
-from broker.txn.transaction import Transaction
+from moldau.broker.coordinator import reloading
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.txn.effects import InitAnswer
+from moldau.broker.txn.machine import Machine
+from moldau.broker.txn.record import TxnState, decode
+from moldau.broker.txn.transaction import Transaction
 from tests.support.redis_server import RedisServer
 from tests.support.txn_shell import Shell, txn_shell
 

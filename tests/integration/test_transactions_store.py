@@ -9,10 +9,16 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused, StoreUnavailable
-from broker.store import keys
-from broker.store.store import Store
-from broker.store.transactions import READ_AT_ONCE
+from moldau.broker.errors import (
+    SlotNotTaken,
+    StoreDown,
+    StoreFenced,
+    StoreRefused,
+    StoreUnavailable,
+)
+from moldau.broker.store import keys
+from moldau.broker.store.store import Store
+from moldau.broker.store.transactions import READ_AT_ONCE
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
 

@@ -12,20 +12,20 @@ from typing import cast
 
 import pytest
 
-from broker.errors import ErrorCode, StoreUnavailable
-from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.handlers import offset_fetch, txn_offset_commit
-from broker.handlers.context import Broker
-from broker.placement import slot_of
-from broker.server.call import Call
-from broker.txn.record import GROUP_OFFSETS, Place
-from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.errors import ErrorCode, StoreUnavailable
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition
+from moldau.broker.handlers import offset_fetch, txn_offset_commit
+from moldau.broker.handlers.context import Broker
+from moldau.broker.placement import slot_of
+from moldau.broker.server.call import Call
+from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.schema import NO_UUID
 from tests.support.group_shell import Shell, shell
 from tests.support.redis_server import RedisServer
 

@@ -14,10 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.batch import CRC_AT, HEADER_SIZE, LENGTH_OVERHEAD, checksum
-from broker.wire.codecs import ZSTD
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import CRC_AT, HEADER_SIZE, LENGTH_OVERHEAD, checksum
+from moldau.broker.wire.codecs import ZSTD
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import NAMED_PRODUCE, RawClient, make_batch, records_in
 from tests.support.running import Broker, running_broker

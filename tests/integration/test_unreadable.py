@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from broker.wire.batch import read_header
+from moldau.broker.wire.batch import read_header
 from tests.support.compacting import COMPACT, compacting_broker, produce, wait_compacted
 from tests.support.raw_calls import (
     LATEST,

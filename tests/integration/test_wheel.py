@@ -14,7 +14,8 @@ from tests.support.public_module import check_public_module
 from tests.support.running import ROOT, clean_environment, free_ports, wait_until
 from tests.support.wheel import install_in_venv
 
-MODULES = ("broker", "router", "ops", "loadtest", "moldau")
+FOLDERS = ("broker", "router", "ops", "loadtest")
+MODULES = ("moldau", *(f"moldau.{name}" for name in FOLDERS))
 WHERE = f"""
 import importlib, json
 print(json.dumps([importlib.import_module(name).__file__ for name in {MODULES}]))
@@ -23,7 +24,18 @@ print(json.dumps([importlib.import_module(name).__file__ for name in {MODULES}])
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_in_venv(tmp_path_factory.mktemp("wheel"))
+    """Beside an application that has packages with the names of our folders."""
+    installed = install_in_venv(tmp_path_factory.mktemp("wheel"))
+    for name in FOLDERS:
+        package = site_packages(installed) / name
+        package.mkdir()  # fails if ours is there
+        (package / "__init__.py").write_text(f"OWNER = 'the application'\nNAME = {name!r}\n")
+    return installed
+
+
+def site_packages(scripts: Path) -> Path:
+    (site,) = scripts.parent.glob("lib/python3*/site-packages")
+    return site
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -52,9 +64,15 @@ def test_everything_comes_from_the_wheel(scripts: Path, tmp_path: Path) -> None:
 
 def test_programs_import_the_public_module(scripts: Path, tmp_path: Path) -> None:
     check_public_module(scripts / "python", scripts.parent, tmp_path)
-    (site,) = scripts.parent.glob("lib/python3*/site-packages")
-    assert all((site / name / "py.typed").exists() for name in ("moldau", "ops", "broker"))
-    assert not (site / "ops" / "public").exists()
+    assert (site_packages(scripts) / "moldau" / "py.typed").exists()
+
+
+def test_an_application_may_have_packages_of_these_names(scripts: Path, tmp_path: Path) -> None:
+    program = "import broker, router, ops, loadtest, moldau.ops.cli; print(broker.OWNER, ops.NAME)"
+    printed = run(scripts / "python", "-c", program, directory=tmp_path)
+    assert printed == "the application ops\n"
+    (metadata,) = site_packages(scripts).glob("moldau-*.dist-info")
+    assert (metadata / "top_level.txt").read_text() == "moldau\n"
 
 
 def test_it_serves(scripts: Path, tmp_path: Path) -> None:

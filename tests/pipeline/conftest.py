@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ops import cli
-from ops.pipeline.lake.tables import Lake
+from moldau.ops import cli
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lake_rows import make_lake
 from tests.support.spark import spark_session
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.log.archived import ARCHIVE_GROUP
-from ops.client import ClientError
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings, archiver_lock
-from ops.pipeline.errors import DataLoss, PipelineError
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from ops.pipeline.lake.tables import Lake
+from moldau.broker.log.archived import ARCHIVE_GROUP
+from moldau.ops.client import ClientError
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings, archiver_lock
+from moldau.ops.pipeline.errors import DataLoss, PipelineError
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lakes import check_lake, check_records, rows_of
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ops.pipeline.lake.schemas import BATCHES, RECORDS
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lakes import check_lake
 from tests.support.pipeline_process import Archiving
 from tests.support.running import Broker

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
-from ops.pipeline.lake.schemas import RECORDS
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from moldau.ops.pipeline.lake.schemas import RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lakes import check_lake
 from tests.support.pipeline_process import Archiving
 from tests.support.running import Broker

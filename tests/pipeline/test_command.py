@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ops.pipeline import command, progress, session
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.progress import Meter
+from moldau.ops.pipeline import command, progress, session
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.progress import Meter
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker
 
@@ -90,7 +90,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline) 
 def test_the_command_line_does_not_need_the_extra() -> None:
     """Help and the message above must come without Spark, Arrow and the like."""
     probe = (
-        "import sys, ops.pipeline.command\n"
+        "import sys, moldau.ops.pipeline.command\n"
         "print([m for m in ('pyspark', 'pyarrow', 'numpy', 'deltalake') if m in sys.modules])"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ops.client import TopicPartition
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.commits import COMMIT_ID
-from ops.pipeline.lake.compact import Compactor
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from ops.pipeline.lake.tables import Lake, application_of, held_offsets
-from ops.pipeline.source.fetch import OffsetRange
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.commits import COMMIT_ID
+from moldau.ops.pipeline.lake.compact import Compactor
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
+from moldau.ops.pipeline.lake.tables import Lake, application_of, held_offsets
+from moldau.ops.pipeline.source.fetch import OffsetRange
 from tests.support.lake_rows import add_rows, row_of
 from tests.support.lakes import check_lake, rows_of
 from tests.support.running import Broker

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.compact import Compactor
-from ops.pipeline.lake.compact_task import RewriteTask
-from ops.pipeline.lake.lock import hold_lock
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from ops.pipeline.lake.tables import Lake, application_of
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.compact import Compactor
+from moldau.ops.pipeline.lake.compact_task import RewriteTask
+from moldau.ops.pipeline.lake.lock import hold_lock
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
+from moldau.ops.pipeline.lake.tables import Lake, application_of
 from tests.support.lake_rows import add_rows, row_of
 from tests.support.lakes import check_lake, rows_of
 

@@ -8,17 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire import codecs
-from broker.wire.batch import CONTROL, HEADER_SIZE, LOG_APPEND_TIME, CorruptBatch, read_header
-from broker.wire.records import (
+from moldau.broker.wire import codecs
+from moldau.broker.wire.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    CorruptBatch,
+    read_header,
+)
+from moldau.broker.wire.records import (
     Record,
     build_batch,
     decode_headers,
     encode_headers,
     read_records,
 )
-from ops.pipeline.source import decode as module
-from ops.pipeline.source.decode import FetchedBatch, decode
+from moldau.ops.pipeline.source import decode as module
+from moldau.ops.pipeline.source.decode import FetchedBatch, decode
 from tests.support.record_batches import recompress
 
 EVERYTHING = (0, 1 << 62)

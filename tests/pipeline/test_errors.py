@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from ops.client import ClientError
-from ops.pipeline.errors import DataLoss, PipelineError, from_spark
-from ops.pipeline.replay.producer import SequenceMismatch
+from moldau.ops.client import ClientError
+from moldau.ops.pipeline.errors import DataLoss, PipelineError, from_spark
+from moldau.ops.pipeline.replay.producer import SequenceMismatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +31,10 @@ def test_the_last_error_of_a_chain_counts() -> None:
     """What a task raises `from` another comes after it in the traceback."""
     text = (
         "Job aborted\nTraceback (most recent call last):\n  File x\n"
-        "ops.client.errors.ClientError: no broker answers\n\n"
+        "moldau.ops.client.errors.ClientError: no broker answers\n\n"
         "The above exception was the direct cause of the following exception:\n\n"
         "Traceback (most recent call last):\n  File y\n"
-        "ops.pipeline.errors.PipelineError: run the archiver again\n\n\tat org.apache.spark"
+        "moldau.ops.pipeline.errors.PipelineError: run the archiver again\n\n\tat org.apache.spark"
     )
     assert str(from_spark(Exception(text))) == "run the archiver again"
 

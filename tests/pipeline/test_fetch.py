@@ -7,14 +7,14 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
-from broker.wire.messages.fetch import AbortedTransaction, PartitionData
-from broker.wire.records import Record, build_batch
-from ops.client import TopicPartition
-from ops.client.batches import READ_COMMITTED, batches_of
-from ops.pipeline.errors import DataLoss, PipelineError
-from ops.pipeline.source.decode import decode
-from ops.pipeline.source.fetch import (
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
+from moldau.broker.wire.messages.fetch import AbortedTransaction, PartitionData
+from moldau.broker.wire.records import Record, build_batch
+from moldau.ops.client import TopicPartition
+from moldau.ops.client.batches import READ_COMMITTED, batches_of
+from moldau.ops.pipeline.errors import DataLoss, PipelineError
+from moldau.ops.pipeline.source.decode import decode
+from moldau.ops.pipeline.source.fetch import (
     FetchSettings,
     OffsetRange,
     RangeReader,

@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from broker.wire.batch import TRANSACTIONAL, read_header, set_base_offset
-from broker.wire.control import EndMarker, build_end_marker
-from broker.wire.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
-from broker.wire.messages.offset_for_leader_epoch import EpochEndOffset
-from broker.wire.records import Record, build_batch
-from ops.client import TopicPartition
-from ops.client.batches import READ_COMMITTED
-from ops.pipeline.archive import task as archive_task
-from ops.pipeline.archive.task import ArchiveRange, ArchiveTask, run_task
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.schemas import BATCHES, RECORDS
-from ops.pipeline.source.decode import decode
-from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
+from moldau.broker.wire.batch import TRANSACTIONAL, read_header, set_base_offset
+from moldau.broker.wire.control import EndMarker, build_end_marker
+from moldau.broker.wire.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
+from moldau.broker.wire.messages.offset_for_leader_epoch import EpochEndOffset
+from moldau.broker.wire.records import Record, build_batch
+from moldau.ops.client import TopicPartition
+from moldau.ops.client.batches import READ_COMMITTED
+from moldau.ops.pipeline.archive import task as archive_task
+from moldau.ops.pipeline.archive.task import ArchiveRange, ArchiveTask, run_task
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
+from moldau.ops.pipeline.source.decode import decode
+from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 
 PLACE = TopicPartition("orders", 0)
 COMMITTED = FetchSettings((("127.0.0.1", 1),), isolation=READ_COMMITTED, patience_s=0.1)

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 import redis
 
-from broker.store import keys
-from broker.store.topics import Change
-from ops.client import TopicPartition, parse_address
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.schemas import BATCHES, RECORDS
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.replay.replayer import Replayer, ReplayRequest
-from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader, connect
+from moldau.broker.store import keys
+from moldau.broker.store.topics import Change
+from moldau.ops.client import TopicPartition, parse_address
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
+from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader, connect
 from tests.support.gaps import add_record, fill_with_gap, lose_and_go_on
 from tests.support.lake_rows import add_rows, row_of
 from tests.support.lakes import rows_of

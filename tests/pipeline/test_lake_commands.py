@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.pipeline.replay.command import timestamp_ms
+from moldau.ops.pipeline.replay.command import timestamp_ms
 from tests.support.lake_rows import add_rows, make_lake, row_of
 from tests.support.running import MOLDAU, clean_environment
 

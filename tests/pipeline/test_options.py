@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from ops.client import PLAINTEXT, Security, TopicPartition
-from ops.client.batches import READ_COMMITTED
-from ops.client.security import Sasl, Tls
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import OffsetRange
-from ops.pipeline.source.offsets import (
+from moldau.ops.client import PLAINTEXT, Security, TopicPartition
+from moldau.ops.client.batches import READ_COMMITTED
+from moldau.ops.client.security import Sasl, Tls
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.fetch import OffsetRange
+from moldau.ops.pipeline.source.offsets import (
     EARLIEST,
     LATEST,
     bundles,
@@ -20,7 +20,7 @@ from ops.pipeline.source.offsets import (
     split,
     to_nested,
 )
-from ops.pipeline.source.options import Boundary, Options, read_options
+from moldau.ops.pipeline.source.options import Boundary, Options, read_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

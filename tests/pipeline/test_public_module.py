@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, assert_type
 
 import pytest
 
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.source.data_source import MoldauSource
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.source.data_source import MoldauSource
 from tests.support.public_module import check_public_module
 from tests.support.running import ROOT, Broker
 from tests.support.spark import create_topic, produce

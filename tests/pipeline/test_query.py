@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.compact import Compactor
-from ops.pipeline.lake.query import run_query
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.compact import Compactor
+from moldau.ops.pipeline.lake.query import run_query
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lake_rows import Row, add_rows, make_lake, row_of
 
 if TYPE_CHECKING:

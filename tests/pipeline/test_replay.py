@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.wire.records import encode_headers
-from ops.client import parse_address
-from ops.client.partitioning import murmur2, partition_of
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.replay.producer import Producer, ProducerSettings, SequenceMismatch
-from ops.pipeline.replay.replayer import Replayer, ReplayRequest
-from ops.pipeline.source.fetch import FetchSettings
+from moldau.broker.wire.records import encode_headers
+from moldau.ops.client import parse_address
+from moldau.ops.client.partitioning import murmur2, partition_of
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.replay.producer import Producer, ProducerSettings, SequenceMismatch
+from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
+from moldau.ops.pipeline.source.fetch import FetchSettings
 from tests.support.lake_rows import Row, add_rows, row_of
 from tests.support.running import Broker
 from tests.support.spark import create_topic, produce

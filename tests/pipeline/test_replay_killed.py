@@ -2,8 +2,8 @@
 
 import pytest
 
-from ops.client import LATEST, Cluster, TopicPartition, parse_address
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.client import LATEST, Cluster, TopicPartition, parse_address
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lake_rows import Row, add_rows
 from tests.support.pipeline_process import PATIENCE_S, PipelineProcess
 from tests.support.running import Broker, wait_until

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.log.topics import GROUP_EVENTS
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute, lag_at
-from ops.pipeline.report.page import render
+from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute, lag_at
+from moldau.ops.pipeline.report.page import render
 from tests.support.lake_rows import Row, add_rows, make_lake
 
 if TYPE_CHECKING:

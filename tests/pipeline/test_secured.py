@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ops.client import read_client_settings
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
-from ops.pipeline.lake.schemas import RECORDS
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.client import read_client_settings
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from moldau.ops.pipeline.lake.schemas import RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.lakes import rows_of
 from tests.support.moldau_cli import OperatorCli
 from tests.support.running import Broker, running_broker

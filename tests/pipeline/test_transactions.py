@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
-from ops.client import parse_address
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
-from ops.pipeline.lake.compact import Compactor
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.replay.replayer import Replayer, ReplayRequest
-from ops.pipeline.report.data import compute
-from ops.pipeline.source.fetch import FetchSettings
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
+from moldau.ops.client import parse_address
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from moldau.ops.pipeline.lake.compact import Compactor
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
+from moldau.ops.pipeline.report.data import compute
+from moldau.ops.pipeline.source.fetch import FetchSettings
 from tests.support.lakes import rows_of
 from tests.support.running import Broker
 from tests.support.spark import create_topic

@@ -13,20 +13,20 @@ import redis
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 
-from broker.wire.batch import CorruptBatch, read_header
-from ops.client import TopicPartition, parse_address
-from ops.pipeline.archive.archiver import Archiver, ArchiveSettings
-from ops.pipeline.errors import DataLoss
-from ops.pipeline.lake.compact import Compactor
-from ops.pipeline.lake.query import table_frame
-from ops.pipeline.lake.schemas import BATCHES, PARTITIONED_BY, RECORDS, SCHEMAS
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.progress import Meter
-from ops.pipeline.replay.replayer import Replayer, ReplayRequest
-from ops.pipeline.source.data_source import TaskRanges, read_ranges
-from ops.pipeline.source.decode import FetchedBatch, decode
-from ops.pipeline.source.fetch import FetchSettings, OffsetRange
-from ops.pipeline.source.options import read_options
+from moldau.broker.wire.batch import CorruptBatch, read_header
+from moldau.ops.client import TopicPartition, parse_address
+from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
+from moldau.ops.pipeline.errors import DataLoss
+from moldau.ops.pipeline.lake.compact import Compactor
+from moldau.ops.pipeline.lake.query import table_frame
+from moldau.ops.pipeline.lake.schemas import BATCHES, PARTITIONED_BY, RECORDS, SCHEMAS
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.progress import Meter
+from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
+from moldau.ops.pipeline.source.data_source import TaskRanges, read_ranges
+from moldau.ops.pipeline.source.decode import FetchedBatch, decode
+from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange
+from moldau.ops.pipeline.source.options import read_options
 from tests.support.lakes import rows_of
 from tests.support.raw_client import make_batch
 from tests.support.running import Broker

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ops.cli import main
+from moldau.ops.cli import main
 
 SHORT = ("--seconds", "0.2", "--repeat", "1")
 

@@ -12,13 +12,13 @@ import asyncio
 import itertools
 from typing import Any
 
-from broker.errors import StoreFault
-from broker.log.compaction import Compaction
-from broker.log.partition import PartitionLog
-from broker.settings.kafka import TopicConfig, topic_config
-from broker.store.cleaned import Cleaned
-from broker.wire.batch import read_header, split_batches
-from broker.wire.records import Record, read_records
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.compaction import Compaction
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.settings.kafka import TopicConfig, topic_config
+from moldau.broker.store.cleaned import Cleaned
+from moldau.broker.wire.batch import read_header, split_batches
+from moldau.broker.wire.records import Record, read_records
 from tests.support.log_host import Host, append
 from tests.support.raw_calls import StoredLog
 from tests.support.raw_client import make_batch

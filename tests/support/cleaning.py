@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from hypothesis import settings
 
-from broker.log import cleaning
-from broker.log.cleaning import KeyMap
-from broker.wire.batch import (
+from moldau.broker.log import cleaning
+from moldau.broker.log.cleaning import KeyMap
+from moldau.broker.wire.batch import (
     Buffer,
 )
-from broker.wire.records import Record, build_batch, read_records
+from moldau.broker.wire.records import Record, build_batch, read_records
 
 LIMIT = 1 << 24
 NOW = 1_700_000_000_000

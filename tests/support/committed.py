@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from broker.wire.batch import CONTROL, TRANSACTIONAL, headers, read_header, split_batches
-from broker.wire.control import read_end_marker
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, headers, read_header, split_batches
+from moldau.broker.wire.control import read_end_marker
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.records import read_records
+from moldau.broker.wire.records import read_records
 from tests.support.raw_calls import LATEST
 from tests.support.raw_client import DECODED_LIMIT, RawClient, batches_in
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from heapq import heapify, heappop
 
-from broker.errors import StoreFault
-from broker.log.partition import PartitionLog
-from broker.store.aborted import AbortedTransaction
-from broker.store.pipe import resolve
-from broker.wire.batch import CONTROL, TRANSACTIONAL, Buffer, read_header, split_batches
-from broker.wire.control import read_end_marker
-from broker.wire.records import Record, read_records
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.store.pipe import resolve
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, Buffer, read_header, split_batches
+from moldau.broker.wire.control import read_end_marker
+from moldau.broker.wire.records import Record, read_records
 
 
 async def read_committed(

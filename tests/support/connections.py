@@ -6,10 +6,10 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from broker.server.budget import Budget
-from broker.server.call import Call, Dispatch
-from broker.server.connection import Connection
-from broker.settings.processes import Listener
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Call, Dispatch
+from moldau.broker.server.connection import Connection
+from moldau.broker.settings.processes import Listener
 
 MIB = 1 << 20
 MAX_FRAME = 16 * MIB

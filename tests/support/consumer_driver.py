@@ -11,13 +11,13 @@ A member by name remembers what it was told: its epoch and, once `takes` says so
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.group.config import ConsumerConfig, ConsumerLimits
-from broker.group.effects import HeartbeatAnswer
-from broker.group.events import ConsumerHeartbeat
-from broker.group.modern.group import ConsumerGroup
-from broker.group.record import ConsumerRecord, decode
-from broker.group.topics import Place
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.config import ConsumerConfig, ConsumerLimits
+from moldau.broker.group.effects import HeartbeatAnswer
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.record import ConsumerRecord, decode
+from moldau.broker.group.topics import Place
 from tests.support.group_driver import GroupDriver
 from tests.support.group_world import Call
 

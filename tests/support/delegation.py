@@ -6,21 +6,21 @@ from typing import Any, Protocol
 
 from kafka.net.sasl.scram import ScramClient
 
-from broker.security.tokens import password_of
-from broker.wire.messages.create_delegation_token import (
+from moldau.broker.security.tokens import password_of
+from moldau.broker.wire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from broker.wire.messages.describe_delegation_token import (
+from moldau.broker.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from broker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from broker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
-from broker.wire.schema import Message
+from moldau.broker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from moldau.broker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from moldau.broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from moldau.broker.wire.schema import Message
 from tests.support.sasl_client import LoginFailed, SaslClient
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"

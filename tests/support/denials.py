@@ -10,117 +10,129 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from broker.security.resources import CLUSTER_NAME, Operation, ResourceType
-from broker.wire.apis import ApiKey
-from broker.wire.messages import alter_configs as altering
-from broker.wire.messages import describe_producers as producers
-from broker.wire.messages import describe_quorum as quorum
-from broker.wire.messages import describe_topic_partitions as topic_partitions
-from broker.wire.messages import incremental_alter_configs as incremental
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages import alter_configs as altering
+from moldau.broker.wire.messages import describe_producers as producers
+from moldau.broker.wire.messages import describe_quorum as quorum
+from moldau.broker.wire.messages import describe_topic_partitions as topic_partitions
+from moldau.broker.wire.messages import incremental_alter_configs as incremental
+from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.alter_client_quotas import (
+from moldau.broker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryRequest,
 )
-from broker.wire.messages.alter_partition_reassignments import (
+from moldau.broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.wire.messages.alter_replica_log_dirs import (
+from moldau.broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from broker.wire.messages.alter_user_scram_credentials import (
+from moldau.broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.delete_records import (
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_acls import DescribeAclsRequest
-from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from broker.wire.messages.describe_user_scram_credentials import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from broker.wire.messages.leave_group import LeaveGroupRequest
-from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest
+from moldau.broker.wire.messages.list_config_resources import ListConfigResourcesRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+)
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_delete import (
+from moldau.broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from broker.wire.messages.offset_for_leader_epoch import (
+from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.messages.sync_group import SyncGroupRequest
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
-from broker.wire.messages.update_features import UpdateFeaturesRequest
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.broker.wire.messages.update_features import UpdateFeaturesRequest
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 from tests.support.raw_client import make_batch
 
 # Nobody has to be allowed anything for these.

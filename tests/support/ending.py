@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.placement import owner_of
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
 from tests.support.committed import MarkerSeen, read_transactions
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import create_topic

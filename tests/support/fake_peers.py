@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from broker.security.identity import read_preamble
-from broker.wire.advertised import PING
-from broker.wire.frame import PREAMBLE, read_request_header, response_frame
-from broker.wire.schema import Message
+from moldau.broker.security.identity import read_preamble
+from moldau.broker.wire.advertised import PING
+from moldau.broker.wire.frame import PREAMBLE, read_request_header, response_frame
+from moldau.broker.wire.schema import Message
 
 # Makes the answer to a request; None: hang up.
 Behaviour = Callable[[Any], Awaitable[Message | None]]

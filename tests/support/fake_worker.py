@@ -14,7 +14,7 @@ import sys
 
 import msgspec
 
-from broker.settings.processes import WorkerSettings
+from moldau.broker.settings.processes import WorkerSettings
 
 MISBEHAVIOUR = os.environ.get("FAKE_WORKER", "")
 

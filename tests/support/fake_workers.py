@@ -14,24 +14,28 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from broker.placement import leader_of, owner_of
-from broker.security.identity import read_preamble
-from broker.settings.processes import Endpoint
-from broker.wire.advertised import PING
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import PREAMBLE, read_request_header, request_frame, response_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.describe_groups import (
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.security.identity import read_preamble
+from moldau.broker.settings.processes import Endpoint
+from moldau.broker.wire.advertised import PING
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import PREAMBLE, read_request_header, request_frame, response_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from router.client_connection import ClientConnection
-from router.state import RouterState
-from router.workers import Workers
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.router.client_connection import ClientConnection
+from moldau.router.state import RouterState
+from moldau.router.workers import Workers
 
 WORKERS = 3
 HEARTBEAT, DESCRIBE, VERSIONS, METADATA, PRODUCE = (

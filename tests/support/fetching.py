@@ -6,9 +6,13 @@ import time
 from itertools import count
 from typing import Any
 
-from broker.placement import leader_of
-from broker.wire.batch import read_header
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.placement import leader_of
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, batches_in, make_batch
 

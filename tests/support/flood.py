@@ -11,8 +11,8 @@ import threading
 import time
 from collections import Counter, deque
 
-from broker.errors import ErrorCode
-from broker.wire.messages.produce import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,

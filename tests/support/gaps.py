@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from broker.log.epochs import Epochs
-from broker.store import keys
-from broker.store.topics import Change
-from broker.wire.records import Record, build_batch
+from moldau.broker.log.epochs import Epochs
+from moldau.broker.store import keys
+from moldau.broker.store.topics import Change
+from moldau.broker.wire.records import Record, build_batch
 
 
 def lose_and_go_on(store: Any, log: bytes, end: int, start: int, *, log_start: int = 0) -> Epochs:

@@ -12,14 +12,14 @@ assert a.answer.generation_id == 1
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.group.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import (
     DeleteAnswer,
     JoinAnswer,
     LeaveAnswer,
     SyncAnswer,
 )
-from broker.group.events import (
+from moldau.broker.group.events import (
     Delete,
     Join,
     Leave,
@@ -27,8 +27,8 @@ from broker.group.events import (
     Protocols,
     Sync,
 )
-from broker.group.offsets import CommittedOffset, TopicPartition
-from broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.offsets import CommittedOffset, TopicPartition
+from moldau.broker.group.timers import TimerKey, TimerKind
 from tests.support.group_world import Call, GroupWorld
 
 

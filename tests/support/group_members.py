@@ -6,11 +6,11 @@ and takes errors as the clients' libraries take them. Tests make it misbehave fr
 
 from dataclasses import dataclass, field, replace
 
-from broker.errors import ErrorCode
-from broker.group.classic.commits import check_commit
-from broker.group.classic.group import Group
-from broker.group.effects import JoinAnswer, SyncAnswer
-from broker.group.events import Join, Leave, LeavingMember, Protocols, Sync
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.commits import check_commit
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.effects import JoinAnswer, SyncAnswer
+from moldau.broker.group.events import Join, Leave, LeavingMember, Protocols, Sync
 from tests.support.group_driver import GroupDriver
 from tests.support.group_world import Call
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import redis
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
-from broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
-from broker.group.offsets import TopicPartition, new_commit
-from broker.group.topics import TopicFacts, TopicsSeen
-from broker.placement import slot_of
-from broker.settings.kafka import BrokerConfig
-from broker.store import keys
-from broker.store.store import Store
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
+from moldau.broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
+from moldau.broker.group.offsets import TopicPartition, new_commit
+from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.placement import slot_of
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store import keys
+from moldau.broker.store.store import Store
 from tests.support.redis_server import RedisServer
 
 P, Q = 9_000_000_007, 8  # producers

@@ -7,11 +7,11 @@ fail the test at once, whatever it is about.
 from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
-from broker.errors import ErrorCode
-from broker.expressions import match_steps
-from broker.group.classic.group import Group
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.expressions import match_steps
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import (
     ArmTimer,
     Assign,
     CancelTimer,
@@ -22,7 +22,7 @@ from broker.group.effects import (
     Resolve,
     StateChanged,
 )
-from broker.group.events import (
+from moldau.broker.group.events import (
     Assigned,
     Event,
     Persisted,
@@ -30,13 +30,13 @@ from broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
-from broker.group.groups import Groups
-from broker.group.loading import LoadedGroup
-from broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
-from broker.group.record import GroupRecord, decode, decode_member, encode
-from broker.group.states import GroupState
-from broker.group.timers import TimerKey
-from broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.loading import LoadedGroup
+from moldau.broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
+from moldau.broker.group.record import GroupRecord, decode, decode_member, encode
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKey
+from moldau.broker.group.topics import TopicFacts, TopicsSeen
 
 START_MS = 1_700_000_000_000
 T = TypeVar("T")

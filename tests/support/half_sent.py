@@ -10,9 +10,13 @@ import struct
 import time
 from collections.abc import Callable
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.raw_client import NAMED_PRODUCE, make_batch
 
 MIB = 1 << 20

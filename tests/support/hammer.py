@@ -24,9 +24,9 @@ from typing import IO
 
 import msgspec
 
-from broker.errors import ErrorCode
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.produce import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -13,14 +13,14 @@ import socket
 from collections.abc import Iterable
 from typing import Any, Self
 
-from broker.security.acl import Acl
-from broker.security.identity import Identity, preamble
-from broker.wire.apis import APIS
-from broker.wire.frame import LENGTH, read_response, request_frame
-from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from broker.wire.schema import Message
-from ops.serve.runtime import worker_socket
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.wire.apis import APIS
+from moldau.broker.wire.frame import LENGTH, read_response, request_frame
+from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from moldau.broker.wire.schema import Message
+from moldau.ops.serve.runtime import worker_socket
 from tests.support.running import Broker
 
 API_OF = {api.request: api for api in APIS.values()}

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from broker.wire.records import Record, build_batch, encode_headers
-from ops.pipeline.lake.data_files import DataFileWriter
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
-from ops.pipeline.lake.tables import Lake, application_of
+from moldau.broker.wire.records import Record, build_batch, encode_headers
+from moldau.ops.pipeline.lake.data_files import DataFileWriter
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
+from moldau.ops.pipeline.lake.tables import Lake, application_of
 from tests.support.spark import headers_of, key_of, timestamp_of, value_of
 
 DAY_MS = 86_400_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.wire.batch import read_header
-from broker.wire.records import decode_headers, read_records
-from ops.pipeline.lake.schemas import BATCHES, RECORDS
-from ops.pipeline.lake.tables import Lake
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.records import decode_headers, read_records
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.spark import headers_of, key_of, timestamp_of, value_of
 
 

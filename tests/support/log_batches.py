@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from broker.log.state import LogState
-from broker.wire.batch import headers
-from broker.wire.records import read_records
+from moldau.broker.log.state import LogState
+from moldau.broker.wire.batch import headers
+from moldau.broker.wire.records import read_records
 from tests.support.log_host import Host, stored
 from tests.support.raw_client import make_batch
 

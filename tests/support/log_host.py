@@ -10,31 +10,31 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
-from broker.errors import ErrorCode, StoreFull
-from broker.log.archived import Archived
-from broker.log.flight import Append, Participation
-from broker.log.history import LogHistory
-from broker.log.joining import Joined
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.partition import PartitionLog
-from broker.log.read_ahead import ReadAhead
-from broker.log.retention import Retention
-from broker.log.tail import TailCache
-from broker.log.unpacking import Unpacking
-from broker.metrics.log_counters import LogCounters
-from broker.store import keys
-from broker.store.confirmation import Confirmation
-from broker.store.epochs import EpochStore
-from broker.store.groups import GroupStore
-from broker.store.history import StoreHistory
-from broker.store.log_history import LogHistoryStore
-from broker.store.pipe import Pipe
-from broker.store.replication import Replication
-from broker.store.streams import Entry, Streams
-from broker.store.target import Target
-from broker.store.topics import TopicStore
-from broker.store.watch import Watcher
-from broker.wire.batch import read_header
+from moldau.broker.errors import ErrorCode, StoreFull
+from moldau.broker.log.archived import Archived
+from moldau.broker.log.flight import Append, Participation
+from moldau.broker.log.history import LogHistory
+from moldau.broker.log.joining import Joined
+from moldau.broker.log.leader_epochs import LeaderEpochs
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.read_ahead import ReadAhead
+from moldau.broker.log.retention import Retention
+from moldau.broker.log.tail import TailCache
+from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.metrics.log_counters import LogCounters
+from moldau.broker.store import keys
+from moldau.broker.store.confirmation import Confirmation
+from moldau.broker.store.epochs import EpochStore
+from moldau.broker.store.groups import GroupStore
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.log_history import LogHistoryStore
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.replication import Replication
+from moldau.broker.store.streams import Entry, Streams
+from moldau.broker.store.target import Target
+from moldau.broker.store.topics import TopicStore
+from moldau.broker.store.watch import Watcher
+from moldau.broker.wire.batch import read_header
 
 CACHE_BYTES = 1 << 20
 READ_AHEAD_BYTES = 1 << 20

@@ -24,11 +24,11 @@ from collections.abc import Iterator
 import msgspec
 import uvloop
 
-from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
-from broker.wire.schema import Message
-from ops.client.connection import API_OF
-from ops.client.sasl import VERSIONS, authentication
-from ops.client.security import Sasl
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.connection import API_OF
+from moldau.ops.client.sasl import VERSIONS, authentication
+from moldau.ops.client.security import Sasl
 from tests.support.running import ROOT, clean_environment
 
 USER, PASSWORD = "alice", "secret"

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import redis
 
-from ops.serve.embedded_store import server_binary
+from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import SEARCH_PATH
 from tests.support.running import free_ports, wait_until
 from tests.support.store_proxy import ProxyThread

@@ -7,10 +7,10 @@ read from the same partition.
 
 from dataclasses import dataclass, field
 
-from broker.errors import ErrorCode
-from broker.group.effects import HeartbeatAnswer
-from broker.group.events import ConsumerHeartbeat
-from broker.group.topics import Place
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import HeartbeatAnswer
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.topics import Place
 from tests.support.group_world import Call, GroupWorld
 
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker.errors import ErrorCode
-from broker.group.effects import JoinAnswer, SyncAnswer
-from broker.group.events import Join, Leave, LeavingMember, Sync
-from broker.group.topics import Place
-from broker.wire.consumer_protocol import parse_assignment
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import JoinAnswer, SyncAnswer
+from moldau.broker.group.events import Join, Leave, LeavingMember, Sync
+from moldau.broker.group.topics import Place
+from moldau.broker.wire.consumer_protocol import parse_assignment
 from tests.support.group_world import Call, GroupWorld
 
 

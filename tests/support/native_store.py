@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker.errors import StoreFault
-from broker.store.native import Expected, NativeStreams, RawEntries
-from broker.store.pipe import Pipe
-from broker.store.target import Target
-from ops.serve.embedded_store import server_binary
+from moldau.broker.errors import StoreFault
+from moldau.broker.store.native import Expected, NativeStreams, RawEntries
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.target import Target
+from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import SEARCH_PATH, RedisServer
 
 STREAM, BASE = b"moldau:t:0", b"moldau:t:0"

@@ -5,8 +5,8 @@ It does what clients do with an error that can be retried: the same batch again,
 
 import time
 
-from broker.errors import ErrorCode
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.observer import NOT_THERE, PATIENCE_S, RETRIABLE, Observer
 from tests.support.raw_client import RawClient, make_batch
 

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import msgspec
 import redis
 
-from broker.errors import ErrorCode
-from broker.store import keys
-from broker.store.topics import TopicRecord
-from broker.wire.batch import read_header
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.records import Record, read_records
+from moldau.broker.errors import ErrorCode
+from moldau.broker.store import keys
+from moldau.broker.store.topics import TopicRecord
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.records import Record, read_records
 from tests.support.raw_calls import LATEST, list_offset
 from tests.support.raw_client import DECODED_LIMIT, NAMED_FETCH, RawClient, batches_in
 from tests.support.running import wait_until

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import redis
 
-from broker.placement import slot_of
-from broker.store.topics import TopicRecord
+from moldau.broker.placement import slot_of
+from moldau.broker.store.topics import TopicRecord
 
 
 def fill(client: redis.Redis, topics: int = 1) -> dict[bytes, bytes]:

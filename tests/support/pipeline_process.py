@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from ops.pipeline.lake.schemas import RECORDS
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.lake.schemas import RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
 from tests.support.running import MOLDAU, Broker, clean_environment, wait_until
 
 PATIENCE_S = 300.0  # Java takes a minute to start on a busy machine

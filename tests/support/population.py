@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.produce import (
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 from tests.support.raw_client import NAMED_PRODUCE, RawClient, make_batch
 
 CREATED_AT_A_TIME = 200

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from broker.store.streams import Entry
-from broker.wire.batch import headers, read_header, split_batches
-from broker.wire.records import read_records
+from moldau.broker.store.streams import Entry
+from moldau.broker.wire.batch import headers, read_header, split_batches
+from moldau.broker.wire.records import read_records
 from tests.support.hammer import Report, Sent
 from tests.support.raw_client import DECODED_LIMIT, RawClient
 

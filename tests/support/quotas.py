@@ -7,20 +7,20 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from broker.security.identity import Identity, preamble
-from broker.wire.messages.alter_client_quotas import (
+from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryRequest,
     OpData,
 )
-from broker.wire.messages.produce import (
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from ops.serve.runtime import worker_socket
+from moldau.ops.serve.runtime import worker_socket
 from tests.support.raw_client import NAMED_PRODUCE, RawClient, make_batch
 from tests.support.running import Broker
 

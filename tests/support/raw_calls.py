@@ -4,34 +4,34 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from broker.store import keys
-from broker.store.cleaned import CleanPart, decode_part
-from broker.wire.batch import headers, read_header
-from broker.wire.messages.create_topics import (
+from moldau.broker.store import keys
+from moldau.broker.store.cleaned import CleanPart, decode_part
+from moldau.broker.wire.batch import headers, read_header
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_records import (
+from moldau.broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.records import Record
+from moldau.broker.wire.records import Record
 from tests.support.raw_client import RawClient, batches_in, records_in
 from tests.support.running import Broker
 

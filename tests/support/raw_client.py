@@ -10,17 +10,22 @@ worker rather than another. The codecs themselves are checked against other peop
 import contextlib
 from collections.abc import Iterable
 
-from broker.wire.batch import split_batches
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from broker.wire.messages.produce import (
+from moldau.broker.wire.batch import split_batches
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from broker.wire.records import Record, build_batch, read_records
-from broker.wire.schema import Message
-from ops.client.connection import API_OF, Connection
+from moldau.broker.wire.records import Record, build_batch, read_records
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.connection import API_OF, Connection
 
 # The last versions that name topics rather than ids.
 NAMED_PRODUCE, NAMED_FETCH = 12, 12

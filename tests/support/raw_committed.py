@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
-from broker.wire.control import read_end_marker
-from broker.wire.messages.fetch import PartitionData
-from broker.wire.records import read_records
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, read_header
+from moldau.broker.wire.control import read_end_marker
+from moldau.broker.wire.messages.fetch import PartitionData
+from moldau.broker.wire.records import read_records
 from tests.support.raw_client import DECODED_LIMIT, RawClient, batches_in
 from tests.support.running import wait_until
 

@@ -10,21 +10,21 @@ For what real clients hide: exact codes, generations, versions, hundreds of memb
 import time
 from typing import Any
 
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, wait_until
 

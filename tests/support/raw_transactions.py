@@ -17,31 +17,34 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from broker.placement import leader_of, owner_of
-from broker.wire.batch import TRANSACTIONAL
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.batch import TRANSACTIONAL
+from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.produce import (
+from moldau.broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from moldau.broker.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from broker.wire.records import Record, build_batch
+from moldau.broker.wire.records import Record, build_batch
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, wait_until
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from broker.wire.batch import CODEC_MASK, Buffer
-from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from broker.wire.records import (
+from moldau.broker.wire.batch import CODEC_MASK, Buffer
+from moldau.broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from moldau.broker.wire.records import (
     Record,
     build_batch,
     checked_header,

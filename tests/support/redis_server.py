@@ -15,7 +15,7 @@ from pathlib import Path
 
 import redis
 
-from ops.serve.embedded_store import server_binary
+from moldau.ops.serve.embedded_store import server_binary
 from tests.support.running import free_ports
 
 # ops/test puts it into the environment where the system has none under that name.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import psutil  # type: ignore[import-untyped]
 
-from broker.errors import ErrorCode
-from broker.placement import leader_of, owner_of
-from broker.wire.frame import LENGTH
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.frame import LENGTH
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.running import Broker, running_broker

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.placement import owner_of
-from broker.wire.apis import APIS, Api, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.schema import Message
-from router.routing import Route, RoutingTable, find_route
+from moldau.broker.placement import owner_of
+from moldau.broker.wire.apis import APIS, Api, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.schema import Message
+from moldau.router.routing import Route, RoutingTable, find_route
 
 WORKERS = 4
 OF_ONE_TRANSACTION = (

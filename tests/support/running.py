@@ -26,11 +26,11 @@ from typing import Any
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
-from ops.serve.control import NotRunningError, ask_status
-from ops.serve.runtime import control_socket
+from moldau.ops.serve.control import NotRunningError, ask_status
+from moldau.ops.serve.runtime import control_socket
 
 STOP_PATIENCE_S = 30.0
-MOLDAU: tuple[str, ...] = (sys.executable, "-m", "ops.cli")
+MOLDAU: tuple[str, ...] = (sys.executable, "-m", "moldau.ops.cli")
 # The same command, but its workers only keep the contract with the supervisor.
 MOLDAU_WITH_FAKE_WORKERS: tuple[str, ...] = (sys.executable, "-m", "tests.support.fake_serve")
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ops.client.connection import Connection
+from moldau.ops.client.connection import Connection
 from tests.support.running import Broker, running_broker, short_temp_dir
 from tests.support.sasl_client import SaslClient
 from tests.support.scram_users import remove_user, set_password

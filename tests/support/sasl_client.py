@@ -16,16 +16,16 @@ from typing import Any
 
 from kafka.net.sasl.scram import ScramClient
 
-from broker.wire.frame import read_response, request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.sasl_authenticate import (
+from moldau.broker.wire.frame import read_response, request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from broker.wire.schema import Message
-from ops.client.connection import API_OF
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from moldau.broker.wire.schema import Message
+from moldau.ops.client.connection import API_OF
 
 # 127.0.0.0/8 is this machine: an address for each client, also in processes that test at once.
 _addresses = itertools.count(os.getpid() * 251)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from broker.wire.batch import Buffer
-from broker.wire.codegen.compiler import codec
-from broker.wire.schema import (
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.codegen.compiler import codec
+from moldau.broker.wire.schema import (
     F,
     Int16,
     Int64,

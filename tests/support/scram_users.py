@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from broker.wire.messages.alter_user_scram_credentials import (
+from moldau.broker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResult,
     ScramCredentialDeletion,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ops.client.properties import parse_properties
+from moldau.ops.client.properties import parse_properties
 from tests.support.running import Broker
 
 

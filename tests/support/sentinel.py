@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from ops.serve.embedded_store import server_binary
+from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import SEARCH_PATH, RedisServer, start_redis
 from tests.support.running import free_ports, wait_until
 

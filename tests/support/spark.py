@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ops.pipeline.session import start_session
+from moldau.ops.pipeline.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import sys
 
 import uvloop
 
-from broker.settings.processes import TlsSettings
-from broker.tls import accepting, admission
+from moldau.broker.settings.processes import TlsSettings
+from moldau.broker.tls import accepting, admission
 from tests.support.tls_server import tls_served
 
 

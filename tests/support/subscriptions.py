@@ -2,8 +2,8 @@
 
 import struct
 
-from broker.group.events import Protocols
-from broker.group.offsets import TopicPartition
+from moldau.broker.group.events import Protocols
+from moldau.broker.group.offsets import TopicPartition
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:

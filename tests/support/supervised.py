@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ops.serve.child_spec import ChildSpec
-from ops.serve.supervisor import StartStages, Supervisor
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.supervisor import StartStages, Supervisor
 
 OBEDIENT = """
 import signal, sys

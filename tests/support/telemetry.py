@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ops.client.connection import Connection
+from moldau.ops.client.connection import Connection
 
 CLIENT_METRICS = 16
 _SET, _DELETE = 0, 1

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from broker.settings.processes import Listener, TlsSettings
-from broker.tls.accepting import TlsServer
-from broker.tls.certificates import Certificates as ServedCertificates
+from moldau.broker.settings.processes import Listener, TlsSettings
+from moldau.broker.tls.accepting import TlsServer
+from moldau.broker.tls.certificates import Certificates as ServedCertificates
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from broker.log.partition import PartitionLog
-from broker.store import keys
-from broker.wire.batch import BatchHeader, headers
-from broker.wire.records import Record
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.store import keys
+from moldau.broker.wire.batch import BatchHeader, headers
+from moldau.broker.wire.records import Record
 from tests.support.cleaner import NOW, contents, write
 from tests.support.log_host import Host
 from tests.support.transactional import Coordinator, Participant

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from broker.errors import ErrorCode
-from broker.log.callbacks import Completion, await_callback
-from broker.log.flight import Participation
-from broker.log.joining import Joined
-from broker.log.markers import Marker
-from broker.log.partition import PartitionLog
-from broker.wire.batch import TRANSACTIONAL
-from broker.wire.records import Record, build_batch
+from moldau.broker.errors import ErrorCode
+from moldau.broker.log.callbacks import Completion, await_callback
+from moldau.broker.log.flight import Participation
+from moldau.broker.log.joining import Joined
+from moldau.broker.log.markers import Marker
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.wire.batch import TRANSACTIONAL
+from moldau.broker.wire.records import Record, build_batch
 from tests.support.log_host import WaitedAppend
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from broker.errors import ErrorCode
-from broker.txn.effects import AddAnswer, EndAnswer, InitAnswer
-from broker.txn.events import Add, End, Init
-from broker.txn.record import Place, encode, group_place
-from broker.txn.timers import TimerKey, TimerKind
-from broker.txn.transitions import NONE, Identity
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.effects import AddAnswer, EndAnswer, InitAnswer
+from moldau.broker.txn.events import Add, End, Init
+from moldau.broker.txn.record import Place, encode, group_place
+from moldau.broker.txn.timers import TimerKey, TimerKind
+from moldau.broker.txn.transitions import NONE, Identity
 from tests.support.txn_world import Call, TxnWorld
 
 P0 = Place("orders", b"o" * 16, 0)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.txn.effects import AddAnswer, EndAnswer, InitAnswer, Persist, WriteMarkers
-from broker.txn.events import Add, End, Init, Request
-from broker.txn.record import Place, TxnRecord, decode
-from broker.txn.transitions import NONE, Identity, previous
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.effects import AddAnswer, EndAnswer, InitAnswer, Persist, WriteMarkers
+from moldau.broker.txn.events import Add, End, Init, Request
+from moldau.broker.txn.record import Place, TxnRecord, decode
+from moldau.broker.txn.transitions import NONE, Identity, previous
 from tests.support.txn_driver import TxnDriver
 from tests.support.txn_world import Call
 

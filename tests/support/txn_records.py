@@ -10,9 +10,9 @@ import msgspec
 import psutil  # type: ignore[import-untyped]
 import redis
 
-from broker.placement import owner_of, slot_of
-from broker.store import keys
-from broker.txn.record import decode, encode
+from moldau.broker.placement import owner_of, slot_of
+from moldau.broker.store import keys
+from moldau.broker.txn.record import decode, encode
 from tests.support.raw_client import RawClient
 from tests.support.raw_transactions import await_loaded
 from tests.support.running import Broker, wait_until

@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import Any
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.producer_ids import ProducerIds
-from broker.coordinator.transaction_coordinator import TransactionCoordinator
-from broker.coordinator.wholeness import Wholeness
-from broker.settings.kafka import BrokerConfig
-from broker.store.replication import Replicated, Replication
-from broker.store.store import Store
-from broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer, WriteMarkers
-from broker.txn.events import Add, End, Event, Init
-from broker.txn.record import Place, TxnState
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.producer_ids import ProducerIds
+from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from moldau.broker.coordinator.wholeness import Wholeness
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store.replication import Replicated, Replication
+from moldau.broker.store.store import Store
+from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer, WriteMarkers
+from moldau.broker.txn.events import Add, End, Event, Init
+from moldau.broker.txn.record import Place, TxnState
 from tests.support.redis_server import RedisServer
 
 PLACE = Place("t", b"t" * 16, 0)

@@ -6,9 +6,9 @@ whose decision is not stored: all of them fail the test at once, whatever it is 
 
 from typing import Any, Generic, TypeVar
 
-from broker.errors import ErrorCode
-from broker.txn.config import TxnConfig
-from broker.txn.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.effects import (
     ArmTimer,
     CancelTimer,
     Effect,
@@ -17,10 +17,10 @@ from broker.txn.effects import (
     StateChanged,
     WriteMarkers,
 )
-from broker.txn.events import Event, MarkersWritten, Persisted, TimerFired
-from broker.txn.record import TxnRecord, TxnState, decode, encode
-from broker.txn.timers import TimerKey
-from broker.txn.transactions import Transactions
+from moldau.broker.txn.events import Event, MarkersWritten, Persisted, TimerFired
+from moldau.broker.txn.record import TxnRecord, TxnState, decode, encode
+from moldau.broker.txn.timers import TimerKey
+from moldau.broker.txn.transactions import Transactions
 
 START_MS = 1_700_000_000_000
 T = TypeVar("T")

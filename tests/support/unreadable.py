@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import redis
 
-from broker.store import keys
-from broker.wire.batch import (
+from moldau.broker.store import keys
+from moldau.broker.wire.batch import (
     ATTRIBUTES_AT,
     CRC_AT,
     HEADER_SIZE,

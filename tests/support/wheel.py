@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests.support.running import ROOT
 
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "broker", "router", "ops", "loadtest")
+FOLDERS = ("moldau", "broker", "router", "ops", "loadtest")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", *FOLDERS)
 
 
 def install_in_venv(directory: Path) -> Path:
@@ -37,7 +38,7 @@ def _build_wheel(directory: Path) -> str:
     for name in SOURCES:
         if (ROOT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+            shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignored)
         elif (ROOT / name).exists():
             shutil.copy(ROOT / name, tree)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(tree))

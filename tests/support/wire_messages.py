@@ -11,9 +11,9 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from broker.wire.apis import APIS, Api
-from broker.wire.batch import Buffer
-from broker.wire.schema import NO_UUID, Codec, Field, Message, fields_of
+from moldau.broker.wire.apis import APIS, Api
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.schema import NO_UUID, Codec, Field, Message, fields_of
 
 INTEGERS = {
     "int8": (-(1 << 7), (1 << 7) - 1),

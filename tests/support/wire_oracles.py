@@ -6,14 +6,17 @@ version we serve is known to at least one of them.
 
 from __future__ import annotations
 
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.write_txn_markers import WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from broker.wire.schema import Field, Message, fields_of
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.write_txn_markers import (
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from moldau.broker.wire.schema import Field, Message, fields_of
 
 _NO_CONSUMER_PROTOCOL = "kafka-python does not speak KIP-848"
 NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode, KafkaError, StoreDown, StoreTimeout, message_for
+from moldau.broker.errors import ErrorCode, KafkaError, StoreDown, StoreTimeout, message_for
 
 ROOT = Path(__file__).parents[2]
 # What `except` may catch that a client is answered with.

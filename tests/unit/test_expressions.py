@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import expressions
+from moldau.broker import expressions
 
 RECORDED = json.loads((Path(__file__).parent / "re2j.json").read_text())
 NAMES: list[str] = RECORDED["names"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.frame_memory import CHECK_S, LANES, PACE, PATIENCE_S, WAIT_S, FrameMemory
+from moldau.broker.frame_memory import CHECK_S, LANES, PACE, PATIENCE_S, WAIT_S, FrameMemory
 
 MIB = 1 << 20
 LIMIT = 32 * MIB

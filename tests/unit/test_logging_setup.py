@@ -6,7 +6,7 @@ import logging
 import msgspec
 import pytest
 
-from broker.logging_setup import set_up_logging
+from moldau.broker.logging_setup import set_up_logging
 
 NAME = "g\n2026-01-01T00:00:00.000Z CRITICAL worker-0 moldau: all is lost\r\x1b[2J\u2028\x85\x00"
 

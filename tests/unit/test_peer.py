@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from broker import peer
-from broker.peer import foreign_user
+from moldau.broker import peer
+from moldau.broker.peer import foreign_user
 
 needs_credentials = pytest.mark.skipif(
     not hasattr(socket, "SO_PEERCRED"), reason="this platform does not tell the peer's user"

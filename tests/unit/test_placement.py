@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.placement import SLOTS, java_string_hash, owner_of, slot_of, slots_of
+from moldau.broker.placement import SLOTS, java_string_hash, owner_of, slot_of, slots_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from broker.process import BootFailure, listen
+from moldau.broker.process import BootFailure, listen
 
 
 def bound_to(port: int = 0) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker.wire.apis import APIS
+from moldau.broker.wire.apis import APIS
 
 ROOT = Path(__file__).parents[2]
 APIS_PAGE = (ROOT / "broker/wire/README.md").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from broker.report import TURN_NS, in_slices
+from moldau.broker.report import TURN_NS, in_slices
 
 
 async def test_others_have_turns_while_a_report_is_made() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.slotted import Slotted
+from moldau.broker.errors import ErrorCode
+from moldau.broker.slotted import Slotted
 
 
 class Words(Slotted[str]):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.group.assign.job import Assignor
-from broker.group.assign.ranges import ranges
-from broker.group.assign.uniform import uniform
+from moldau.broker.group.assign.job import Assignor
+from moldau.broker.group.assign.ranges import ranges
+from moldau.broker.group.assign.uniform import uniform
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": uniform, "range": ranges}

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from broker.group.topics import Place, TopicFacts
+from moldau.broker.group.topics import Place, TopicFacts
 
 SLICE = 256  # units of work between two yields: well below a millisecond
 

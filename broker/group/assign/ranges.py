@@ -6,7 +6,7 @@ partitions, which joins of such topics need. What a member had before plays no p
 
 from __future__ import annotations
 
-from broker.group.assign.job import SLICE, Steps, Table
+from moldau.broker.group.assign.job import SLICE, Steps, Table
 
 
 def ranges(table: Table) -> Steps:

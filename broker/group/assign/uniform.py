@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from broker.group.assign.job import SLICE, Steps, Table
+from moldau.broker.group.assign.job import SLICE, Steps, Table
 
 FREE = -1
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.core import Core
-from broker.group.states import GroupState
-from broker.wire import consumer_protocol
-from broker.wire.consumer_protocol import CONSUMER
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.states import GroupState
+from moldau.broker.wire import consumer_protocol
+from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 def check_commit(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.errors import ErrorCode
-from broker.generations import following
-from broker.group.classic.members import Member, Roster
-from broker.group.classic.owners import owners_in
-from broker.group.classic.states import PREVIOUS
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import following
+from moldau.broker.group.classic.members import Member, Roster
+from moldau.broker.group.classic.owners import owners_in
+from moldau.broker.group.classic.states import PREVIOUS
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import (
     JoinAnswer,
     MemberChange,
     MemberChanged,
@@ -21,11 +21,11 @@ from broker.group.effects import (
     StateChanged,
     SyncAnswer,
 )
-from broker.group.machine import Machine
-from broker.group.record import GroupRecord, MemberRecord
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
-from broker.group.views import Owners
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.record import GroupRecord, MemberRecord
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.views import Owners
 
 
 class Core(Machine):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from broker.errors import ErrorCode
-from broker.group.classic import commits, join, leave, rebalance, sessions, sync
-from broker.group.classic.core import Core
-from broker.group.classic.members import Member
-from broker.group.classic.owners import owners_in
-from broker.group.classic.purposes import SaveAssignments, SaveReplacement
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import Effect
-from broker.group.events import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic import commits, join, leave, rebalance, sessions, sync
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.members import Member
+from moldau.broker.group.classic.owners import owners_in
+from moldau.broker.group.classic.purposes import SaveAssignments, SaveReplacement
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import Effect
+from moldau.broker.group.events import (
     Delete,
     Event,
     Join,
@@ -22,12 +22,12 @@ from broker.group.events import (
     Sync,
     TimerFired,
 )
-from broker.group.record import GroupRecord
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
-from broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner
-from broker.group.writes import DeleteGroup, SaveGroup
-from broker.wire.consumer_protocol import CONSUMER
+from moldau.broker.group.record import GroupRecord
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner
+from moldau.broker.group.writes import DeleteGroup, SaveGroup
+from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 class Group(Core):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.core import Core
-from broker.group.classic.members import Member
-from broker.group.classic.purposes import SaveReplacement
-from broker.group.classic.rebalance import complete_if_ready, current_generation, rebalance
-from broker.group.config import GroupConfig
-from broker.group.effects import JoinAnswer, MemberChange
-from broker.group.events import Join
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.members import Member
+from moldau.broker.group.classic.purposes import SaveReplacement
+from moldau.broker.group.classic.rebalance import complete_if_ready, current_generation, rebalance
+from moldau.broker.group.config import GroupConfig
+from moldau.broker.group.effects import JoinAnswer, MemberChange
+from moldau.broker.group.events import Join
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
 
 
 def check_request(config: GroupConfig, event: Join) -> ErrorCode:

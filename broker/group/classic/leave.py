@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.core import Core
-from broker.group.classic.members import Roster
-from broker.group.classic.rebalance import complete_if_ready, rebalance
-from broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember, MemberChange
-from broker.group.events import Delete, Leave, LeavingMember
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
-from broker.group.writes import DeleteGroup, SaveGroup
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.members import Roster
+from moldau.broker.group.classic.rebalance import complete_if_ready, rebalance
+from moldau.broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember, MemberChange
+from moldau.broker.group.events import Delete, Leave, LeavingMember
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.writes import DeleteGroup, SaveGroup
 
 
 def leave(group: Core, event: Leave) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.group.events import Protocols
+from moldau.broker.group.events import Protocols
 
 
 class Member:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.group.record import GroupRecord
-from broker.group.views import PartitionOwner
-from broker.wire import consumer_protocol
-from broker.wire.consumer_protocol import CONSUMER
+from moldau.broker.group.record import GroupRecord
+from moldau.broker.group.views import PartitionOwner
+from moldau.broker.wire import consumer_protocol
+from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 def owners_in(record: GroupRecord) -> list[PartitionOwner]:

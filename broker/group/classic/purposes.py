@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.group.classic.members import Member
-from broker.group.writes import Purpose
+from moldau.broker.group.classic.members import Member
+from moldau.broker.group.writes import Purpose
 
 
 class SaveAssignments(Purpose, frozen=True):

@@ -8,13 +8,13 @@ rebalance ─▶ PreparingRebalance ── all have joined, or a timer ─▶ co
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.core import Core
-from broker.group.classic.members import Member
-from broker.group.effects import JoinAnswer, JoinedMember, MemberChange
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
-from broker.group.writes import SaveGroup
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.members import Member
+from moldau.broker.group.effects import JoinAnswer, JoinedMember, MemberChange
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.writes import SaveGroup
 
 
 def rebalance(group: Core, reason: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.core import Core
-from broker.group.classic.rebalance import complete_if_ready, rebalance
-from broker.group.effects import MemberChange
-from broker.group.states import GroupState
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.rebalance import complete_if_ready, rebalance
+from moldau.broker.group.effects import MemberChange
+from moldau.broker.group.states import GroupState
 
 
 def heartbeat(

@@ -63,7 +63,7 @@ DEAD: deleted, being deleted, or unloaded.
 
 from __future__ import annotations
 
-from broker.group.states import GroupState
+from moldau.broker.group.states import GroupState
 
 PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),

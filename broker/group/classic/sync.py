@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.core import Core
-from broker.group.classic.members import Member
-from broker.group.classic.purposes import SaveAssignments
-from broker.group.classic.rebalance import prepare, refuse_syncs
-from broker.group.effects import MemberChange, SyncAnswer
-from broker.group.events import Sync
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.members import Member
+from moldau.broker.group.classic.purposes import SaveAssignments
+from moldau.broker.group.classic.rebalance import prepare, refuse_syncs
+from moldau.broker.group.effects import MemberChange, SyncAnswer
+from moldau.broker.group.events import Sync
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
 
 
 def sync(group: Core, event: Sync) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.effects import HeartbeatAnswer
-from broker.group.events import ConsumerHeartbeat
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.members import Member
-from broker.group.modern.reconcile import Step, reconcile
-from broker.group.modern.writes import PendingAnswer
-from broker.group.topics import Place
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import HeartbeatAnswer
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.members import Member
+from moldau.broker.group.modern.reconcile import Step, reconcile
+from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.topics import Place
 
 
 def refused(error: ErrorCode, message: str | None = None) -> HeartbeatAnswer:

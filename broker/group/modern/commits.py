@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import repeat
 
-from broker.errors import ErrorCode
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.members import Member
-from broker.group.states import GroupState
-from broker.group.topics import Place, TopicsSeen, by_topic
-from broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.members import Member
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.topics import Place, TopicsSeen, by_topic
+from moldau.broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 

@@ -3,22 +3,22 @@ the last of them is gone. Identity, revision and offsets stay; what is stored is
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.generations import LIMIT, lowered
-from broker.group.classic.group import Group
-from broker.group.classic.members import Member as ClassicMember
-from broker.group.classic.rebalance import rebalance
-from broker.group.effects import Effect, MemberChange
-from broker.group.events import ConsumerHeartbeat, Event, Join
-from broker.group.machine import Machine
-from broker.group.modern import ending
-from broker.group.modern.group import ConsumerGroup
-from broker.group.modern.members import Guest, Member
-from broker.group.modern.writes import PendingAnswer
-from broker.group.states import GroupState
-from broker.group.topics import Place, TopicsSeen
-from broker.group.writes import SaveGroup
-from broker.wire.consumer_protocol import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import LIMIT, lowered
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.classic.members import Member as ClassicMember
+from moldau.broker.group.classic.rebalance import rebalance
+from moldau.broker.group.effects import Effect, MemberChange
+from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.modern import ending
+from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.modern.members import Guest, Member
+from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.writes import SaveGroup
+from moldau.broker.wire.consumer_protocol import (
     CONSUMER,
     encode_assignment,
     parse_assignment,

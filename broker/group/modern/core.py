@@ -9,9 +9,9 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from broker.errors import ErrorCode
-from broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
-from broker.group.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
+from moldau.broker.group.effects import (
     Answer,
     Assign,
     Effect,
@@ -20,18 +20,18 @@ from broker.group.effects import (
     Persist,
     StateChanged,
 )
-from broker.group.events import ConsumerHeartbeat
-from broker.group.machine import Machine
-from broker.group.modern.members import NOWHERE, Member, MemberState
-from broker.group.modern.reconcile import Step
-from broker.group.modern.subscriptions import Subscriptions
-from broker.group.modern.writes import PendingAnswer, Unsaved
-from broker.group.record import ConsumerRecord, StoredPattern
-from broker.group.states import GroupState
-from broker.group.timers import TimerKey, TimerKind
-from broker.group.topics import Place, TopicsSeen
-from broker.group.views import CONSUMER, Owners
-from broker.group.writes import SaveGroup
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.modern.members import NOWHERE, Member, MemberState
+from moldau.broker.group.modern.reconcile import Step
+from moldau.broker.group.modern.subscriptions import Subscriptions
+from moldau.broker.group.modern.writes import PendingAnswer, Unsaved
+from moldau.broker.group.record import ConsumerRecord, StoredPattern
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.views import CONSUMER, Owners
+from moldau.broker.group.writes import SaveGroup
 
 _Places: TypeAlias = Mapping[Place, int]
 

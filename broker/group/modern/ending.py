@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.errors import ErrorCode
-from broker.group.effects import Answer, DeleteAnswer, HeartbeatAnswer, JoinAnswer
-from broker.group.events import Delete
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.writes import PendingAnswer
-from broker.group.states import GroupState
-from broker.group.writes import DeleteGroup, Purpose
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import Answer, DeleteAnswer, HeartbeatAnswer, JoinAnswer
+from moldau.broker.group.events import Delete
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.writes import DeleteGroup, Purpose
 
 
 def delete(group: ConsumerCore, event: Delete) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from broker.errors import ErrorCode
-from broker.generations import LIMIT, lowered
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import Effect
-from broker.group.events import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import LIMIT, lowered
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import Effect
+from moldau.broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
     Delete,
@@ -29,23 +29,23 @@ from broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
-from broker.group.modern import commits, ending, guests, heartbeat, resolving, target
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.members import MemberState, restored
-from broker.group.modern.subscriptions import Pattern
-from broker.group.modern.writes import PendingAnswer
-from broker.group.record import ConsumerMember, ConsumerRecord
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
-from broker.group.topics import TopicsSeen
-from broker.group.views import (
+from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.members import MemberState, restored
+from moldau.broker.group.modern.subscriptions import Pattern
+from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.record import ConsumerMember, ConsumerRecord
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.topics import TopicsSeen
+from moldau.broker.group.views import (
     CONSUMER,
     ConsumerGroupView,
     GroupListing,
     GroupView,
     PartitionOwner,
 )
-from broker.group.writes import DeleteGroup, SaveGroup
+from moldau.broker.group.writes import DeleteGroup, SaveGroup
 
 
 class ConsumerGroup(ConsumerCore):

@@ -7,26 +7,26 @@ There is no leader, and nothing is parked. REBALANCE_IN_PROGRESS tells them to j
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
-from broker.group.classic.join import check_request
-from broker.group.effects import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.join import check_request
+from moldau.broker.group.effects import (
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
     MemberChange,
     SyncAnswer,
 )
-from broker.group.events import Join, Leave, LeavingMember, Sync
-from broker.group.modern import target
-from broker.group.modern.answers import advance
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.heartbeat import departed, expire, replace, subscribe
-from broker.group.modern.members import Guest, Member, MemberState
-from broker.group.modern.writes import PendingAnswer
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
-from broker.group.topics import Place
-from broker.wire.consumer_protocol import CONSUMER, encode_assignment, parse_subscription
+from moldau.broker.group.events import Join, Leave, LeavingMember, Sync
+from moldau.broker.group.modern import target
+from moldau.broker.group.modern.answers import advance
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.heartbeat import departed, expire, replace, subscribe
+from moldau.broker.group.modern.members import Guest, Member, MemberState
+from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.topics import Place
+from moldau.broker.wire.consumer_protocol import CONSUMER, encode_assignment, parse_subscription
 
 # --- JoinGroup ---
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from broker import expressions
-from broker.errors import ErrorCode
-from broker.group.config import ConsumerConfig
-from broker.group.effects import HeartbeatAnswer, MemberChange
-from broker.group.events import ConsumerHeartbeat
-from broker.group.modern import resolving, target
-from broker.group.modern.answers import UNSTORED, conclude, refused
-from broker.group.modern.core import ConsumerCore
-from broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
-from broker.group.modern.writes import PendingAnswer
-from broker.group.states import GroupState
-from broker.group.timers import TimerKind
+from moldau.broker import expressions
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.config import ConsumerConfig
+from moldau.broker.group.effects import HeartbeatAnswer, MemberChange
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.modern import resolving, target
+from moldau.broker.group.modern.answers import UNSTORED, conclude, refused
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
+from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKind
 
 LEAVE = -1
 

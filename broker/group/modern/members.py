@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache, partial
 
-from broker.group.events import Protocols
-from broker.group.record import ConsumerMember, StoredGuest, StoredPlaces
-from broker.group.topics import Place, by_topic
+from moldau.broker.group.events import Protocols
+from moldau.broker.group.record import ConsumerMember, StoredGuest, StoredPlaces
+from moldau.broker.group.topics import Place, by_topic
 
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member whose process has stopped and is expected back."""

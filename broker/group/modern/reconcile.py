@@ -17,8 +17,8 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from broker.group.modern.members import Member, MemberState
-from broker.group.topics import Place
+from moldau.broker.group.modern.members import Member, MemberState
+from moldau.broker.group.topics import Place
 
 _TOPIC = itemgetter(0)
 

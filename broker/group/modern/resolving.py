@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.group.effects import Resolve
-from broker.group.events import Resolved, TopicsChanged
-from broker.group.modern import target
-from broker.group.modern.core import ConsumerCore
-from broker.group.timers import TimerKind
+from moldau.broker.group.effects import Resolve
+from moldau.broker.group.events import Resolved, TopicsChanged
+from moldau.broker.group.modern import target
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.timers import TimerKind
 
 
 def check(group: ConsumerCore) -> None:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from broker.group.modern.members import Member
-from broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.modern.members import Member
+from moldau.broker.group.topics import TopicFacts, TopicsSeen
 
 _MASK = (1 << 63) - 1
 

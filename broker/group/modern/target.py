@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.group.assign.assignors import ASSIGNORS
-from broker.group.assign.job import Job, Seat
-from broker.group.effects import Assign
-from broker.group.events import Assigned
-from broker.group.modern.answers import GONE, UNSTORED, conclude
-from broker.group.modern.core import ConsumerCore
-from broker.group.timers import TimerKind
+from moldau.broker.group.assign.assignors import ASSIGNORS
+from moldau.broker.group.assign.job import Job, Seat
+from moldau.broker.group.effects import Assign
+from moldau.broker.group.events import Assigned
+from moldau.broker.group.modern.answers import GONE, UNSTORED, conclude
+from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.timers import TimerKind
 
 RETRY_MS = 1_000
 

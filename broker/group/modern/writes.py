@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.group.effects import Answer
-from broker.group.modern.members import Member
-from broker.group.topics import Place
-from broker.group.writes import Purpose
+from moldau.broker.group.effects import Answer
+from moldau.broker.group.modern.members import Member
+from moldau.broker.group.topics import Place
+from moldau.broker.group.writes import Purpose
 
 
 class PendingAnswer(Purpose, frozen=True):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker.log.native.fields import KEY, TIMESTAMP, VALUE, from_fields, milliseconds
-from broker.log.native.ids import Id, Run
-from broker.wire.records import NO_HEADERS, BatchBuilder, Record
+from moldau.broker.log.native.fields import KEY, TIMESTAMP, VALUE, from_fields, milliseconds
+from moldau.broker.log.native.ids import Id, Run
+from moldau.broker.wire.records import NO_HEADERS, BatchBuilder, Record
 
 MAX_OFFSET_DELTA = (1 << 31) - 1
 BATCH_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.wire.records import (
+from moldau.broker.wire.records import (
     NO_HEADERS,
     Record,
     Span,

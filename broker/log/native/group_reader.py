@@ -13,18 +13,18 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from broker.errors import StoreFault
-from broker.log.log import ReadDone
-from broker.log.native.batching import to_batches
-from broker.log.native.members import Owner
-from broker.log.native.reader import NativeReader
-from broker.store.native import (
+from moldau.broker.errors import StoreFault
+from moldau.broker.log.log import ReadDone
+from moldau.broker.log.native.batching import to_batches
+from moldau.broker.log.native.members import Owner
+from moldau.broker.log.native.reader import NativeReader
+from moldau.broker.store.native import (
     Expected,
     NativeStreams,
     RawEntries,
     is_no_group,
 )
-from broker.store.stream_commands import is_busy_group
+from moldau.broker.store.stream_commands import is_busy_group
 
 logger = logging.getLogger("moldau.log")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.log.log import FetchClient, FetchReader
-from broker.log.native.group_reader import GroupReader
-from broker.log.native.members import AssignedPartition
-from broker.log.native.reader import NativeReader
-from broker.log.native.readership import Readership
-from broker.store.native import NativeStreams
+from moldau.broker.log.log import FetchClient, FetchReader
+from moldau.broker.log.native.group_reader import GroupReader
+from moldau.broker.log.native.members import AssignedPartition
+from moldau.broker.log.native.reader import NativeReader
+from moldau.broker.log.native.readership import Readership
+from moldau.broker.store.native import NativeStreams
 
 MAX_STRANGERS = 1_000  # of a partition, remembered as members of no group
 

@@ -11,27 +11,27 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
-from broker.log.acks import acknowledge, too_few
-from broker.log.callbacks import Completion
-from broker.log.counting import CountBudget
-from broker.log.flight import Append
-from broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
-from broker.log.native import counting, maintenance, timestamps
-from broker.log.native.fields import TooManyWords, to_words
-from broker.log.native.group_readers import GroupReaders
-from broker.log.native.ids import Id, parse
-from broker.log.native.reader import NativeReader
-from broker.log.native.readership import Readership
-from broker.log.native.replica import NativeReplica, ReplicaHost
-from broker.log.retries import AwaitedRetries
-from broker.metrics.record_counts import Counts
-from broker.settings.kafka import TopicConfig
-from broker.store.native import MAX_WORDS
-from broker.store.replication import Replication
-from broker.store.watch import Watcher
-from broker.wire.batch import CorruptBatch
-from broker.wire.records import record_spans
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
+from moldau.broker.log.acks import acknowledge, too_few
+from moldau.broker.log.callbacks import Completion
+from moldau.broker.log.counting import CountBudget
+from moldau.broker.log.flight import Append
+from moldau.broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
+from moldau.broker.log.native import counting, maintenance, timestamps
+from moldau.broker.log.native.fields import TooManyWords, to_words
+from moldau.broker.log.native.group_readers import GroupReaders
+from moldau.broker.log.native.ids import Id, parse
+from moldau.broker.log.native.reader import NativeReader
+from moldau.broker.log.native.readership import Readership
+from moldau.broker.log.native.replica import NativeReplica, ReplicaHost
+from moldau.broker.log.retries import AwaitedRetries
+from moldau.broker.metrics.record_counts import Counts
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.native import MAX_WORDS
+from moldau.broker.store.replication import Replication
+from moldau.broker.store.watch import Watcher
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.broker.wire.records import record_spans
 
 logger = logging.getLogger("moldau.log")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.log.native.ids import Id, parse
-from broker.log.native.replica import NativeReplica
-from broker.settings.kafka import TopicConfig
-from broker.store.native import NativeStreams
+from moldau.broker.log.native.ids import Id, parse
+from moldau.broker.log.native.replica import NativeReplica
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.native import NativeStreams
 
 NO_LIMIT = -1
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.errors import StoreFault, StoreRefused
-from broker.log.log import ReadDone
-from broker.log.native.batching import Delivery, to_batches
-from broker.log.native.ids import Run
-from broker.log.native.replica import MAX_ENTRIES_PER_READ, NativeReplica
-from broker.settings.kafka import TopicConfig
-from broker.store.native import NativeStreams, RawEntries
+from moldau.broker.errors import StoreFault, StoreRefused
+from moldau.broker.log.log import ReadDone
+from moldau.broker.log.native.batching import Delivery, to_batches
+from moldau.broker.log.native.ids import Run
+from moldau.broker.log.native.replica import MAX_ENTRIES_PER_READ, NativeReplica
+from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.native import NativeStreams, RawEntries
 
 logger = logging.getLogger("moldau.log")
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from broker.errors import StoreFault
-from broker.group.views import Owners
-from broker.log.native.members import Members, Reader, decode_readers, encode_readers
-from broker.log.topics import Topics
-from broker.store.native import NativeStreams
-from broker.store.topics import Change, TopicStore
+from moldau.broker.errors import StoreFault
+from moldau.broker.group.views import Owners
+from moldau.broker.log.native.members import Members, Reader, decode_readers, encode_readers
+from moldau.broker.log.topics import Topics
+from moldau.broker.store.native import NativeStreams
+from moldau.broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.log")
 

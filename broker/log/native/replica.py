@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from broker.errors import StoreFault, StoreFull, StoreRefused
-from broker.log.callbacks import Completion, await_callback
-from broker.log.log import topic_gone
-from broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
-from broker.log.waiters import Waiters
-from broker.store.native import Bounds, NativeStreams, RawEntries
-from broker.store.streams import Streams
+from moldau.broker.errors import StoreFault, StoreFull, StoreRefused
+from moldau.broker.log.callbacks import Completion, await_callback
+from moldau.broker.log.log import topic_gone
+from moldau.broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
+from moldau.broker.log.waiters import Waiters
+from moldau.broker.store.native import Bounds, NativeStreams, RawEntries
+from moldau.broker.store.streams import Streams
 
 logger = logging.getLogger("moldau.log")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.log.log import OffsetAndTimestamp
-from broker.log.native.batching import RawEntry, numbered
-from broker.log.native.ids import parse
-from broker.log.native.reader import NativeReader
-from broker.store.native import NativeStreams, RawEntries
+from moldau.broker.log.log import OffsetAndTimestamp
+from moldau.broker.log.native.batching import RawEntry, numbered
+from moldau.broker.log.native.ids import parse
+from moldau.broker.log.native.reader import NativeReader
+from moldau.broker.store.native import NativeStreams, RawEntries
 
 PAGE = 500
 NEWEST_LOOKED_AT = 1_000

@@ -7,17 +7,17 @@ validate.py, alter.py        checking and applying changes (CreateTopics, AlterC
 topic_config.py              the typed view that the log reads
 """
 
-from broker.settings.kafka.alter import ConfigOperation, apply_incremental
-from broker.settings.kafka.broker_keys import BROKER_KEYS
-from broker.settings.kafka.config_key import (
+from moldau.broker.settings.kafka.alter import ConfigOperation, apply_incremental
+from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
+from moldau.broker.settings.kafka.config_key import (
     ConfigKey,
     ConfigSource,
     ConfigType,
     InvalidConfig,
     InvalidConfigRequest,
 )
-from broker.settings.kafka.group_keys import CONSUMER_GROUP_KEYS, GROUP_KEYS, group_value
-from broker.settings.kafka.resolve import (
+from moldau.broker.settings.kafka.group_keys import CONSUMER_GROUP_KEYS, GROUP_KEYS, group_value
+from moldau.broker.settings.kafka.resolve import (
     BrokerConfig,
     ConfigEntry,
     ConfigSynonym,
@@ -28,10 +28,10 @@ from broker.settings.kafka.resolve import (
     describe_topic,
     topic_value,
 )
-from broker.settings.kafka.telemetry_keys import CLIENT_METRICS_KEYS, validate_client_metrics
-from broker.settings.kafka.topic_config import TopicConfig, topic_config
-from broker.settings.kafka.topic_keys import TOPIC_KEYS
-from broker.settings.kafka.validate import (
+from moldau.broker.settings.kafka.telemetry_keys import CLIENT_METRICS_KEYS, validate_client_metrics
+from moldau.broker.settings.kafka.topic_config import TopicConfig, topic_config
+from moldau.broker.settings.kafka.topic_keys import TOPIC_KEYS
+from moldau.broker.settings.kafka.validate import (
     validate_broker,
     validate_group,
     validate_static,

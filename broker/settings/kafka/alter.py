@@ -6,15 +6,15 @@ Pure and unchecked: the result goes through `validate.py`.
 import enum
 from collections.abc import Iterable, Mapping
 
-from broker.settings.kafka.broker_keys import BROKER_KEYS
-from broker.settings.kafka.config_key import (
+from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
+from moldau.broker.settings.kafka.config_key import (
     ConfigKey,
     ConfigType,
     InvalidConfig,
     InvalidConfigRequest,
 )
-from broker.settings.kafka.resolve import BrokerConfig, topic_value
-from broker.settings.kafka.topic_keys import TOPIC_KEYS
+from moldau.broker.settings.kafka.resolve import BrokerConfig, topic_value
+from moldau.broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigOperation(enum.IntEnum):

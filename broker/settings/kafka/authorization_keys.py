@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, OneOf, Principals
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, OneOf, Principals
 
 STANDARD_AUTHORIZERS: Final = (
     "standard",

@@ -6,16 +6,16 @@ what is not served, which are read-only.
 
 from typing import Final
 
-from broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
-from broker.settings.kafka.consumer_keys import CONSUMER_KEYS
-from broker.settings.kafka.inert_keys import INERT_KEYS
-from broker.settings.kafka.limit_keys import LIMIT_KEYS
-from broker.settings.kafka.sasl_keys import SASL_KEYS
-from broker.settings.kafka.ssl_keys import SSL_KEYS
-from broker.settings.kafka.telemetry_keys import TELEMETRY_KEYS
-from broker.settings.kafka.token_keys import TOKEN_KEYS
-from broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
+from moldau.broker.settings.kafka.authorization_keys import AUTHORIZATION_KEYS
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
+from moldau.broker.settings.kafka.consumer_keys import CONSUMER_KEYS
+from moldau.broker.settings.kafka.inert_keys import INERT_KEYS
+from moldau.broker.settings.kafka.limit_keys import LIMIT_KEYS
+from moldau.broker.settings.kafka.sasl_keys import SASL_KEYS
+from moldau.broker.settings.kafka.ssl_keys import SSL_KEYS
+from moldau.broker.settings.kafka.telemetry_keys import TELEMETRY_KEYS
+from moldau.broker.settings.kafka.token_keys import TOKEN_KEYS
+from moldau.broker.settings.kafka.topic_keys import MAX_LONG, TOPIC_KEYS
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 LONG, LIST = ConfigType.LONG, ConfigType.LIST

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, OneOf, Range
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, OneOf, Range
 
 INT, LIST, STRING = ConfigType.INT, ConfigType.LIST, ConfigType.STRING
 POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")

@@ -8,8 +8,8 @@ that none is changed in vain.
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from broker.settings.kafka.broker_keys import BROKER_KEYS
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, InvalidConfig
+from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, InvalidConfig
 
 _NOT_SERVED = "Shown for compatibility, no effect: this group protocol is not served."
 # Their defaults are the broker's keys of the same name behind `group.`.

@@ -7,7 +7,7 @@ here in another way (threads and buffers) can be set, as scripts that tune broke
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, Range, Validator
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, Range, Validator
 
 _NO_AUTHENTICATION = "clients are not authenticated"
 _NO_QUORUM = "metadata is kept in the store, there is no quorum of controllers"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, CountsByAddress, Range
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, CountsByAddress, Range
 
 _MAX_INT: Final = "2147483647"
 _ROUTERS: Final = "Routers take the value that was set at start."

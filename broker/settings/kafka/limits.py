@@ -1,8 +1,8 @@
 """The limits of connections that a broker's configuration sets."""
 
-from broker.settings.kafka.config_key import CountsByAddress
-from broker.settings.kafka.resolve import BrokerConfig
-from broker.settings.processes import ConnectionLimits
+from moldau.broker.settings.kafka.config_key import CountsByAddress
+from moldau.broker.settings.kafka.resolve import BrokerConfig
+from moldau.broker.settings.processes import ConnectionLimits
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:

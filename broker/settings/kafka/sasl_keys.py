@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, Range, Validator
 
 INT, LONG, STRING, LIST = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.LIST
 

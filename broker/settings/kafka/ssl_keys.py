@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, OneOf, Range
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, ListOf, OneOf, Range
 
 _PEM_ONLY = (
     "only PEM is supported. To convert a JKS file: keytool -importkeystore -srckeystore store.jks "

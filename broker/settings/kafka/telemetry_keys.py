@@ -6,7 +6,7 @@ Such a resource is a subscription: which metrics, how often, of which clients.
 from collections.abc import Mapping
 from typing import Final
 
-from broker.settings.kafka.config_key import (
+from moldau.broker.settings.kafka.config_key import (
     ConfigKey,
     ConfigType,
     InvalidConfig,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.settings.kafka.config_key import ConfigKey, ConfigType, Range
+from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, Range
 
 LONG: Final = ConfigType.LONG
 

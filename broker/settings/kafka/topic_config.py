@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from broker.settings.kafka.resolve import BrokerConfig, topic_value
+from moldau.broker.settings.kafka.resolve import BrokerConfig, topic_value
 
 # Codec numbers of the record batch header; `producer` has none: batches are stored as received.
 CODEC_NUMBERS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

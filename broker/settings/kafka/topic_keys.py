@@ -6,7 +6,7 @@ and for inert keys that they have no effect, and why.
 
 from typing import Final
 
-from broker.settings.kafka.config_key import (
+from moldau.broker.settings.kafka.config_key import (
     ConfigKey,
     ConfigType,
     ListOf,

@@ -7,11 +7,11 @@ would be in force, broker defaults included, as Kafka does.
 import difflib
 from collections.abc import Iterable, Mapping
 
-from broker.settings.kafka.broker_keys import BROKER_KEYS
-from broker.settings.kafka.config_key import ConfigKey, InvalidConfig, InvalidConfigRequest
-from broker.settings.kafka.group_keys import CONSUMER_GROUP_KEYS, GROUP_KEYS, check_bounds
-from broker.settings.kafka.resolve import BrokerConfig, topic_value
-from broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
+from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
+from moldau.broker.settings.kafka.config_key import ConfigKey, InvalidConfig, InvalidConfigRequest
+from moldau.broker.settings.kafka.group_keys import CONSUMER_GROUP_KEYS, GROUP_KEYS, check_bounds
+from moldau.broker.settings.kafka.resolve import BrokerConfig, topic_value
+from moldau.broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 
 LISTENER_PREFIX = "listener.name."
 _PER_LISTENER = ("ssl.", "sasl.", "moldau.ssl.", "connections.max.reauth.ms")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from broker.wire.codegen.decoder import decoder
-from broker.wire.codegen.encoder import encoder
-from broker.wire.codegen.source import Source
-from broker.wire.schema import Codec, Message
+from moldau.broker.wire.codegen.decoder import decoder
+from moldau.broker.wire.codegen.encoder import encoder
+from moldau.broker.wire.codegen.source import Source
+from moldau.broker.wire.schema import Codec, Message
 
 
 @cache

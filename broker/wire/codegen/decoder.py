@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from broker.wire import primitives
-from broker.wire.codegen.source import FIXED, Source, default_value
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Field, Message, fields_of
+from moldau.broker.wire import primitives
+from moldau.broker.wire.codegen.source import FIXED, Source, default_value
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Field, Message, fields_of
 
 
 def decoder(message: type[Message], version: int, flexible: bool) -> Source:

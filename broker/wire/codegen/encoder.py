@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.wire import primitives
-from broker.wire.codegen.source import FIXED, Source, default_value
-from broker.wire.schema import Field, Message, fields_of
+from moldau.broker.wire import primitives
+from moldau.broker.wire.codegen.source import FIXED, Source, default_value
+from moldau.broker.wire.schema import Field, Message, fields_of
 
 
 def encoder(message: type[Message], version: int, flexible: bool) -> Source:

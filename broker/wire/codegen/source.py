@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from broker.wire.schema import Field, Message
+from moldau.broker.wire.schema import Field, Message
 
 # kind -> struct letter, size
 FIXED = {

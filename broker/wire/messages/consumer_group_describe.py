@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from broker.wire.schema import Bool, F, Int8, Int16, Int32, Message, String, Uuid
+from moldau.broker.wire.schema import Bool, F, Int8, Int16, Int32, Message, String, Uuid
 
 
 class ConsumerGroupDescribeRequest(Message):

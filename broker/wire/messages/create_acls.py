@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.wire.schema import Int8, Int16, Int32, Message, String
+from moldau.broker.wire.schema import Int8, Int16, Int32, Message, String
 
 
 class AclCreation(Message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import NO_UUID, F, Int16, Int32, Int64, Message, String, UInt16, Uuid
+from moldau.broker.wire.schema import NO_UUID, F, Int16, Int32, Int64, Message, String, UInt16, Uuid
 
 
 class PartitionData(Message):

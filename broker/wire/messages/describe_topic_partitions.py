@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.wire.schema import NO_UUID, Bool, Int16, Int32, Message, String, Uuid
+from moldau.broker.wire.schema import NO_UUID, Bool, Int16, Int32, Message, String, Uuid
 
 
 class TopicRequest(Message):

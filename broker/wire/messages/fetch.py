@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import NO_UUID, F, Int8, Int16, Int32, Int64, Message, Records, String, Uuid
+from moldau.broker.wire.schema import (
+    NO_UUID,
+    F,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    String,
+    Uuid,
+)
 
 
 class ReplicaState(Message):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
-from broker.wire.schema import Bool, Int8, Int32, Message, String
+from moldau.broker.wire.messages.alter_configs import AlterConfigsResourceResponse
+from moldau.broker.wire.schema import Bool, Int8, Int32, Message, String
 
 
 class AlterableConfig(Message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import F, Int16, Int32, Message, String
+from moldau.broker.wire.schema import F, Int16, Int32, Message, String
 
 
 class ListGroupsRequest(Message):

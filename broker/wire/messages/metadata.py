@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import NO_UUID, Bool, F, Int16, Int32, Message, String, Uuid
+from moldau.broker.wire.schema import NO_UUID, Bool, F, Int16, Int32, Message, String, Uuid
 
 
 class MetadataRequestTopic(Message):

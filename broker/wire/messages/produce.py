@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import NO_UUID, F, Int16, Int32, Int64, Message, Records, String, Uuid
+from moldau.broker.wire.schema import (
+    NO_UUID,
+    F,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    String,
+    Uuid,
+)
 
 
 class PartitionProduceData(Message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.wire.schema import Bytes, Int16, Int32, Int64, Message
+from moldau.broker.wire.schema import Bytes, Int16, Int32, Int64, Message
 
 
 class RenewDelegationTokenRequest(Message):

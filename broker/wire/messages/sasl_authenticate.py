@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.wire.schema import Bytes, F, Int16, Int64, Message, String
+from moldau.broker.wire.schema import Bytes, F, Int16, Int64, Message, String
 
 
 class SaslAuthenticateRequest(Message):

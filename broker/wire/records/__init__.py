@@ -20,8 +20,8 @@ in time linear in the size of the (decompressed) batch. The checksum is not veri
     batch_builder.py  a batch made record by record
 """
 
-from broker.wire.records.batch_builder import BatchBuilder
-from broker.wire.records.decoding import (
+from moldau.broker.wire.records.batch_builder import BatchBuilder
+from moldau.broker.wire.records.decoding import (
     first_at_or_after,
     iter_records,
     keyless_records,
@@ -31,11 +31,11 @@ from broker.wire.records.decoding import (
     record_timestamps,
     timestamps_in,
 )
-from broker.wire.records.encoding import build_batch, encode_records, with_codec
-from broker.wire.records.headers import decode_headers, encode_headers
-from broker.wire.records.record import NO_HEADERS, NO_TIMESTAMP, Record
-from broker.wire.records.validation import check_records
-from broker.wire.records.walking import Span, checked_header, payload_of
+from moldau.broker.wire.records.encoding import build_batch, encode_records, with_codec
+from moldau.broker.wire.records.headers import decode_headers, encode_headers
+from moldau.broker.wire.records.record import NO_HEADERS, NO_TIMESTAMP, Record
+from moldau.broker.wire.records.validation import check_records
+from moldau.broker.wire.records.walking import Span, checked_header, payload_of
 
 __all__ = [
     "NO_HEADERS",

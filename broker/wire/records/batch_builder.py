@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.wire.batch import (
+from moldau.broker.wire.batch import (
     CRC_AT,
     HEADER,
     HEADER_SIZE,
@@ -10,9 +10,9 @@ from broker.wire.batch import (
     BatchHeader,
     checksum,
 )
-from broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
-from broker.wire.records.record import MAGIC
-from broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
+from moldau.broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
+from moldau.broker.wire.records.record import MAGIC
+from moldau.broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
 
 
 class BatchBuilder:

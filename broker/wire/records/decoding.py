@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from broker.wire.batch import BatchHeader, Buffer
-from broker.wire.records.record import Record
-from broker.wire.records.walking import NULL_END, Span, checked_header, open_batch, walk
+from moldau.broker.wire.batch import BatchHeader, Buffer
+from moldau.broker.wire.records.record import Record
+from moldau.broker.wire.records.walking import NULL_END, Span, checked_header, open_batch, walk
 
 
 def read_records(batch: Buffer, limit: int) -> list[Record]:

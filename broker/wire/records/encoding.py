@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.wire import codecs
-from broker.wire.batch import (
+from moldau.broker.wire import codecs
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     CRC_AT,
     DELETE_HORIZON,
@@ -15,9 +15,9 @@ from broker.wire.batch import (
     BatchHeader,
     checksum,
 )
-from broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
-from broker.wire.records.record import MAGIC, NO_TIMESTAMP, Record
-from broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
+from moldau.broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
+from moldau.broker.wire.records.record import MAGIC, NO_TIMESTAMP, Record
+from moldau.broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
 
 
 def build_batch(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.wire.batch import CorruptBatch
-from broker.wire.records.varints import NULL_LENGTH, varint, zigzag
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.broker.wire.records.varints import NULL_LENGTH, varint, zigzag
 
 
 def decode_headers(raw: bytes) -> list[tuple[str, bytes | None]]:

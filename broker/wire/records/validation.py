@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.wire.batch import CorruptBatch
-from broker.wire.records.headers import end_of_headers
-from broker.wire.records.varints import long_varint
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.broker.wire.records.headers import end_of_headers
+from moldau.broker.wire.records.varints import long_varint
 
 MIN_RUN = 6  # records: fewer are parsed in less time than their columns are compared
 

@@ -6,8 +6,8 @@ is long, or seldom.
 
 from __future__ import annotations
 
-from broker.wire.batch import CorruptBatch
-from broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.broker.wire.primitives import TABLE_SIZE, UVARINTS, uvarint
 
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 

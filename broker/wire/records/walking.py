@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.wire import codecs
-from broker.wire.batch import (
+from moldau.broker.wire import codecs
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -19,9 +19,9 @@ from broker.wire.batch import (
     CorruptBatch,
     read_header,
 )
-from broker.wire.records.headers import end_of_headers
-from broker.wire.records.record import MAGIC
-from broker.wire.records.varints import MAX_INT64, MIN_INT64, long_varint, wrap
+from moldau.broker.wire.records.headers import end_of_headers
+from moldau.broker.wire.records.record import MAGIC
+from moldau.broker.wire.records.varints import MAX_INT64, MIN_INT64, long_varint, wrap
 
 NULL_END = -1
 

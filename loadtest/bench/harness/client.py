@@ -8,27 +8,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.messages.create_partitions import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from broker.wire.messages.create_topics import (
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.wire.schema import Message
-from loadtest.bench.harness.requests import CLIENT_ID, VERSIONS
-from loadtest.bench.harness.secured import security_in_use
-from ops.client import Connection, error_name
+from moldau.broker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.requests import CLIENT_ID, VERSIONS
+from moldau.loadtest.bench.harness.secured import security_in_use
+from moldau.ops.client import Connection, error_name
 
 Address = tuple[str, int]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.wire.batch import headers
-from loadtest.bench.harness.client import check_error
-from loadtest.bench.harness.request_connection import RequestConnection
-from loadtest.bench.harness.requests import fetch_request
+from moldau.broker.wire.batch import headers
+from moldau.loadtest.bench.harness.client import check_error
+from moldau.loadtest.bench.harness.request_connection import RequestConnection
+from moldau.loadtest.bench.harness.requests import fetch_request
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1  # isolation levels
 READ_BYTES = 1 << 20

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH_SIZE, response_frame
-from broker.wire.messages.consumer_group_heartbeat import (
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH_SIZE, response_frame
+from moldau.broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from loadtest.bench.harness.client import check_error
-from loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY
-from loadtest.bench.harness.group_members import MemberConnection
-from loadtest.bench.harness.requests import CORRELATION_ID, encode
+from moldau.loadtest.bench.harness.client import check_error
+from moldau.loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY
+from moldau.loadtest.bench.harness.group_members import MemberConnection
+from moldau.loadtest.bench.harness.requests import CORRELATION_ID, encode
 
 HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 REBALANCE_MS = 60_000

@@ -13,22 +13,22 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.placement import owner_of
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.offset_commit import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.schema import Message
-from loadtest.bench.harness.client import Address, Client, check_error, new_name
-from loadtest.bench.harness.replay import replaying, run_load
-from loadtest.bench.harness.requests import encode
-from loadtest.bench.harness.target import Target
-from loadtest.bench.harness.turns import Load
-from ops.client import GROUP
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.client import Address, Client, check_error, new_name
+from moldau.loadtest.bench.harness.replay import replaying, run_load
+from moldau.loadtest.bench.harness.requests import encode
+from moldau.loadtest.bench.harness.target import Target
+from moldau.loadtest.bench.harness.turns import Load
+from moldau.ops.client import GROUP
 
 # Kafka creates the topic of offsets when it is first asked for a coordinator, and loads it then.
 COORDINATOR_NOT_READY = frozenset(

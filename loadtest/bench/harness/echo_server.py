@@ -1,6 +1,6 @@
 """A bare uvloop server that answers every frame with the same bytes: what the sockets alone cost.
 
-`python -m loadtest.bench.harness.echo_server BYTES` prints its port.
+`python -m moldau.loadtest.bench.harness.echo_server BYTES` prints its port.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import cast
 
 import uvloop
 
-from loadtest.bench.harness.secured import wants_nothing
+from moldau.loadtest.bench.harness.secured import wants_nothing
 
 Address = tuple[str, int]
 
@@ -63,7 +63,7 @@ def child_server(module: str, argument: str) -> Iterator[tuple[Address, int]]:
 
 @contextmanager
 def echo_server(reply_bytes: int) -> Iterator[tuple[Address, int]]:
-    with child_server("loadtest.bench.harness.echo_server", str(reply_bytes)) as server:
+    with child_server("moldau.loadtest.bench.harness.echo_server", str(reply_bytes)) as server:
         yield server
 
 

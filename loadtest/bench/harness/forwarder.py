@@ -1,7 +1,8 @@
 """A bare uvloop forwarder that passes bytes on, both ways, unread: the floor of a router's cost.
 
-`python -m loadtest.bench.harness.forwarder PATH` prints its port; each connection to it gets one
-of its own to the unix socket at PATH, as a client of the router gets one to each worker it needs.
+`python -m moldau.loadtest.bench.harness.forwarder PATH` prints its port; each connection to it gets
+one of its own to the unix socket at PATH, as a client of the router gets one to each worker it
+needs.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import cast
 
 import uvloop
 
-from broker.process import prepare_process
-from loadtest.bench.harness.echo_server import Address, child_server
+from moldau.broker.process import prepare_process
+from moldau.loadtest.bench.harness.echo_server import Address, child_server
 
 
 class ForwardingProtocol(asyncio.Protocol):
@@ -70,7 +71,7 @@ async def serve(path: str) -> None:
 @contextmanager
 def forwarder(path: str) -> Iterator[tuple[Address, int]]:
     """One in front of a worker's unix socket: its address and pid."""
-    with child_server("loadtest.bench.harness.forwarder", path) as server:
+    with child_server("moldau.loadtest.bench.harness.forwarder", path) as server:
         yield server
 
 

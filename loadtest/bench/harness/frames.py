@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from broker.wire.frame import LENGTH
+from moldau.broker.wire.frame import LENGTH
 
 
 class FrameProtocol(asyncio.Protocol):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import ErrorCode
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.messages.join_group import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.broker.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from loadtest.bench.harness.client import RequestFailed, check_error
-from loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY
-from loadtest.bench.harness.request_connection import RequestConnection
-from loadtest.bench.harness.requests import encode
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from moldau.loadtest.bench.harness.client import RequestFailed, check_error
+from moldau.loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY
+from moldau.loadtest.bench.harness.request_connection import RequestConnection
+from moldau.loadtest.bench.harness.requests import encode
 
 PROTOCOL = "range"
 SUBSCRIPTION = bytes(60)  # about the size for a consumer of two topics

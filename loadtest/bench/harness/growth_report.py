@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.harness.figures import short
-from loadtest.bench.harness.target import TargetError
+from moldau.loadtest.bench.harness.figures import short
+from moldau.loadtest.bench.harness.target import TargetError
 
 
 def plot(rows: Sequence[dict[str, Any]], directory: str) -> list[str]:

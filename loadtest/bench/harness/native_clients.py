@@ -6,19 +6,19 @@ takes memory, and a run that is limited by time alone would take any amount.
 
 from __future__ import annotations
 
-from broker.wire.batch import HEADER, BatchHeader
-from broker.wire.frame import LENGTH, response_frame
-from broker.wire.messages.fetch import (
+from moldau.broker.wire.batch import HEADER, BatchHeader
+from moldau.broker.wire.frame import LENGTH, response_frame
+from moldau.broker.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from broker.wire.primitives import read_uvarint
-from loadtest.bench.harness.client import RequestFailed
-from loadtest.bench.harness.replay import CountedReplayer, Replayer, XaddReplayer
-from loadtest.bench.harness.requests import VERSIONS, decode, encode, fetch_request
-from ops.client import API_OF, error_name
+from moldau.broker.wire.primitives import read_uvarint
+from moldau.loadtest.bench.harness.client import RequestFailed
+from moldau.loadtest.bench.harness.replay import CountedReplayer, Replayer, XaddReplayer
+from moldau.loadtest.bench.harness.requests import VERSIONS, decode, encode, fetch_request
+from moldau.ops.client import API_OF, error_name
 
 RESPONSE_BYTES = 1 << 20
 HEAD_BYTES = 512  # of a reply: enough to read its batch header

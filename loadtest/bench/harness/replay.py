@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-from broker.wire.frame import LENGTH
-from loadtest.bench.harness.frames import end
-from loadtest.bench.harness.secured import open_connection
+from moldau.broker.wire.frame import LENGTH
+from moldau.loadtest.bench.harness.frames import end
+from moldau.loadtest.bench.harness.secured import open_connection
 
 
 class Totals(NamedTuple):

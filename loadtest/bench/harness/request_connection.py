@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from broker.wire.schema import Message
-from loadtest.bench.harness.frames import FrameProtocol
-from loadtest.bench.harness.requests import decode, encode
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.frames import FrameProtocol
+from moldau.loadtest.bench.harness.requests import decode, encode
 
 
 class RequestConnection(FrameProtocol):

@@ -8,27 +8,31 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from broker.wire.frame import read_response, request_frame
-from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from broker.wire.messages.create_partitions import CreatePartitionsRequest
-from broker.wire.messages.create_topics import CreateTopicsRequest
-from broker.wire.messages.delete_topics import DeleteTopicsRequest
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.join_group import JoinGroupRequest
-from broker.wire.messages.leave_group import LeaveGroupRequest
-from broker.wire.messages.list_offsets import ListOffsetsRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.offset_commit import OffsetCommitRequest
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.messages.sync_group import SyncGroupRequest
-from broker.wire.schema import Message
-from ops.client import API_OF
+from moldau.broker.wire.frame import read_response, request_frame
+from moldau.broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from moldau.broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.broker.wire.messages.create_partitions import CreatePartitionsRequest
+from moldau.broker.wire.messages.create_topics import CreateTopicsRequest
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.join_group import JoinGroupRequest
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest
+from moldau.broker.wire.messages.list_offsets import ListOffsetsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.offset_commit import OffsetCommitRequest
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest
+from moldau.broker.wire.schema import Message
+from moldau.ops.client import API_OF
 
 CLIENT_ID = "bench"
 CORRELATION_ID = 1  # of every frame: a frame that is sent again and again has one

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, TypeVar
 
-from loadtest.bench.harness.request_connection import RequestConnection
-from ops.client import PLAINTEXT, Security
-from ops.client.sasl import VERSIONS, authentication
-from ops.client.security import Sasl
-from ops.client.tls import client_context
+from moldau.loadtest.bench.harness.request_connection import RequestConnection
+from moldau.ops.client import PLAINTEXT, Security
+from moldau.ops.client.sasl import VERSIONS, authentication
+from moldau.ops.client.security import Sasl
+from moldau.ops.client.tls import client_context
 
 P = TypeVar("P", bound=asyncio.Protocol)
 

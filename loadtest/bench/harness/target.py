@@ -23,16 +23,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.schema import Message
-from loadtest.bench.harness.client import Client
-from loadtest.bench.harness.measure import with_descendants
-from loadtest.bench.harness.requests import VERSIONS, RequestTypes
-from loadtest.bench.harness.secured import using
-from ops.client import API_OF, PLAINTEXT, ClientError, Security, read_client_settings
-from ops.command_line import client_settings
-from ops.serve.control import NotRunningError, ask_status
-from ops.serve.runtime import control_socket, runtime_dir, worker_socket
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.client import Client
+from moldau.loadtest.bench.harness.measure import with_descendants
+from moldau.loadtest.bench.harness.requests import VERSIONS, RequestTypes
+from moldau.loadtest.bench.harness.secured import using
+from moldau.ops.client import API_OF, PLAINTEXT, ClientError, Security, read_client_settings
+from moldau.ops.command_line import client_settings
+from moldau.ops.serve.control import NotRunningError, ask_status
+from moldau.ops.serve.runtime import control_socket, runtime_dir, worker_socket
 
 START_TIMEOUT_S = STOP_TIMEOUT_S = 30
 
@@ -181,7 +181,7 @@ def own_broker(
     words += ["--data-dir", os.path.join(directory, "data")]
     with open(os.path.join(directory, "log"), "w+") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ops.cli", *words],
+            [sys.executable, "-m", "moldau.ops.cli", *words],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=log,

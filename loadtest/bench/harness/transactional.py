@@ -13,29 +13,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.batch import CRC_AT, TRANSACTIONAL, checksum
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import CRC_AT, TRANSACTIONAL, checksum
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.produce import ProduceRequest
-from broker.wire.records import Record, build_batch
-from broker.wire.schema import Message
-from loadtest.bench.harness.client import Address, Client, RequestFailed, check_error, new_name
-from loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY, coordinators
-from loadtest.bench.harness.request_connection import RequestConnection
-from loadtest.bench.harness.requests import (
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.broker.wire.records import Record, build_batch
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.bench.harness.client import (
+    Address,
+    Client,
+    RequestFailed,
+    check_error,
+    new_name,
+)
+from moldau.loadtest.bench.harness.coordinator_requests import COORDINATOR_NOT_READY, coordinators
+from moldau.loadtest.bench.harness.request_connection import RequestConnection
+from moldau.loadtest.bench.harness.requests import (
     VERSIONS,
     decode,
     encode,
     produce_request,
 )
-from loadtest.bench.harness.secured import open_connection
-from loadtest.bench.harness.target import Target
-from ops.client import TRANSACTION
+from moldau.loadtest.bench.harness.secured import open_connection
+from moldau.loadtest.bench.harness.target import Target
+from moldau.ops.client import TRANSACTION
 
 TRANSACTION_TIMEOUT_MS = 60_000
 AGAIN = COORDINATOR_NOT_READY | {ErrorCode.CONCURRENT_TRANSACTIONS}

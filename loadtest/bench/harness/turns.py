@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Self
 
 import uvloop
 
-from loadtest.bench.harness.benchmark import Advance, Rows
-from loadtest.bench.harness.figures import Figures, summaries
-from loadtest.bench.harness.measure import CpuMeter, megabytes
-from loadtest.bench.harness.replay import Totals
-from loadtest.bench.harness.target import Target
+from moldau.loadtest.bench.harness.benchmark import Advance, Rows
+from moldau.loadtest.bench.harness.figures import Figures, summaries
+from moldau.loadtest.bench.harness.measure import CpuMeter, megabytes
+from moldau.loadtest.bench.harness.replay import Totals
+from moldau.loadtest.bench.harness.target import Target
 
 Load = Callable[[], Coroutine[Any, Any, Totals]]
 Series = dict[str, list[Figures]]  # run -> its figures in each turn

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from broker.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
-from broker.wire.messages.fetch import AbortedTransaction
-from broker.wire.records import Record, read_records
-from loadtest.users.client.stamped import DECODED_LIMIT, NAME_BYTES, PartitionCheck, read_stamp
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
+from moldau.broker.wire.messages.fetch import AbortedTransaction
+from moldau.broker.wire.records import Record, read_records
+from moldau.loadtest.users.client.stamped import (
+    DECODED_LIMIT,
+    NAME_BYTES,
+    PartitionCheck,
+    read_stamp,
+)
 
 ABORTED = b"aborted".ljust(NAME_BYTES, b".")
 _ABORT_KEY = b"\x00\x00\x00\x00"  # of a marker: version 0, type 0

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Message
-from ops.client import API_OF, PLAINTEXT, Address, Connection, Security, Versions, error_name
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Message
+from moldau.ops.client import API_OF, PLAINTEXT, Address, Connection, Security, Versions, error_name
 
 TIMEOUT_S = 70.0  # longer than a rebalance may take
 VERSIONS = {

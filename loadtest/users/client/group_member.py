@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.errors import ErrorCode
-from broker.wire.consumer_protocol import assigned_partitions
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.consumer_protocol import assigned_partitions
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from loadtest.users.client.connection import RequestRefused, top_level_error
-from loadtest.users.client.session import Session, partition_error, records_of
-from loadtest.users.client.stamped import PartitionCheck
-from ops.client import EARLIEST
-from ops.client.consumer_protocol import assignment, subscription
+from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from moldau.loadtest.users.client.connection import RequestRefused, top_level_error
+from moldau.loadtest.users.client.session import Session, partition_error, records_of
+from moldau.loadtest.users.client.stamped import PartitionCheck
+from moldau.ops.client import EARLIEST
+from moldau.ops.client.consumer_protocol import assignment, subscription
 
 PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 REBALANCE_MS = 60_000

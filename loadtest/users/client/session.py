@@ -5,31 +5,36 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.batch import Buffer
-from broker.wire.messages.create_topics import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Message
-from loadtest.users.client.connection import (
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.users.client.connection import (
     ErrorOf,
     Report,
     RequestRefused,
     UserConnection,
     top_level_error,
 )
-from ops.client import EARLIEST, GROUP, LATEST, PLAINTEXT, Address, Security
+from moldau.ops.client import EARLIEST, GROUP, LATEST, PLAINTEXT, Address, Security
 
 RETRY_S = 0.1
 # The leader or coordinator may be another one now: look it up, and try again.

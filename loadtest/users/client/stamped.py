@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.wire.batch import (
+from moldau.broker.wire.batch import (
     CONTROL,
     BatchHeader,
     Buffer,
@@ -26,7 +26,7 @@ from broker.wire.batch import (
     read_header,
     split_batches,
 )
-from broker.wire.records import Record, build_batch, read_records
+from moldau.broker.wire.records import Record, build_batch, read_records
 
 MAGIC = b"MLDU"
 _STAMP = struct.Struct(">4s8sqq")

@@ -9,23 +9,23 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.produce import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from loadtest.users.client.connection import RequestRefused, top_level_error
-from loadtest.users.client.schedule import due_us
-from loadtest.users.client.session import (
+from moldau.loadtest.users.client.connection import RequestRefused, top_level_error
+from moldau.loadtest.users.client.schedule import due_us
+from moldau.loadtest.users.client.session import (
     REQUEST_ERRORS,
     RETRIABLE,
     RETRY_S,
     Session,
     records_of,
 )
-from loadtest.users.client.stamped import (
+from moldau.loadtest.users.client.stamped import (
     ProducerSequence,
     new_name,
     stamp_at,

@@ -12,36 +12,40 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.wire.batch import TRANSACTIONAL
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.batch import TRANSACTIONAL
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.fetch import PartitionData
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.schema import Message
-from loadtest.users.client.committed import ABORTED
-from loadtest.users.client.connection import RequestRefused, UserConnection, top_level_error
-from loadtest.users.client.schedule import due_us
-from loadtest.users.client.session import (
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.fetch import PartitionData
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.users.client.committed import ABORTED
+from moldau.loadtest.users.client.connection import RequestRefused, UserConnection, top_level_error
+from moldau.loadtest.users.client.schedule import due_us
+from moldau.loadtest.users.client.session import (
     REQUEST_ERRORS,
     RETRIABLE,
     RETRY_S,
     Session,
     records_of,
 )
-from loadtest.users.client.stamped import ProducerSequence, new_name, stamp_at, stamped_batch
-from loadtest.users.client.stamped_producer import (
+from moldau.loadtest.users.client.stamped import ProducerSequence, new_name, stamp_at, stamped_batch
+from moldau.loadtest.users.client.stamped_producer import (
     PRODUCE_TIMEOUT_MS,
     READ_BACK_BYTES,
     Acknowledged,
     ProducerSettings,
     produce_error,
 )
-from ops.client import TRANSACTION
+from moldau.ops.client import TRANSACTION
 
 TRANSACTION_TIMEOUT_MS = 60_000
 READ_COMMITTED = 1

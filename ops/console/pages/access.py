@@ -10,23 +10,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from broker.errors import ErrorCode
-from broker.security.acl import WILDCARD, Acl
-from broker.security.resources import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.acl import WILDCARD, Acl
+from moldau.broker.security.resources import (
     CLUSTER_NAME,
     Operation,
     PatternType,
     Permission,
     ResourceType,
 )
-from ops.admin.acl_options import Resource, acl_text, exactly
-from ops.admin.acl_state import create_acls, delete_acls, find_acls
-from ops.admin.acls_explain import Explained, explained
-from ops.admin.quotas import KEYS, Entity, alter_quotas, entity_text, find_quotas, parse_rate
-from ops.admin.users import MECHANISMS, find_users, generate_password, remove_user, set_password
-from ops.client import ClientError, Cluster
-from ops.console.forms import read_form
-from ops.console.rendering import Console
+from moldau.ops.admin.acl_options import Resource, acl_text, exactly
+from moldau.ops.admin.acl_state import create_acls, delete_acls, find_acls
+from moldau.ops.admin.acls_explain import Explained, explained
+from moldau.ops.admin.quotas import KEYS, Entity, alter_quotas, entity_text, find_quotas, parse_rate
+from moldau.ops.admin.users import (
+    MECHANISMS,
+    find_users,
+    generate_password,
+    remove_user,
+    set_password,
+)
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.rendering import Console
 
 T = TypeVar("T")
 

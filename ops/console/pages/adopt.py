@@ -14,19 +14,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from broker.errors import ErrorCode
-from broker.log.native.fields import from_fields
-from broker.log.native.ids import parse
-from broker.metrics.stream_views import MAX_STREAMS, EntryView
-from broker.wire.records import decode_headers
-from ops.admin.redis_side import stream_keys, stream_views
-from ops.admin.topics_adopt import BITS, CHOOSE, PARTITION, Wanted, ask_for_topic, name_for
-from ops.client import ClientError, Cluster, refusal
-from ops.console.formats import shown_bytes
-from ops.console.forms import read_form
-from ops.console.inputs import number_of
-from ops.console.redis_side import YEAR_2001_MS, Stream
-from ops.console.rendering import Console
+from moldau.broker.errors import ErrorCode
+from moldau.broker.log.native.fields import from_fields
+from moldau.broker.log.native.ids import parse
+from moldau.broker.metrics.stream_views import MAX_STREAMS, EntryView
+from moldau.broker.wire.records import decode_headers
+from moldau.ops.admin.redis_side import stream_keys, stream_views
+from moldau.ops.admin.topics_adopt import BITS, CHOOSE, PARTITION, Wanted, ask_for_topic, name_for
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.console.formats import shown_bytes
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.inputs import number_of
+from moldau.ops.console.redis_side import YEAR_2001_MS, Stream
+from moldau.ops.console.rendering import Console
 
 
 class Preview(NamedTuple):

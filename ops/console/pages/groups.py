@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from broker.errors import ErrorCode
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from ops.admin.group_history import film as make_film
-from ops.admin.group_state import describe
-from ops.admin.local_store import open_store
-from ops.admin.native_lag import NativeLags
-from ops.admin.reset_offsets import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.ops.admin.group_history import film as make_film
+from moldau.ops.admin.group_state import describe
+from moldau.ops.admin.local_store import open_store
+from moldau.ops.admin.native_lag import NativeLags
+from moldau.ops.admin.reset_offsets import (
     Goal,
     Move,
     execute,
@@ -26,14 +26,14 @@ from ops.admin.reset_offsets import (
     parse_offset,
     parse_topic,
 )
-from ops.client import ClientError, Cluster, refusal
-from ops.console.film import causes, draw, members_of
-from ops.console.forms import read_form
-from ops.console.index import page_of
-from ops.console.measures import Measure, measures
-from ops.console.rendering import Console
-from ops.http.lag import worst
-from ops.http.reports import Reports
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.console.film import causes, draw, members_of
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.index import page_of
+from moldau.ops.console.measures import Measure, measures
+from moldau.ops.console.rendering import Console
+from moldau.ops.http.lag import worst
+from moldau.ops.http.reports import Reports
 
 LENGTHS = {
     "5min": 300_000,

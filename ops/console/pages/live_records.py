@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition
-from ops.client.reading import OffsetOutOfRange, read
-from ops.console import filters
-from ops.console.inputs import InvalidInput
-from ops.console.live_views import TooManyLiveViews
-from ops.console.record_views import View, filter_of, offsets_of, places_of, row_of
-from ops.console.rendering import Console
+from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition
+from moldau.ops.client.reading import OffsetOutOfRange, read
+from moldau.ops.console import filters
+from moldau.ops.console.inputs import InvalidInput
+from moldau.ops.console.live_views import TooManyLiveViews
+from moldau.ops.console.record_views import View, filter_of, offsets_of, places_of, row_of
+from moldau.ops.console.rendering import Console
 
 LIVE_WAIT_MS = 1_000
 MAX_LIVE_PER_SECOND = 200

@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ops.console.forms import read_form
-from ops.console.login import LoginRefused, Logins, LoginUnavailable, TooManyLogins
-from ops.console.rendering import Console
-from ops.console.security import LOGIN, LOGOUT, Cookies, page_after_login
-from ops.console.sessions import LOGGED_OUT, Sessions
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.login import LoginRefused, Logins, LoginUnavailable, TooManyLogins
+from moldau.ops.console.rendering import Console
+from moldau.ops.console.security import LOGIN, LOGOUT, Cookies, page_after_login
+from moldau.ops.console.sessions import LOGGED_OUT, Sessions
 
 MAX_NAME, MAX_PASSWORD = 1_000, 10_000  # characters
 REFUSED = "Unknown user or wrong password."

@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ops.admin.reset_offsets import parse_datetime
-from ops.client import EARLIEST, LATEST, Cluster, TopicPartition
-from ops.client.reading import OffsetOutOfRange, read
-from ops.console import filters
-from ops.console.formats import FORMATS
-from ops.console.inputs import InvalidInput, number_of
-from ops.console.record_views import View, filter_of, offsets_of, places_of, row_of
-from ops.console.rendering import Console
+from moldau.ops.admin.reset_offsets import parse_datetime
+from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
+from moldau.ops.client.reading import OffsetOutOfRange, read
+from moldau.ops.console import filters
+from moldau.ops.console.formats import FORMATS
+from moldau.ops.console.inputs import InvalidInput, number_of
+from moldau.ops.console.record_views import View, filter_of, offsets_of, places_of, row_of
+from moldau.ops.console.rendering import Console
 
 PER_PAGE = 50
 MAX_LOOKED_AT = 20_000  # records, when few pass the filter

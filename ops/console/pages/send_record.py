@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from broker.errors import ErrorCode
-from broker.wire.records import decode_headers
-from ops.admin.produce import partitions_for_sending
-from ops.client import ClientError, Cluster, TopicPartition
-from ops.client.partitioning import partition_of
-from ops.client.reading import OffsetOutOfRange, read
-from ops.client.sending import Outgoing, send
-from ops.console.forms import read_form
-from ops.console.inputs import MAX_INT32, number_of
-from ops.console.record_views import View
-from ops.console.rendering import Console
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.records import decode_headers
+from moldau.ops.admin.produce import partitions_for_sending
+from moldau.ops.client import ClientError, Cluster, TopicPartition
+from moldau.ops.client.partitioning import partition_of
+from moldau.ops.client.reading import OffsetOutOfRange, read
+from moldau.ops.client.sending import Outgoing, send
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.inputs import MAX_INT32, number_of
+from moldau.ops.console.record_views import View
+from moldau.ops.console.rendering import Console
 
 
 def routes(console: Console) -> list[BaseRoute]:

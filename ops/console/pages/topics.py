@@ -11,29 +11,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from broker.errors import ErrorCode
-from broker.metrics.document import PartitionRow
-from broker.metrics.stream_views import MAX_STREAMS
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.create_topics import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.metrics.document import PartitionRow
+from moldau.broker.metrics.stream_views import MAX_STREAMS
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ops.admin.redis_side import stream_keys, stream_views
-from ops.admin.topic_state import describe_topic, topic_configs
-from ops.client import ClientError, Cluster, Denied, refusal
-from ops.console.forms import read_form
-from ops.console.index import page_of
-from ops.console.inputs import MAX_INT32, number_of
-from ops.console.redis_side import Stream, sides
-from ops.console.rendering import Console
+from moldau.ops.admin.redis_side import stream_keys, stream_views
+from moldau.ops.admin.topic_state import describe_topic, topic_configs
+from moldau.ops.client import ClientError, Cluster, Denied, refusal
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.index import page_of
+from moldau.ops.console.inputs import MAX_INT32, number_of
+from moldau.ops.console.redis_side import Stream, sides
+from moldau.ops.console.rendering import Console
 
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1

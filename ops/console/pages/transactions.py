@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from ops.admin.transaction_state import described_document, listed_documents
-from ops.console.index import page_of
-from ops.console.rendering import Console
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.ops.admin.transaction_state import described_document, listed_documents
+from moldau.ops.console.index import page_of
+from moldau.ops.console.rendering import Console
 
 
 def routes(console: Console) -> list[BaseRoute]:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ops.client import ClientError, TopicPartition
-from ops.pipeline.archive.commit_offsets import commit_archived_offsets
-from ops.pipeline.archive.task import ArchiveRange, ArchiveTask, TaskResult, run_task
-from ops.pipeline.errors import PipelineError, from_spark, offsets_trimmed
-from ops.pipeline.lake.lock import hold_lock
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from ops.pipeline.lake.tables import Lake, application_of, held_offsets
-from ops.pipeline.progress import Meter
-from ops.pipeline.source.fetch import OffsetRange
-from ops.pipeline.source.offsets import bundles, split
-from ops.pipeline.source.options import RANGES, Options, read_options
-from ops.pipeline.source.planning import Planner
+from moldau.ops.client import ClientError, TopicPartition
+from moldau.ops.pipeline.archive.commit_offsets import commit_archived_offsets
+from moldau.ops.pipeline.archive.task import ArchiveRange, ArchiveTask, TaskResult, run_task
+from moldau.ops.pipeline.errors import PipelineError, from_spark, offsets_trimmed
+from moldau.ops.pipeline.lake.lock import hold_lock
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
+from moldau.ops.pipeline.lake.tables import Lake, application_of, held_offsets
+from moldau.ops.pipeline.progress import Meter
+from moldau.ops.pipeline.source.fetch import OffsetRange
+from moldau.ops.pipeline.source.offsets import bundles, split
+from moldau.ops.pipeline.source.options import RANGES, Options, read_options
+from moldau.ops.pipeline.source.planning import Planner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 
-from ops.command_line import Actions, add_bootstrap, bootstrap_of, client_settings
-from ops.pipeline.common_options import add_lake_action
+from moldau.ops.command_line import Actions, add_bootstrap, bootstrap_of, client_settings
+from moldau.ops.pipeline.common_options import add_lake_action
 
 EXAMPLES = """\
 The lake gets two Delta tables: `batches`, a row per record batch with its bytes as they are, and
@@ -52,12 +52,12 @@ def add_archive_action(actions: Actions) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.archive.archiver import Archiver, ArchiveSettings, archiver_lock
-    from ops.pipeline.lake.tables import Lake
-    from ops.pipeline.progress import Meter
-    from ops.pipeline.session import check_java, spark_session
-    from ops.pipeline.source.fetch import connect
-    from ops.pipeline.source.options import read_options
+    from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings, archiver_lock
+    from moldau.ops.pipeline.lake.tables import Lake
+    from moldau.ops.pipeline.progress import Meter
+    from moldau.ops.pipeline.session import check_java, spark_session
+    from moldau.ops.pipeline.source.fetch import connect
+    from moldau.ops.pipeline.source.options import read_options
 
     client = client_settings(arguments)
     settings = ArchiveSettings(

@@ -8,16 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from broker.errors import ErrorCode
-from broker.log.archived import ARCHIVE_GROUP, archive_note
-from broker.wire.messages.offset_commit import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.log.archived import ARCHIVE_GROUP, archive_note
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ops.client import Backoff, ClientError, TopicPartition, refusal
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import FetchSettings, connect
+from moldau.ops.client import Backoff, ClientError, TopicPartition, refusal
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 
 logger = logging.getLogger("moldau.pipeline")
 

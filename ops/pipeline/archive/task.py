@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker.process import prepare_process
-from broker.wire.batch import CODEC_MASK, Buffer, CorruptBatch
-from ops.client import TopicPartition
-from ops.pipeline.lake.data_files import DataFileWriter, NewFile
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
-from ops.pipeline.source.data_source import timestamps
-from ops.pipeline.source.decode import FIRST_MS, LAST_MS, Columns, FetchedBatch, decode
-from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
+from moldau.broker.process import prepare_process
+from moldau.broker.wire.batch import CODEC_MASK, Buffer, CorruptBatch
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.lake.data_files import DataFileWriter, NewFile
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
+from moldau.ops.pipeline.source.data_source import timestamps
+from moldau.ops.pipeline.source.decode import FIRST_MS, LAST_MS, Columns, FetchedBatch, decode
+from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 
 _DAY_MS = 86_400_000
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from ops.command_line import Actions, discard_output
-from ops.pipeline.common_options import add_lake_action, whole_number
+from moldau.ops.command_line import Actions, discard_output
+from moldau.ops.pipeline.common_options import add_lake_action, whole_number
 
 COMPACT_EXAMPLES = """\
 Merges the new files of each topic and day into files sorted by partition and offset. Readers see
@@ -54,10 +54,10 @@ def add_compact_action(actions: Actions) -> None:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.lake.compact import Compactor
-    from ops.pipeline.lake.tables import Lake
-    from ops.pipeline.progress import Meter
-    from ops.pipeline.session import spark_session
+    from moldau.ops.pipeline.lake.compact import Compactor
+    from moldau.ops.pipeline.lake.tables import Lake
+    from moldau.ops.pipeline.progress import Meter
+    from moldau.ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()  # before Spark, which is slow to start
@@ -91,9 +91,9 @@ def add_sql_action(actions: Actions) -> None:
 
 
 def _sql(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.lake.query import run_query
-    from ops.pipeline.lake.tables import Lake
-    from ops.pipeline.session import spark_session
+    from moldau.ops.pipeline.lake.query import run_query
+    from moldau.ops.pipeline.lake.tables import Lake
+    from moldau.ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()

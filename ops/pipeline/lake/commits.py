@@ -26,9 +26,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.data_files import NewFile, sync_directory
-from ops.pipeline.lake.schemas import PARTITIONED_BY
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.data_files import NewFile, sync_directory
+from moldau.ops.pipeline.lake.schemas import PARTITIONED_BY
 
 logger = logging.getLogger("moldau.pipeline")
 

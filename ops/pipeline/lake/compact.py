@@ -24,14 +24,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
-from ops.pipeline.lake.compact_task import PREFIX, RewriteTask, divide, rewrite
-from ops.pipeline.lake.data_files import NewFile
-from ops.pipeline.lake.lock import hold_lock
-from ops.pipeline.lake.schemas import TABLES
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.progress import Meter
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
+from moldau.ops.pipeline.lake.compact_task import PREFIX, RewriteTask, divide, rewrite
+from moldau.ops.pipeline.lake.data_files import NewFile
+from moldau.ops.pipeline.lake.lock import hold_lock
+from moldau.ops.pipeline.lake.schemas import TABLES
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.progress import Meter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from broker.process import prepare_process
-from ops.pipeline.lake.data_files import DataFileWriter, NewFile
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
+from moldau.broker.process import prepare_process
+from moldau.ops.pipeline.lake.data_files import DataFileWriter, NewFile
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
 
 SORTED_BY = {BATCHES: ("partition", "base_offset"), RECORDS: ("partition", "offset")}
 # Tells sorted files from those that archivers wrote.

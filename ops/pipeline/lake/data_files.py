@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, file_schema
 
 _ROW_GROUP_BYTES = 32 << 20
 _FILE_BYTES = 512 << 20

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.errors import PipelineError
 
 
 @contextmanager

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ops.client import TopicPartition
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.schemas import RECORDS, file_schema
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.schemas import RECORDS, file_schema
+from moldau.ops.pipeline.lake.tables import Lake
 
 WINDOW_BYTES = 32 << 20
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 20_000, 500, 2_000_000

@@ -20,10 +20,10 @@ from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from ops.command_line import printable
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.schemas import SPARK_SCHEMAS, TABLES
-from ops.pipeline.lake.tables import Lake
+from moldau.ops.command_line import printable
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.schemas import SPARK_SCHEMAS, TABLES
+from moldau.ops.pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,11 +22,11 @@ from pathlib import Path
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from ops.client import TopicPartition
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
-from ops.pipeline.lake.data_files import NewFile, sync_directory
-from ops.pipeline.lake.schemas import PARTITIONED_BY, SCHEMAS, TABLES
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
+from moldau.ops.pipeline.lake.data_files import NewFile, sync_directory
+from moldau.ops.pipeline.lake.schemas import PARTITIONED_BY, SCHEMAS, TABLES
 
 
 class Lake:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import datetime
 
-from ops.client import ClientError, parse_addresses
-from ops.command_line import Actions, add_bootstrap, bootstrap_of, client_settings
-from ops.pipeline.common_options import add_lake_action, whole_number
+from moldau.ops.client import ClientError, parse_addresses
+from moldau.ops.command_line import Actions, add_bootstrap, bootstrap_of, client_settings
+from moldau.ops.pipeline.common_options import add_lake_action, whole_number
 
 EXAMPLES = """\
 Keys, values, headers and timestamps are kept. If it is killed, run the same command again: it
@@ -60,12 +60,12 @@ def add_replay_action(actions: Actions) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from ops.pipeline.lake.schemas import RECORDS
-    from ops.pipeline.lake.tables import Lake
-    from ops.pipeline.progress import Meter
-    from ops.pipeline.replay.replayer import Replayer, ReplayRequest
-    from ops.pipeline.session import spark_session
-    from ops.pipeline.source.fetch import FetchSettings, connect
+    from moldau.ops.pipeline.lake.schemas import RECORDS
+    from moldau.ops.pipeline.lake.tables import Lake
+    from moldau.ops.pipeline.progress import Meter
+    from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
+    from moldau.ops.pipeline.session import spark_session
+    from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 
     client = client_settings(arguments)
     try:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from ops.client import Cluster, TopicPartition
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.lake.data_files import sync_directory
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
+from moldau.ops.client import Cluster, TopicPartition
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.lake.data_files import sync_directory
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader
 
 KEEP, HASH = "keep", "hash"
 _WORD = re.compile(r"[^A-Za-z0-9._-]+")

@@ -15,16 +15,16 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.produce import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from broker.wire.primitives import MalformedMessage
-from broker.wire.records import Record, build_batch
-from ops.client import (
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.records import Record, build_batch
+from moldau.ops.client import (
     RETRIABLE,
     Backoff,
     ClientError,
@@ -34,8 +34,8 @@ from ops.client import (
     error_name,
     refusal,
 )
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import FetchSettings, connect
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 
 logger = logging.getLogger("moldau.pipeline")
 

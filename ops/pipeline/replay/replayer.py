@@ -20,17 +20,17 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.wire import codecs
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from ops.client import EARLIEST, LATEST, Cluster, TopicPartition, refusal
-from ops.pipeline.errors import PipelineError, from_spark
-from ops.pipeline.lake.lock import hold_lock
-from ops.pipeline.lake.ordered_rows import RecordRange, files_of, of_partition
-from ops.pipeline.lake.query import table_frame
-from ops.pipeline.lake.schemas import BATCHES, RECORDS
-from ops.pipeline.lake.tables import Lake
-from ops.pipeline.progress import Meter
-from ops.pipeline.replay.job import (
+from moldau.broker.wire import codecs
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition, refusal
+from moldau.ops.pipeline.errors import PipelineError, from_spark
+from moldau.ops.pipeline.lake.lock import hold_lock
+from moldau.ops.pipeline.lake.ordered_rows import RecordRange, files_of, of_partition
+from moldau.ops.pipeline.lake.query import table_frame
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.progress import Meter
+from moldau.ops.pipeline.replay.job import (
     KEEP,
     Job,
     Positions,
@@ -45,10 +45,10 @@ from ops.pipeline.replay.job import (
     save_job,
     target_offsets,
 )
-from ops.pipeline.replay.target import TargetTopic, find_target
-from ops.pipeline.replay.task import SendResult, SendTask, send_partition
-from ops.pipeline.replay.watch import ProgressWatch
-from ops.pipeline.source.fetch import FetchSettings, connect
+from moldau.ops.pipeline.replay.target import TargetTopic, find_target
+from moldau.ops.pipeline.replay.task import SendResult, SendTask, send_partition
+from moldau.ops.pipeline.replay.watch import ProgressWatch
+from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

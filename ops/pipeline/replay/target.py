@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ops.admin.topic_state import topic_configs
-from ops.client import Cluster
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.replay.producer import BATCH_BYTES
+from moldau.ops.admin.topic_state import topic_configs
+from moldau.ops.client import Cluster
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.replay.producer import BATCH_BYTES
 
 
 class TargetTopic(NamedTuple):

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from broker.process import prepare_process
-from broker.wire.records import NO_HEADERS, encode_headers
-from ops.client import LATEST
-from ops.client.partitioning import partition_of
-from ops.pipeline.lake.ordered_rows import RecordRange, read_in_order
-from ops.pipeline.replay.job import KEEP, Job, find_positions, target_offsets
-from ops.pipeline.replay.producer import Producer, ProducerSettings
-from ops.pipeline.source.fetch import FetchSettings, connect
+from moldau.broker.process import prepare_process
+from moldau.broker.wire.records import NO_HEADERS, encode_headers
+from moldau.ops.client import LATEST
+from moldau.ops.client.partitioning import partition_of
+from moldau.ops.pipeline.lake.ordered_rows import RecordRange, read_in_order
+from moldau.ops.pipeline.replay.job import KEEP, Job, find_positions, target_offsets
+from moldau.ops.pipeline.replay.producer import Producer, ProducerSettings
+from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 
 
 class SendTask(NamedTuple):

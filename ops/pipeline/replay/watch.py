@@ -6,10 +6,10 @@ import logging
 import threading
 from typing import Self
 
-from ops.client import LATEST, ClientError
-from ops.pipeline.progress import Meter
-from ops.pipeline.replay.job import Job, target_offsets
-from ops.pipeline.source.fetch import FetchSettings, connect
+from moldau.ops.client import LATEST, ClientError
+from moldau.ops.pipeline.progress import Meter
+from moldau.ops.pipeline.replay.job import Job, target_offsets
+from moldau.ops.pipeline.source.fetch import FetchSettings, connect
 
 logger = logging.getLogger("moldau.pipeline")
 

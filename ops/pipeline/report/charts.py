@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from ops.command_line import size_text
+from moldau.ops.command_line import size_text
 
 WIDTH, HEIGHT = 760, 180
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 10, 10, 24

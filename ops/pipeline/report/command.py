@@ -6,9 +6,9 @@ import argparse
 import time
 from pathlib import Path
 
-from ops.client import ClientError
-from ops.command_line import Actions
-from ops.pipeline.common_options import add_lake_action
+from moldau.ops.client import ClientError
+from moldau.ops.command_line import Actions
+from moldau.ops.pipeline.common_options import add_lake_action
 
 EXAMPLES = """\
 For each topic: volume over time, record sizes, frequent keys, partitions and gaps. If the topic
@@ -31,12 +31,12 @@ def add_report_action(actions: Actions) -> None:
 def _report(arguments: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
-    from ops.pipeline.errors import from_spark
-    from ops.pipeline.lake.tables import Lake
-    from ops.pipeline.progress import Meter
-    from ops.pipeline.report.data import compute
-    from ops.pipeline.report.page import render
-    from ops.pipeline.session import spark_session
+    from moldau.ops.pipeline.errors import from_spark
+    from moldau.ops.pipeline.lake.tables import Lake
+    from moldau.ops.pipeline.progress import Meter
+    from moldau.ops.pipeline.report.data import compute
+    from moldau.ops.pipeline.report.page import render
+    from moldau.ops.pipeline.session import spark_session
 
     lake = Lake(arguments.lake)
     lake.check()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.log.topics import GROUP_EVENTS
-from broker.wire.batch import LEADER_EPOCH_AT
-from ops.pipeline.lake.query import table_frame, text_or_base64
-from ops.pipeline.lake.schemas import BATCHES, RECORDS
-from ops.pipeline.lake.tables import Lake
+from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.wire.batch import LEADER_EPOCH_AT
+from moldau.ops.pipeline.lake.query import table_frame, text_or_base64
+from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
+from moldau.ops.pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

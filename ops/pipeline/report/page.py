@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from broker.log.topics import GROUP_EVENTS
-from ops.command_line import size_text
-from ops.pipeline.report.charts import Point, bars_over_time, columns, line_over_time, shares
-from ops.pipeline.report.data import GroupActivity, Partition, Report, Topic
+from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.ops.command_line import size_text
+from moldau.ops.pipeline.report.charts import Point, bars_over_time, columns, line_over_time, shares
+from moldau.ops.pipeline.report.data import GroupActivity, Partition, Report, Topic
 
 _STYLE = Path(__file__).with_name("report.css")
 _MAX_PARTITIONS = 200

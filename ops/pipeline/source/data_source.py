@@ -31,12 +31,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from broker.process import prepare_process
-from ops.client import TopicPartition
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.decode import Columns, decode
-from ops.pipeline.source.fetch import OffsetRange, RangeReader
-from ops.pipeline.source.offsets import (
+from moldau.broker.process import prepare_process
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.decode import Columns, decode
+from moldau.ops.pipeline.source.fetch import OffsetRange, RangeReader
+from moldau.ops.pipeline.source.offsets import (
     LATEST,
     Nested,
     Offsets,
@@ -45,10 +45,10 @@ from ops.pipeline.source.offsets import (
     split,
     to_nested,
 )
-from ops.pipeline.source.options import RANGES, Options, read_options
-from ops.pipeline.source.planning import Planner
-from ops.pipeline.source.record_headers import HEADERS_TYPE
-from ops.pipeline.source.unreadable import Unreadable
+from moldau.ops.pipeline.source.options import RANGES, Options, read_options
+from moldau.ops.pipeline.source.planning import Planner
+from moldau.ops.pipeline.source.record_headers import HEADERS_TYPE
+from moldau.ops.pipeline.source.unreadable import Unreadable
 
 FORMAT = "moldau"
 

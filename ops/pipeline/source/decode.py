@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker.wire import codecs
-from broker.wire.batch import (
+from moldau.broker.wire import codecs
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_AT,
@@ -26,8 +26,8 @@ from broker.wire.batch import (
     CorruptBatch,
     checksum,
 )
-from ops.pipeline.source.fields import Ints, field, gather, varints
-from ops.pipeline.source.record_headers import header_spans, headers_column
+from moldau.ops.pipeline.source.fields import Ints, field, gather, varints
+from moldau.ops.pipeline.source.record_headers import header_spans, headers_column
 
 DECODED_LIMIT = 1 << 30  # an Arrow column has 2 GiB at most
 PORTION = 4 << 20

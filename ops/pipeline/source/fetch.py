@@ -15,21 +15,21 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.errors import ErrorCode
-from broker.wire.messages.fetch import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     PartitionData,
 )
-from broker.wire.messages.offset_for_leader_epoch import (
+from moldau.broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.wire.primitives import MalformedMessage
-from ops.client import (
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.ops.client import (
     PLAINTEXT,
     RETRIABLE,
     Backoff,
@@ -41,9 +41,9 @@ from ops.client import (
     error_name,
     refusal,
 )
-from ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED, batches_of
-from ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
-from ops.pipeline.source.decode import FetchedBatch
+from moldau.ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED, batches_of
+from moldau.ops.pipeline.errors import PipelineError, beyond_the_end, offsets_trimmed
+from moldau.ops.pipeline.source.decode import FetchedBatch
 
 logger = logging.getLogger("moldau.pipeline")
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker.wire.batch import CorruptBatch
+from moldau.broker.wire.batch import CorruptBatch
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ops.client import TopicPartition
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import OffsetRange
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.fetch import OffsetRange
 
 LATEST, EARLIEST = -1, -2
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ops.client import InvalidSecurity, Security, TopicPartition, parse_address, security_of
-from ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED
-from ops.pipeline.errors import PipelineError
-from ops.pipeline.source.fetch import FetchSettings
-from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
+from moldau.ops.client import InvalidSecurity, Security, TopicPartition, parse_address, security_of
+from moldau.ops.client.batches import READ_COMMITTED, READ_UNCOMMITTED
+from moldau.ops.pipeline.errors import PipelineError
+from moldau.ops.pipeline.source.fetch import FetchSettings
+from moldau.ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets, parse, parse_partitions
 
 RECORDS, RANGES = "records", "ranges"
 FAIL, SKIP = "fail", "skip"

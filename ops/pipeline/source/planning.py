@@ -11,18 +11,21 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ops.client import Backoff, ClientError, Cluster, TopicPartition
-from ops.pipeline.errors import (
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.ops.client import Backoff, ClientError, Cluster, TopicPartition
+from moldau.ops.pipeline.errors import (
     DataLoss,
     PipelineError,
     beyond_the_end,
     offsets_trimmed,
     partition_gone,
 )
-from ops.pipeline.source.fetch import OffsetRange, connect
-from ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets
-from ops.pipeline.source.options import Boundary, Options
+from moldau.ops.pipeline.source.fetch import OffsetRange, connect
+from moldau.ops.pipeline.source.offsets import EARLIEST, LATEST, Offsets
+from moldau.ops.pipeline.source.options import Boundary, Options
 
 logger = logging.getLogger("moldau.pipeline")
 

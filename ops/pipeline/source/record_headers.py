@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker.wire.batch import CorruptBatch
-from ops.pipeline.source.fields import Bools, Bytes, Ints, field, gather
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.ops.pipeline.source.fields import Bools, Bytes, Ints, field, gather
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

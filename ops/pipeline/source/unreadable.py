@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 
-from broker.wire.batch import CorruptBatch
-from ops.client import TopicPartition
-from ops.pipeline.errors import unreadable
-from ops.pipeline.source.decode import FetchedBatch
-from ops.pipeline.source.options import FAIL
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.ops.client import TopicPartition
+from moldau.ops.pipeline.errors import unreadable
+from moldau.ops.pipeline.source.decode import FetchedBatch
+from moldau.ops.pipeline.source.options import FAIL
 
 logger = logging.getLogger("moldau.pipeline")
 

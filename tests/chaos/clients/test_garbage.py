@@ -12,12 +12,16 @@ import struct
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.raw_client import RawClient, make_batch
 from tests.support.victim import Victim, framed, header
 

@@ -10,11 +10,15 @@ import struct
 import threading
 import time
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import NAMED_FETCH, NAMED_PRODUCE, RawClient, make_batch, records_in
 from tests.support.running import wait_until

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from broker.wire.messages.alter_partition_reassignments import (
+from moldau.broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.wire.messages.alter_replica_log_dirs import (
+from moldau.broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from broker.wire.messages.describe_acls import DescribeAclsRequest
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.list_partition_reassignments import (
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    PartitionData,
+    TopicData,
+)
+from moldau.broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.unregister_broker import UnregisterBrokerRequest
-from broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.broker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.golden.harness import Case, Step, Values
 from tests.golden.steps import create
 

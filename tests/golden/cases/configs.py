@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
+from moldau.broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from tests.golden.harness import Case, Step, Values
 from tests.golden.steps import create
 

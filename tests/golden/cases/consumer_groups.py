@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from broker.wire.messages.consumer_group_heartbeat import (
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.offset_commit import (
+from moldau.broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

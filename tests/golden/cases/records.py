@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.list_offsets import (
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.golden.batches import (
     garbage_gzip,
     garbage_lz4,

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.wire.messages.create_partitions import (
+from moldau.broker.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from broker.wire.messages.create_topics import (
+from moldau.broker.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_topic_partitions import (
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_topic_partitions import (
     CursorInRequest,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.golden.harness import Case, Step, Values
 from tests.golden.steps import create
 

@@ -5,7 +5,7 @@ Each case has transactional ids of its own.
 
 from __future__ import annotations
 
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from tests.golden.harness import Case, Step
 from tests.golden.steps import create
 from tests.golden.transaction_steps import add, begin, end, init, produce, settled

@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from broker.placement import owner_of
-from ops.admin.found_group import find_group
-from ops.client import GROUP, Cluster
+from moldau.broker.placement import owner_of
+from moldau.ops.admin.found_group import find_group
+from moldau.ops.client import GROUP, Cluster
 from tests.support.moldau_cli import Cli
 from tests.support.raw_group import RawMember, coordinator_port
 from tests.support.running import Broker, wait_until

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from ops.client.partitioning import partition_of
+from moldau.ops.client.partitioning import partition_of
 from tests.support.moldau_cli import Cli
 from tests.support.running import MOLDAU, Broker, wait_until
 

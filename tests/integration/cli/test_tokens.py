@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.client import read_client_settings
+from moldau.ops.client import read_client_settings
 from tests.support.moldau_cli import Cli, OperatorCli
 from tests.support.running import Broker, running_broker
 from tests.support.sasl_broker import SaslBroker

@@ -9,8 +9,8 @@ import pytest
 import redis
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from broker.placement import owner_of, slot_of
-from broker.store import keys
+from moldau.broker.placement import owner_of, slot_of
+from moldau.broker.store import keys
 from tests.support.moldau_cli import Cli
 from tests.support.running import Broker, wait_until
 

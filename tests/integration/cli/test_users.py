@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import redis
 
-from broker.security.sasl import Mechanism
-from broker.security.scram import is_password
-from broker.store import keys
-from broker.store.users import read_account
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.scram import is_password
+from moldau.broker.store import keys
+from moldau.broker.store.users import read_account
 from tests.support.moldau_cli import Cli
 
 

@@ -12,12 +12,17 @@ from collections.abc import Callable
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import request_frame
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import request_frame
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.fetching import LONG_MS, Where, offsets, parked, produce_request
 from tests.support.hammer import worker_ports
 from tests.support.raw_calls import create_topic

@@ -8,9 +8,14 @@ import os
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.fetching import LONG_MS, Where, offsets, produce_request
 from tests.support.raw_calls import delete_records
 from tests.support.raw_client import NAMED_FETCH, RawClient, batches_in, make_batch

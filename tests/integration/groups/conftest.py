@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_group import (

@@ -7,22 +7,22 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from broker.errors import ErrorCode
-from broker.placement import slot_of
-from broker.store import keys
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.offset_commit import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

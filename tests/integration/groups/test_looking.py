@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import redis
 
-from broker.wire.apis import APIS
-from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.list_groups import ListGroupsRequest
-from broker.wire.messages.offset_delete import (
+from moldau.broker.wire.apis import APIS
+from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

@@ -12,13 +12,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import JoinGroupRequest
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.sync_group import SyncGroupRequest
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.join_group import JoinGroupRequest
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.sync_group import SyncGroupRequest
 from tests.support.raw_group import NOT_COORDINATOR, RawMember, coordinator_port, form_group
 from tests.support.running import Broker, wait_until
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import redis
 
-from broker.metrics.record_counts import (
+from moldau.broker.metrics.record_counts import (
     MAX_BEHIND,
     RECORD_COUNTS,
     UNKNOWN,
@@ -15,7 +15,7 @@ from broker.metrics.record_counts import (
     decode_counts,
     encode_behind,
 )
-from broker.metrics.stream_views import (
+from moldau.broker.metrics.stream_views import (
     MAX_ENTRIES,
     MAX_FIELD_BYTES,
     MAX_GROUPS,
@@ -26,8 +26,8 @@ from broker.metrics.stream_views import (
     decode_views,
     encode_question,
 )
-from ops.client.private import ask_private
-from ops.serve.runtime import worker_socket
+from moldau.ops.client.private import ask_private
+from moldau.ops.serve.runtime import worker_socket
 from tests.support.raw_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, wait_until

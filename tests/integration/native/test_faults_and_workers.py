@@ -12,10 +12,14 @@ import pytest
 import redis
 from confluent_kafka import KafkaException, Producer
 
-from broker.wire.batch import TRANSACTIONAL
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.records import NO_HEADERS, Record, build_batch, read_records
+from moldau.broker.wire.batch import TRANSACTIONAL
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.records import NO_HEADERS, Record, build_batch, read_records
 from tests.support.compat.session import worker_ports
 from tests.support.native import Member, Native, offset_of
 from tests.support.raw_client import RawClient

@@ -9,9 +9,9 @@ import pytest
 import redis as redis_py
 from redis.crc import key_slot
 
-from broker.errors import ErrorCode
-from broker.store.native_steps import AT_ONCE
-from broker.wire.messages.create_topics import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.store.native_steps import AT_ONCE
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from broker.security.acl import Acl
-from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.broker.security.acl import Acl
+from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
 from tests.support.identified import IdentifiedClient
 from tests.support.raw_client import RawClient
 from tests.support.running import Broker, running_broker

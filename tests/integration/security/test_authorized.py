@@ -8,26 +8,39 @@ import msgspec
 import pytest
 import redis
 
-from broker.log.topics import AUDIT
-from broker.security.acl import Acl
-from broker.security.identity import Identity
-from broker.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.create_topics import (
+from moldau.broker.log.topics import AUDIT
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_acls import DescribeAclsRequest
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.schema import NO_UUID
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.schema import NO_UUID
 from tests.support.identified import IdentifiedClient
 from tests.support.raw_client import RawClient, make_batch, records_in
 from tests.support.running import Broker, running_broker, wait_until

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.incremental_alter_configs import (
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -184,9 +184,9 @@ def test_who_has_no_acls_can_do_nothing_and_is_told_why(broker: Broker) -> None:
 
 def test_every_action_is_in_the_table(broker: Broker) -> None:
     """A new form needs a row above."""
-    from ops.console.app import create_app
-    from ops.console.backend import Backend
-    from ops.console.sessions import Sessions
+    from moldau.ops.console.app import create_app
+    from moldau.ops.console.backend import Backend
+    from moldau.ops.console.sessions import Sessions
 
     async def reports() -> Any:
         raise AssertionError

@@ -10,18 +10,21 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from broker.errors import ErrorCode
-from broker.security.acl import Acl
-from broker.security.identity import Identity
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
-from broker.security.tokens import MAX_RENEWERS, password_of
-from broker.wire.messages.create_delegation_token import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.security.tokens import MAX_RENEWERS, password_of
+from moldau.broker.wire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
 )
-from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.delegation import (
     SHA_256,
     SHA_512,

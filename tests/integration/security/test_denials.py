@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.security.acl import Acl
-from broker.security.identity import Identity
-from broker.security.resources import CLUSTER_NAME, PatternType, Permission
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.offset_commit import (
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import CLUSTER_NAME, PatternType, Permission
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

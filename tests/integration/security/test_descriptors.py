@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.describe_configs import (
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from broker.wire.messages.metadata import MetadataRequest
-from ops.client.connection import Connection
-from ops.client.security import Security, Tls
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.ops.client.connection import Connection
+from moldau.ops.client.security import Security, Tls
 from tests.support.certificates import Certificates
 from tests.support.quotas import Anyone
 from tests.support.running import MOLDAU, Broker, running_broker, wait_until

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from broker.wire.messages.metadata import MetadataRequest
-from ops.client.connection import Connection
-from ops.client.security import Security, Tls
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.ops.client.connection import Connection
+from moldau.ops.client.security import Security, Tls
 from tests.support.certificates import Certificates
 from tests.support.running import Broker, running_broker
 

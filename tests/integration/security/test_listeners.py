@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.metadata import MetadataRequest
-from ops.client.connection import Connection, Versions
-from ops.client.security import PLAINTEXT, Security, Tls
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.ops.client.connection import Connection, Versions
+from moldau.ops.client.security import PLAINTEXT, Security, Tls
 from tests.support.certificates import Authority, Certificates
 from tests.support.running import Broker, NotStartedError, running_broker, wait_until
 

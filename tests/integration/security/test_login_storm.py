@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
 from tests.support.certificates import Certificates
 from tests.support.login_storm import storming
 from tests.support.sasl_broker import PLAIN, SHA_256, SHA_512, SaslBroker, sasl_broker

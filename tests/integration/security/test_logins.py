@@ -10,20 +10,20 @@ from collections.abc import Iterator
 import pytest
 from kafka.net.sasl.scram import ScramClient
 
-from broker.errors import ErrorCode
-from broker.metrics.document import METRICS
-from broker.security.connection_limits import CONNECTION_LIMITS
-from broker.security.identity import ENDED_SESSIONS, OPERATOR, WHO_AM_I, encode_identity
-from broker.wire.frame import PREAMBLE, private_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.describe_user_scram_credentials import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.metrics.document import METRICS
+from moldau.broker.security.connection_limits import CONNECTION_LIMITS
+from moldau.broker.security.identity import ENDED_SESSIONS, OPERATOR, WHO_AM_I, encode_identity
+from moldau.broker.wire.frame import PREAMBLE, private_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
 )
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from broker.wire.schema import Message
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from moldau.broker.wire.schema import Message
 from tests.support.sasl_broker import (
     MECHANISMS,
     PLAIN,

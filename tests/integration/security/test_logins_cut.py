@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from kafka.net.sasl.scram import ScramClient
 
-from broker.access.logins import warn_of_open_passwords
-from broker.settings.processes import Listener
-from broker.settings.sasl import SaslSettings
+from moldau.broker.access.logins import warn_of_open_passwords
+from moldau.broker.settings.processes import Listener
+from moldau.broker.settings.sasl import SaslSettings
 from tests.support.sasl_broker import PLAIN, SHA_256, SaslBroker, sasl_broker
 from tests.support.sasl_client import SaslClient
 

@@ -7,21 +7,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryRequest
-from broker.wire.messages.alter_client_quotas import EntityData as AlteredEntity
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.describe_client_quotas import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryRequest
+from moldau.broker.wire.messages.alter_client_quotas import EntityData as AlteredEntity
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.metadata import MetadataRequest
+from moldau.broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.metadata import MetadataRequest
 from tests.support.quotas import (
     BATCH,
     Anyone,

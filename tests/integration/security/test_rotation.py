@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.certificate import read_certificate
+from moldau.broker.security.certificate import read_certificate
 from tests.support.certificates import Authority
 from tests.support.running import Broker, running_broker, wait_until
 from tests.support.secure_clients import RECORDS, ROUND_TRIPS, Login

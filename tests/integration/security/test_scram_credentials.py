@@ -15,9 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from broker.errors import ErrorCode
-from broker.wire.messages.alter_user_scram_credentials import ScramCredentialDeletion
-from broker.wire.messages.describe_user_scram_credentials import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.alter_user_scram_credentials import ScramCredentialDeletion
+from moldau.broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )

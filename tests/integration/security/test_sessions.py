@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from kafka.net.sasl.scram import ScramClient
 
-from broker.errors import ErrorCode
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.sasl_broker import PLAIN, SHA_256, SHA_512, TOKENS, SaslBroker, sasl_broker
 from tests.support.sasl_client import LoginFailed, SaslClient, closes_soon
 from tests.support.tokens import claims, signed

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import owner_of
-from broker.txn.record import LAST_EPOCH
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
+from moldau.broker.txn.record import LAST_EPOCH
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.raw_calls import worker_clients
 from tests.support.raw_client import RawClient
 from tests.support.raw_committed import await_stable, read_committed

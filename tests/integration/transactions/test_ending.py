@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.raw_calls import LATEST, create_topic, list_offset, read_all, worker_clients
 from tests.support.raw_client import RawClient
 from tests.support.raw_committed import READ_COMMITTED, await_stable, markers, read_committed

@@ -12,17 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import leader_of, owner_of
-from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.txn_offset_commit import (
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import leader_of, owner_of
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from broker.wire.messages.list_transactions import ListTransactionsRequest
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

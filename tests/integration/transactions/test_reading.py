@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.placement import leader_of
-from broker.wire.batch import CONTROL, read_header
-from broker.wire.messages.end_txn import EndTxnRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.placement import leader_of
+from moldau.broker.wire.batch import CONTROL, read_header
+from moldau.broker.wire.messages.end_txn import EndTxnRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.fetching import parked
 from tests.support.raw_calls import (
     EARLIEST,

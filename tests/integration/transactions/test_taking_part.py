@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import leader_of, owner_of
-from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.raw_client import RawClient, batches_in, make_batch
 from tests.support.raw_committed import await_stable, fetch_committed, read_committed
 from tests.support.raw_transactions import (

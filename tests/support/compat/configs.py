@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS
+from moldau.broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS
 from tests.support.clients.base import IncrementalAdmin, Record, Refused
 from tests.support.compat.session import PROPAGATION_S, Session
 from tests.support.running import wait_until

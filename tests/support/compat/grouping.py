@@ -16,10 +16,10 @@ import msgspec
 import pytest
 import redis
 
-from broker.group.record import GroupRecord, decode
-from broker.placement import slot_of
-from broker.store import keys
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.group.record import GroupRecord, decode
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
 from tests.support.clients.base import NewTopic, Place, Record
 from tests.support.clients.members import Member, MemberSettings
 from tests.support.compat.session import Session, send_all

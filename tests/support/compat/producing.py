@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from broker.wire.batch import CODEC_MASK, LOG_APPEND_TIME
+from moldau.broker.wire.batch import CODEC_MASK, LOG_APPEND_TIME
 from tests.support.clients.base import (
     CODECS,
     CREATE_TIME,

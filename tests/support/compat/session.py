@@ -10,9 +10,9 @@ from typing import Any
 
 import redis
 
-from broker.store import keys
-from broker.wire.batch import BatchHeader, headers
-from broker.wire.messages.metadata import (
+from moldau.broker.store import keys
+from moldau.broker.wire.batch import BatchHeader, headers
+from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponseTopic,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from broker.placement import leader_of, owner_of
-from broker.wire.batch import CONTROL, headers
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.batch import CONTROL, headers
 from tests.support.clients.base import EARLIEST, Place, Record
 from tests.support.compacting import COMPACT, wait_compacted
 from tests.support.compacting import QUICK as COMPACTING

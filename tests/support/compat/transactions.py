@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.clients.base import (
     EARLIEST,
     Consumer,

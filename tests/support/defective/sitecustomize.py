@@ -16,10 +16,10 @@ class Defect(Exception):
 
 
 def install(switch: Path) -> None:
-    from broker.coordinator import stored
-    from broker.group.assign.job import Job
-    from broker.group.modern.core import ConsumerCore
-    from broker.handlers import consumer_group_heartbeat
+    from moldau.broker.coordinator import stored
+    from moldau.broker.group.assign.job import Job
+    from moldau.broker.group.modern.core import ConsumerCore
+    from moldau.broker.handlers import consumer_group_heartbeat
 
     def is_on(name: str) -> bool:
         return switch.exists() and switch.read_text() == name

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.access import audit as module
-from broker.access.audit import Audit, is_audited
-from broker.errors import ErrorCode, KafkaError
-from broker.log import event_topic
-from broker.log.event_topic import EventTopic
-from broker.security.identity import Identity
-from broker.security.resources import Operation, ResourceType
-from broker.settings.kafka import BrokerConfig
-from broker.wire.records import Record
+from moldau.broker.access import audit as module
+from moldau.broker.access.audit import Audit, is_audited
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log import event_topic
+from moldau.broker.log.event_topic import EventTopic
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.resources import Operation, ResourceType
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.wire.records import Record
 
 ALICE = Identity("User:alice", "10.0.0.1", "SASL_SSL")
 NOTHING: Any = None

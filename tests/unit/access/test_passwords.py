@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.access import passwords as module
-from broker.access.passwords import Passwords
-from broker.access.users import Users
-from broker.security import scram
-from broker.security.accounts import Account
-from broker.security.sasl import Mechanism
-from broker.security.scram import credential_from, salted_password
-from broker.store.topics import TopicStore
-from broker.store.users import UserStore
+from moldau.broker.access import passwords as module
+from moldau.broker.access.passwords import Passwords
+from moldau.broker.access.users import Users
+from moldau.broker.security import scram
+from moldau.broker.security.accounts import Account
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.scram import credential_from, salted_password
+from moldau.broker.store.topics import TopicStore
+from moldau.broker.store.users import UserStore
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.access import signing_keys
-from broker.access.signing_keys import KeySet
-from broker.settings.sasl import TokenSettings
+from moldau.broker.access import signing_keys
+from moldau.broker.access.signing_keys import KeySet
+from moldau.broker.settings.sasl import TokenSettings
 from tests.support.tokens import key_set, public_fields, rsa_key
 
 

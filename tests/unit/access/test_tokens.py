@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 import pytest
 import redis
 
-from broker.access import tokens as module
-from broker.access.tokens import Tokens
-from broker.errors import ErrorCode, KafkaError, StoreFull, StoreUnavailable
-from broker.security.identity import Identity
-from broker.security.sasl import Mechanism
-from broker.security.tokens import Token, expired, renewed
-from broker.settings.kafka import BrokerConfig
-from broker.store import keys
-from broker.store.history import StoreHistory
-from broker.store.pipe import Pipe
-from broker.store.target import Target
-from broker.store.tokens import TokenStore, read_token
-from broker.store.topics import TopicStore
+from moldau.broker.access import tokens as module
+from moldau.broker.access.tokens import Tokens
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFull, StoreUnavailable
+from moldau.broker.security.identity import Identity
+from moldau.broker.security.sasl import Mechanism
+from moldau.broker.security.tokens import Token, expired, renewed
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store import keys
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.target import Target
+from moldau.broker.store.tokens import TokenStore, read_token
+from moldau.broker.store.topics import TopicStore
 from tests.support.redis_server import RedisServer
 
 SHA_256 = Mechanism.SCRAM_SHA_256

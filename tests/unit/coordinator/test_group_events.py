@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.coordinator.group_events import BEFORE_PER_WINDOW, GroupEvents
-from broker.errors import ErrorCode, KafkaError
-from broker.group.effects import MemberChange, MemberChanged, StateChanged
-from broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
-from broker.group.states import GroupState
-from broker.group.views import PartitionOwner
-from broker.log import event_topic
-from broker.wire.records import Record
+from moldau.broker.coordinator.group_events import BEFORE_PER_WINDOW, GroupEvents
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.group.effects import MemberChange, MemberChanged, StateChanged
+from moldau.broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.views import PartitionOwner
+from moldau.broker.log import event_topic
+from moldau.broker.wire.records import Record
 
 
 class Written(GroupEvents):

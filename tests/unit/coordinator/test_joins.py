@@ -10,17 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from broker.coordinator import joins as joins_module
-from broker.coordinator import peers as peers_module
-from broker.coordinator.joins import Joins
-from broker.coordinator.peers import Peers
-from broker.coordinator.transaction_coordinator import Token
-from broker.errors import ErrorCode
-from broker.placement import owner_of
-from broker.txn.effects import AddAnswer
-from broker.txn.events import Add
-from broker.txn.record import Place, group_place
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.coordinator import joins as joins_module
+from moldau.broker.coordinator import peers as peers_module
+from moldau.broker.coordinator.joins import Joins
+from moldau.broker.coordinator.peers import Peers
+from moldau.broker.coordinator.transaction_coordinator import Token
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
+from moldau.broker.txn.effects import AddAnswer
+from moldau.broker.txn.events import Add
+from moldau.broker.txn.record import Place, group_place
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -10,20 +10,20 @@ from typing import Any, cast
 
 import pytest
 
-from broker.coordinator import markers as markers_module
-from broker.coordinator import peers as peers_module
-from broker.coordinator.local_markers import LocalMarkers
-from broker.coordinator.markers import Markers
-from broker.coordinator.peers import Peers
-from broker.errors import ErrorCode, KafkaError, SlotNotTaken, StoreDown, StoreFault
-from broker.log.log import Log
-from broker.log.markers import Marker
-from broker.log.topics import Topic
-from broker.placement import leader_of
-from broker.txn.effects import WriteMarkers
-from broker.txn.record import Place, group_place
-from broker.wire.apis import ApiKey
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.coordinator import markers as markers_module
+from moldau.broker.coordinator import peers as peers_module
+from moldau.broker.coordinator.local_markers import LocalMarkers
+from moldau.broker.coordinator.markers import Markers
+from moldau.broker.coordinator.peers import Peers
+from moldau.broker.errors import ErrorCode, KafkaError, SlotNotTaken, StoreDown, StoreFault
+from moldau.broker.log.log import Log
+from moldau.broker.log.markers import Marker
+from moldau.broker.log.topics import Topic
+from moldau.broker.placement import leader_of
+from moldau.broker.txn.effects import WriteMarkers
+from moldau.broker.txn.record import Place, group_place
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

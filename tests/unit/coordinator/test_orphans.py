@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 import redis
 
-from broker.coordinator import orphans
-from broker.coordinator.orphans import Orphans
-from broker.coordinator.peers import Link
-from broker.txn.record import Place, TxnState
-from broker.txn.views import TxnView
-from broker.wire.apis import ApiKey
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.coordinator import orphans
+from moldau.broker.coordinator.orphans import Orphans
+from moldau.broker.coordinator.peers import Link
+from moldau.broker.txn.record import Place, TxnState
+from moldau.broker.txn.views import TxnView
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from broker.wire.messages.list_transactions import (
+from moldau.broker.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from broker.wire.messages.list_transactions import (
+from moldau.broker.wire.messages.list_transactions import (
     TransactionState as ListedState,
 )
-from broker.wire.schema import NO_UUID, Message
+from moldau.broker.wire.schema import NO_UUID, Message
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_host import Host, append, until
 from tests.support.redis_server import RedisServer

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordinator import peers
-from broker.coordinator.peers import Link, Peers
-from broker.wire.apis import ApiKey
-from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from broker.wire.messages.list_transactions import (
+from moldau.broker.coordinator import peers
+from moldau.broker.coordinator.peers import Link, Peers
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from moldau.broker.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from broker.wire.schema import Message
+from moldau.broker.wire.schema import Message
 from tests.support.fake_peers import fake_peer, until
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from broker.coordinator.producer_ids import BLOCK, LOW, ProducerIds
-from broker.errors import StoreDown
-from broker.txn.record import NO_PRODUCER_ID
+from moldau.broker.coordinator.producer_ids import BLOCK, LOW, ProducerIds
+from moldau.broker.errors import StoreDown
+from moldau.broker.txn.record import NO_PRODUCER_ID
 
 
 class Blocks:

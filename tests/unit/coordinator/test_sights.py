@@ -1,7 +1,7 @@
 """Expressions stand for topics that their clients may describe."""
 
-from broker.coordinator.sights import Sights
-from broker.expressions import match_steps
+from moldau.broker.coordinator.sights import Sights
+from moldau.broker.expressions import match_steps
 from tests.support.consumer_driver import ConsumerDriver
 from tests.support.group_world import completed
 

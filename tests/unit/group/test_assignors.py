@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.group.assign.assignors import ASSIGNORS
-from broker.group.assign.job import Job, Seat
-from broker.group.topics import Place, TopicFacts
+from moldau.broker.group.assign.assignors import ASSIGNORS
+from moldau.broker.group.assign.job import Job, Seat
+from moldau.broker.group.topics import Place, TopicFacts
 from tests.support.group_world import completed
 
 Targets = dict[str, frozenset[Place]]

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.generations import LIMIT, ORIGIN_S
-from broker.group.config import ConsumerConfig
-from broker.group.events import ConsumerHeartbeat
-from broker.group.modern.heartbeat import check_request
-from broker.group.offsets import TopicPartition, new_commit
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.config import ConsumerConfig
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.modern.heartbeat import check_request
+from moldau.broker.group.offsets import TopicPartition, new_commit
 from tests.support.consumer_driver import ConsumerDriver
 from tests.support.group_world import START_MS
 

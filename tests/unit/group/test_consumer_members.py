@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from broker import expressions
-from broker.errors import ErrorCode
-from broker.group.config import ConsumerConfig
-from broker.group.events import ConsumerHeartbeat
-from broker.group.modern.heartbeat import check_request
+from moldau.broker import expressions
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.config import ConsumerConfig
+from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.modern.heartbeat import check_request
 from tests.support.consumer_driver import ConsumerDriver
 from tests.support.group_world import completed
 

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.errors import ErrorCode
-from broker.generations import LIMIT
-from broker.group.classic.group import Group
-from broker.group.effects import JoinAnswer, SyncAnswer
-from broker.group.events import LeavingMember
-from broker.group.offsets import new_commit
-from broker.group.record import encode
-from broker.group.timers import TimerKind
-from broker.wire.consumer_protocol import encode_assignment, parse_assignment
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import LIMIT
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.effects import JoinAnswer, SyncAnswer
+from moldau.broker.group.events import LeavingMember
+from moldau.broker.group.offsets import new_commit
+from moldau.broker.group.record import encode
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.wire.consumer_protocol import encode_assignment, parse_assignment
 from tests.support.consumer_driver import ConsumerDriver, Partition
 from tests.support.group_world import Call
 

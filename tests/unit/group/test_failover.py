@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from broker.errors import ErrorCode
-from broker.generations import LIMIT, ORIGIN_S
-from broker.group.classic import sessions
-from broker.group.config import GroupConfig, IdGenerator
-from broker.group.effects import DeleteAnswer, Reply
-from broker.group.events import Delete, Join
-from broker.group.groups import Groups
-from broker.group.loading import LoadedGroup
-from broker.group.offsets import TopicPartition, new_commit
-from broker.group.record import encode
-from broker.group.timers import TimerKind
+from moldau.broker.errors import ErrorCode
+from moldau.broker.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.classic import sessions
+from moldau.broker.group.config import GroupConfig, IdGenerator
+from moldau.broker.group.effects import DeleteAnswer, Reply
+from moldau.broker.group.events import Delete, Join
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.loading import LoadedGroup
+from moldau.broker.group.offsets import TopicPartition, new_commit
+from moldau.broker.group.record import encode
+from moldau.broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
 from tests.support.group_world import START_MS
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.effects import LeaveAnswer, LeftMember
-from broker.group.events import LeavingMember
-from broker.group.offsets import new_commit
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import LeaveAnswer, LeftMember
+from moldau.broker.group.events import LeavingMember
+from moldau.broker.group.offsets import new_commit
 from tests.support.group_driver import GroupDriver
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID

@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.commits import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.commits import (
     check_metadata,
 )
-from broker.group.offsets import (
+from moldau.broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
     PendingOffset,

@@ -1,13 +1,13 @@
 """Offsets: deleted and expired, behaviours 2.23 and 2.25, as far as the group decides them."""
 
-from broker.errors import ErrorCode
-from broker.group.commits import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.commits import (
     check_offset_delete,
     check_topic_delete,
     expired_offsets,
     is_forgettable,
 )
-from broker.group.offsets import (
+from moldau.broker.group.offsets import (
     CommittedOffsets,
     PendingOffset,
     TopicPartition,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.group.config import IdGenerator
-from broker.group.record import (
+from moldau.broker.group.config import IdGenerator
+from moldau.broker.group.record import (
     CONSUMER_FORMAT,
     FORMAT,
     ConsumerRecord,
@@ -14,10 +14,10 @@ from broker.group.record import (
     MemberRecord,
     UnknownRecordFormat,
 )
-from broker.group.record import decode as decode_record
-from broker.group.record import encode as encode_record
-from broker.group.states import GroupState
-from broker.group.ulid import CROCKFORD, ulid
+from moldau.broker.group.record import decode as decode_record
+from moldau.broker.group.record import encode as encode_record
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.ulid import CROCKFORD, ulid
 from tests.support.group_driver import GroupDriver
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.loading import LoadedGroup
-from broker.group.offsets import CommittedOffsets, PendingOffset, TopicPartition, new_commit
-from broker.group.pending import ANY_NUMBER, Ended, Pending
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.loading import LoadedGroup
+from moldau.broker.group.offsets import CommittedOffsets, PendingOffset, TopicPartition, new_commit
+from moldau.broker.group.pending import ANY_NUMBER, Ended, Pending
 from tests.support.group_driver import GroupDriver
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.errors import ErrorCode
-from broker.group.config import ConsumerConfig
-from broker.group.modern.group import ConsumerGroup
-from broker.group.topics import Place
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.config import ConsumerConfig
+from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.topics import Place
 from tests.support.group_world import GroupWorld
 from tests.support.model_consumers import ModelConsumer
 from tests.support.model_guests import ModelGuest

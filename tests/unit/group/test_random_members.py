@@ -22,12 +22,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.errors import ErrorCode
-from broker.group.classic.group import Group
-from broker.group.classic.purposes import SaveReplacement
-from broker.group.events import LeavingMember, Protocols, TimerFired
-from broker.group.states import GroupState
-from broker.group.timers import TimerKey, TimerKind
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.classic.group import Group
+from moldau.broker.group.classic.purposes import SaveReplacement
+from moldau.broker.group.events import LeavingMember, Protocols, TimerFired
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.timers import TimerKey, TimerKind
 from tests.support.group_driver import GroupDriver
 from tests.support.group_members import PARTITIONS, Consumer, Witness
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.effects import JoinedMember
-from broker.group.events import Protocols
-from broker.group.timers import TimerKind
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import JoinedMember
+from moldau.broker.group.events import Protocols
+from moldau.broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
 
 RANGE: Protocols = (("range", b"r"),)

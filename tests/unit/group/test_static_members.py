@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.events import Protocols
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.events import Protocols
 from tests.support.group_driver import GroupDriver
 
 RANGE: Protocols = (("range", b"r"),)

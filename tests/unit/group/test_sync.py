@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.events import Persisted
-from broker.group.record import GroupRecord
-from broker.group.timers import TimerKind
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.events import Persisted
+from moldau.broker.group.record import GroupRecord
+from moldau.broker.group.timers import TimerKind
 from tests.support.group_driver import GroupDriver
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.group.offsets import new_commit
-from broker.group.views import GroupListing, MemberView, list_groups
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.offsets import new_commit
+from moldau.broker.group.views import GroupListing, MemberView, list_groups
 from tests.support.group_driver import GroupDriver
 
 

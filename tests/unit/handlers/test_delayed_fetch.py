@@ -6,12 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from broker.errors import ErrorCode, StoreUnavailable
-from broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
-from broker.metrics.log_counters import LogCounters, TopicCounters
-from broker.metrics.request_counters import RequestCounters
-from broker.store.aborted import AbortedTransaction
-from broker.wire.messages.fetch import FetchRequest
+from moldau.broker.errors import ErrorCode, StoreUnavailable
+from moldau.broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
+from moldau.broker.metrics.log_counters import LogCounters, TopicCounters
+from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.wire.messages.fetch import FetchRequest
 from tests.support.transactional import transactional_batch
 
 BATCH = bytes(transactional_batch(7, 0, [b"aborted"]))

@@ -10,13 +10,13 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from broker import handlers
-from broker.handlers.context import Broker
-from broker.handlers.dispatch import AWAITED, REPLYING, handler_of
-from broker.server.call import Call
-from broker.server.request_route import RequestRoute
-from broker.wire import messages
-from broker.wire.apis import APIS, Api
+from moldau.broker import handlers
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.dispatch import AWAITED, REPLYING, handler_of
+from moldau.broker.server.call import Call
+from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.wire import messages
+from moldau.broker.wire.apis import APIS, Api
 
 
 def test_every_api_has_one_handler_and_every_handler_an_api() -> None:
@@ -24,7 +24,8 @@ def test_every_api_has_one_handler_and_every_handler_an_api() -> None:
     assert not set(AWAITED) & set(REPLYING)
     names = {api.module_name for api in APIS.values()}
     modules = [
-        import_module(f"broker.handlers.{each.name}") for each in iter_modules(handlers.__path__)
+        import_module(f"moldau.broker.handlers.{each.name}")
+        for each in iter_modules(handlers.__path__)
     ]
     assert {
         module.__name__.split(".")[-1] for module in modules if hasattr(module, "handle")

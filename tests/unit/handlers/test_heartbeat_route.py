@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.errors import ErrorCode
-from broker.handlers.heartbeat import HEARTBEAT, HeartbeatRoute
-from broker.wire.frame import (
+from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.heartbeat import HEARTBEAT, HeartbeatRoute
+from moldau.broker.wire.frame import (
     LENGTH_SIZE,
     read_request_header,
     read_response,
     request_frame,
 )
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.request_cache import MAX_PREFIX
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.broker.wire.request_cache import MAX_PREFIX
 
 NOW_MS = 1_000
 VERSIONS = range(HEARTBEAT.lowest, HEARTBEAT.highest + 1)

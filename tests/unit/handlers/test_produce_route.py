@@ -7,15 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.handlers.context import Broker
-from broker.handlers.produce_route import PRODUCE, ProduceRoute
-from broker.log.partition import PartitionLog
-from broker.log.topics import Topic
-from broker.server.call import Call
-from broker.settings.kafka import topic_config
-from broker.store.topics import TopicRecord
-from broker.wire.frame import CORRELATION_ID_END, read_request_header, request_frame
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.produce_route import PRODUCE, ProduceRoute
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.topics import Topic
+from moldau.broker.server.call import Call
+from moldau.broker.settings.kafka import topic_config
+from moldau.broker.store.topics import TopicRecord
+from moldau.broker.wire.frame import CORRELATION_ID_END, read_request_header, request_frame
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 
 TOPIC_ID = bytes(range(16))
 VERSIONS = range(3, PRODUCE.highest + 1)

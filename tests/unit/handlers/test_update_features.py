@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.handlers.update_features import ABSENT, handle
-from broker.security.authorizer import AllowEverything
-from broker.wire.advertised import FEATURES
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.messages.update_features import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.handlers.update_features import ABSENT, handle
+from moldau.broker.security.authorizer import AllowEverything
+from moldau.broker.wire.advertised import FEATURES
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, KafkaError, RecordsRefused
-from broker.log.admission import admit
-from broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
-from broker.wire import batch as layout
-from broker.wire.batch import checksum, read_header, set_base_offset
-from broker.wire.records import read_records
+from moldau.broker.errors import ErrorCode, KafkaError, RecordsRefused
+from moldau.broker.log.admission import admit
+from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
+from moldau.broker.wire import batch as layout
+from moldau.broker.wire.batch import checksum, read_header, set_base_offset
+from moldau.broker.wire.records import read_records
 from tests.support.raw_client import make_batch
 
 NOW = 1_700_000_000_000

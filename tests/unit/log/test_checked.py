@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker.log import checked
-from broker.log.checked import CheckedLogs
-from broker.log.log import Log
-from broker.log.topics import Topic
-from broker.settings.kafka import BrokerConfig, topic_config
-from broker.store import keys
-from broker.store.topics import TopicRecord
+from moldau.broker.log import checked
+from moldau.broker.log.checked import CheckedLogs
+from moldau.broker.log.log import Log
+from moldau.broker.log.topics import Topic
+from moldau.broker.settings.kafka import BrokerConfig, topic_config
+from moldau.broker.store import keys
+from moldau.broker.store.topics import TopicRecord
 from tests.support.log_batches import plain
 from tests.support.log_host import Host, append, until
 from tests.support.redis_server import RedisServer

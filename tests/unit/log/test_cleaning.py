@@ -7,9 +7,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.cleaning import AbortedBatches
-from broker.store.aborted import AbortedTransaction
-from broker.wire.batch import (
+from moldau.broker.log.cleaning import AbortedBatches
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
@@ -19,8 +19,8 @@ from broker.wire.batch import (
     read_header,
     stamp_append_time,
 )
-from broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from broker.wire.records import Record, read_records
+from moldau.broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from moldau.broker.wire.records import Record, read_records
 from tests.support.cleaning import (
     LIMIT,
     NOW,

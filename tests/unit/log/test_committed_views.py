@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.log import cleaning_pass, committed, compaction, transactions
-from broker.log.partition import PartitionLog
-from broker.wire.batch import CONTROL
+from moldau.broker.log import cleaning_pass, committed, compaction, transactions
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.wire.batch import CONTROL
 from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
 from tests.support.committed_client import read_committed
 from tests.support.log_host import Host, append

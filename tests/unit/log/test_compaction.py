@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.log import cleaning_pass, compaction
-from broker.log.timestamps import (
+from moldau.broker.log import cleaning_pass, compaction
+from moldau.broker.log.timestamps import (
     offset_for_timestamp,
     offset_of_largest_timestamp,
 )
-from broker.wire.batch import read_header, split_batches
+from moldau.broker.wire.batch import read_header, split_batches
 from tests.support.cleaner import NOW, Cleaner, check_size, config, contents, create, read_on, write
 from tests.support.log_host import Host, append
 from tests.support.raw_calls import StoredLog

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.log import cleaning_pass, compaction
-from broker.log.cleaning import KeyMap
-from broker.wire.batch import read_header
-from broker.wire.records import read_records
+from moldau.broker.log import cleaning_pass, compaction
+from moldau.broker.log.cleaning import KeyMap
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.records import read_records
 from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_host import Host, stored

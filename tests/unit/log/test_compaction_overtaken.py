@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from broker.errors import KafkaError, StoreFault, StoreUnavailable
-from broker.log import cleaning_pass, compaction, store_read
-from broker.log import reader as reader_module
-from broker.log.reader import LogReader
-from broker.log.replica import LogReplica
-from broker.log.timestamps import (
+from moldau.broker.errors import KafkaError, StoreFault, StoreUnavailable
+from moldau.broker.log import cleaning_pass, compaction, store_read
+from moldau.broker.log import reader as reader_module
+from moldau.broker.log.reader import LogReader
+from moldau.broker.log.replica import LogReplica
+from moldau.broker.log.timestamps import (
     LogPosition,
     batches_from,
 )
-from broker.store import keys, resp
-from broker.store.pipe import Pipe
-from broker.wire.records import Record, read_records
+from moldau.broker.store import keys, resp
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.wire.records import Record, read_records
 from tests.support.cleaner import NOW, Cleaner, check_size, config, contents, create, read_on, write
 from tests.support.log_host import Host, until
 from tests.support.raw_calls import StoredLog

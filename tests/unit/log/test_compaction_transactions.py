@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.log import committed, compaction, transactions
-from broker.log.flight import Participation
-from broker.log.replica import LogReplica
-from broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
-from broker.store import keys
-from broker.wire.batch import CONTROL, TRANSACTIONAL
+from moldau.broker.log import committed, compaction, transactions
+from moldau.broker.log.flight import Participation
+from moldau.broker.log.replica import LogReplica
+from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.store import keys
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL
 from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
 from tests.support.committed_client import read_committed
 from tests.support.log_host import Host, WaitedAppend, begin

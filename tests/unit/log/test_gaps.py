@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker.log import reader, store_read
-from broker.log.archived import Archived
-from broker.log.partition import PartitionLog
-from broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
-from broker.settings.kafka import TopicConfig, topic_config
-from broker.store import keys
-from broker.wire.batch import find_batch
+from moldau.broker.log import reader, store_read
+from moldau.broker.log.archived import Archived
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.settings.kafka import TopicConfig, topic_config
+from moldau.broker.store import keys
+from moldau.broker.wire.batch import find_batch
 from tests.support.cleaner import NOW, check_size, read_on
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_batches import plain

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.log.history import FIRST_RESERVED, FIRST_RESERVED_IF_SLOW, LEAST_RESERVED
-from broker.store import keys
+from moldau.broker.log.history import FIRST_RESERVED, FIRST_RESERVED_IF_SLOW, LEAST_RESERVED
+from moldau.broker.store import keys
 from tests.support.log_batches import plain, sequenced
 from tests.support.log_host import Host, append, begin, stored
 from tests.support.lossy_store import LossyStore, programs

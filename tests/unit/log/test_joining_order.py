@@ -14,11 +14,11 @@ import uuid
 import pytest
 import uvloop
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.partition import PartitionLog
-from broker.store.streams import Entry
-from broker.wire.batch import CONTROL, TRANSACTIONAL, headers
-from broker.wire.control import read_end_marker
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.store.streams import Entry
+from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, headers
+from moldau.broker.wire.control import read_end_marker
 from tests.support.log_host import Host, WaitedAppend, append, stored
 from tests.support.redis_server import RedisServer
 from tests.support.transactional import Coordinator, end, send, transactional_batch

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.cleaning import KeyMap
-from broker.wire.batch import (
+from moldau.broker.log.cleaning import KeyMap
+from moldau.broker.wire.batch import (
     CorruptBatch,
 )
-from broker.wire.codecs import GZIP, OutputTooLarge
-from broker.wire.records import Record
+from moldau.broker.wire.codecs import GZIP, OutputTooLarge
+from moldau.broker.wire.records import Record
 from tests.support.cleaning import (
     LIMIT,
     NOW,

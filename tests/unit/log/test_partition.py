@@ -10,8 +10,8 @@ from itertools import count
 import pytest
 import redis as redis_py
 
-from broker.errors import ErrorCode, KafkaError, StoreFull, StoreRefused
-from broker.log.replica import Phase
+from moldau.broker.errors import ErrorCode, KafkaError, StoreFull, StoreRefused
+from moldau.broker.log.replica import Phase
 from tests.support.log_batches import fold, plain, sequenced, values
 from tests.support.log_host import Host, append, begin, stored, until
 from tests.support.raw_client import make_batch

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from broker.errors import StoreFault
-from broker.log import read_ahead
-from broker.log.partition import PartitionLog
-from broker.wire.batch import headers
+from moldau.broker.errors import StoreFault
+from moldau.broker.log import read_ahead
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.wire.batch import headers
 from tests.support.fake_peers import until
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_batches import plain

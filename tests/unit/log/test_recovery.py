@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.acks import shortage
-from broker.log.loading import Loading
-from broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
-from broker.log.state import SEQUENCE_MODULUS
-from broker.store.replication import NEVER
-from broker.wire.batch import BatchHeader, read_header
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.acks import shortage
+from moldau.broker.log.loading import Loading
+from moldau.broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
+from moldau.broker.log.state import SEQUENCE_MODULUS
+from moldau.broker.store.replication import NEVER
+from moldau.broker.wire.batch import BatchHeader, read_header
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_batches import plain, sequenced, values
 from tests.support.log_host import Host, WaitedAppend, append, begin, until

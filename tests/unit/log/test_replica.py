@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from broker.errors import KafkaError, StoreFault
-from broker.log.loading import MAX_BYTES_PER_READ
-from broker.log.replica import Phase
-from broker.log.state import LogState
-from broker.wire.batch import read_header
+from moldau.broker.errors import KafkaError, StoreFault
+from moldau.broker.log.loading import MAX_BYTES_PER_READ
+from moldau.broker.log.replica import Phase
+from moldau.broker.log.state import LogState
+from moldau.broker.wire.batch import read_header
 from tests.support.log_batches import plain, sequenced
 from tests.support.log_host import Host, WaitedAppend, append, begin, stored, until
 from tests.support.redis_server import RedisServer

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.errors import StoreUnavailable
-from broker.log.reservation import Reservation
+from moldau.broker.errors import StoreUnavailable
+from moldau.broker.log.reservation import Reservation
 
 
 class Reserves:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.log.partition import PartitionLog
+from moldau.broker.log.partition import PartitionLog
 from tests.support.cleaner import NOW, Cleaner, check_size, config, create, write
 from tests.support.committed_client import read_committed
 from tests.support.log_host import Host

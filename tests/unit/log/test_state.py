@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.state import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.state import (
     REMEMBERED_BATCHES,
     SEQUENCE_MODULUS,
     Duplicate,
     LogState,
     Producer,
 )
-from broker.wire.batch import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
-from broker.wire.control import EndMarker
+from moldau.broker.wire.batch import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
+from moldau.broker.wire.control import EndMarker
 
 LAST_SEQUENCE = (1 << 31) - 1
 

@@ -7,13 +7,13 @@ import uuid
 
 import pytest
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log import transactions
-from broker.log.markers import ADMINISTRATORS
-from broker.log.partition import PartitionLog
-from broker.store.aborted import AbortedTransaction
-from broker.wire.batch import CONTROL, headers, read_header
-from broker.wire.control import EndMarker, build_end_marker, read_end_marker
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log import transactions
+from moldau.broker.log.markers import ADMINISTRATORS
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.wire.batch import CONTROL, headers, read_header
+from moldau.broker.wire.control import EndMarker, build_end_marker, read_end_marker
 from tests.support.log_host import Host, WaitedAppend, append, begin, stored, until
 from tests.support.redis_server import RedisServer
 from tests.support.transactional import Coordinator, end, send, transactional_batch

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from broker.errors import ErrorCode, KafkaError
-from broker.log.admission import MAX_UNPACKED_AT_ONCE, UnpacksLarge, admit, unpacked_room
-from broker.log.unpacking import Unpacking
-from broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
-from broker.wire.batch import Buffer, read_header
-from broker.wire.codecs import OutputTooLarge
-from broker.wire.records import payload_of
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.admission import MAX_UNPACKED_AT_ONCE, UnpacksLarge, admit, unpacked_room
+from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
+from moldau.broker.wire.batch import Buffer, read_header
+from moldau.broker.wire.codecs import OutputTooLarge
+from moldau.broker.wire.records import payload_of
 from tests.support.raw_client import make_batch
 from tests.support.record_batches import every_codec
 

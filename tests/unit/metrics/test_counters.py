@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from broker.coordinator.group_counters import GroupCounters
-from broker.errors import ErrorCode
-from broker.group.effects import MemberChange, MemberChanged, StateChanged
-from broker.group.states import GroupState
-from broker.metrics.document import Family
-from broker.metrics.log_counters import MAX_TOPICS, LogCounters
-from broker.metrics.request_counters import RequestCounters
-from broker.wire.apis import ApiKey
-from broker.wire.messages.heartbeat import HeartbeatResponse
-from broker.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
-from broker.wire.messages.produce import (
+from moldau.broker.coordinator.group_counters import GroupCounters
+from moldau.broker.errors import ErrorCode
+from moldau.broker.group.effects import MemberChange, MemberChanged, StateChanged
+from moldau.broker.group.states import GroupState
+from moldau.broker.metrics.document import Family
+from moldau.broker.metrics.log_counters import MAX_TOPICS, LogCounters
+from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.messages.heartbeat import HeartbeatResponse
+from moldau.broker.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from moldau.broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metrics.histogram import DURATION_BOUNDS, DurationHistogram
+from moldau.broker.metrics.histogram import DURATION_BOUNDS, DurationHistogram
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=50))

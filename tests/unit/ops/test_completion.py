@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from ops.cli import COMMANDS, main
-from ops.completion import SHELLS
+from moldau.ops.cli import COMMANDS, main
+from moldau.ops.completion import SHELLS
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.client import BOOTSTRAP_ID, Node
-from ops.local_broker import find_local_broker
-from ops.serve.runtime import router_socket, worker_socket
+from moldau.ops.client import BOOTSTRAP_ID, Node
+from moldau.ops.local_broker import find_local_broker
+from moldau.ops.serve.runtime import router_socket, worker_socket
 
 PORT = 9092
 

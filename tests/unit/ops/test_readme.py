@@ -2,7 +2,7 @@
 
 import re
 
-from broker.settings.options import OPTIONS
+from moldau.broker.settings.options import OPTIONS
 from tests.support.running import ROOT
 
 ROW = re.compile(r"^\| `--([a-z-]+)` \| `([A-Z_]+)` \| `([a-z-]+)` \| \S", re.MULTILINE)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.options import OPTIONS
+from moldau.broker.settings.options import OPTIONS
 from tests.support.running import ROOT
 
 ANALYZE = shutil.which("systemd-analyze")

@@ -9,19 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.identity import Identity, Role, preamble
-from broker.wire.frame import (
+from moldau.broker.security.identity import Identity, Role, preamble
+from moldau.broker.wire.frame import (
     PREAMBLE,
     private_frame,
     read_request_header,
     read_response,
     request_frame,
 )
-from broker.wire.messages.describe_groups import DescribeGroupsResponse
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from router.reply_queue import WorkerReplies
-from router.transport import WRITE_HIGH_WATER, PausableTransport
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsResponse
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.router.reply_queue import WorkerReplies
+from moldau.router.transport import WRITE_HIGH_WATER, PausableTransport
 from tests.support.fake_workers import (
     DESCRIBE,
     HEARTBEAT,

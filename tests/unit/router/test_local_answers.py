@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.placement import owner_of
-from broker.settings.processes import Endpoint
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import read_response, request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.schema import Message
-from router.local_answers import MAX_CACHED, LocalAnswers
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
+from moldau.broker.settings.processes import Endpoint
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import read_response, request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.schema import Message
+from moldau.router.local_answers import MAX_CACHED, LocalAnswers
 
 WORKERS = [Endpoint(index, "broker.example", 9093 + index) for index in range(3)]
 ROUTER = [Endpoint(0, "broker.example", 9092)]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode
-from broker.placement import owner_of
-from broker.wire.apis import APIS, ApiKey, Routing
-from broker.wire.frame import LENGTH, read_response, response_frame
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.placement import owner_of
+from moldau.broker.wire.apis import APIS, ApiKey, Routing
+from moldau.broker.wire.frame import LENGTH, read_response, response_frame
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -21,25 +21,25 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from broker.wire.messages.describe_groups import (
+from moldau.broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from moldau.broker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
-from broker.wire.messages.list_transactions import ListTransactionsResponse
-from broker.wire.messages.list_transactions import TransactionState as ListedTransaction
-from broker.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-from broker.wire.schema import Message
-from router.gathered_reply import GatheredReply
-from router.merge import merge
-from router.routing import SPLIT_FIELDS, RequestPart
-from router.unavailable import unavailable_response
+from moldau.broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from moldau.broker.wire.messages.list_transactions import ListTransactionsResponse
+from moldau.broker.wire.messages.list_transactions import TransactionState as ListedTransaction
+from moldau.broker.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from moldau.broker.wire.schema import Message
+from moldau.router.gathered_reply import GatheredReply
+from moldau.router.merge import merge
+from moldau.router.routing import SPLIT_FIELDS, RequestPart
+from moldau.router.unavailable import unavailable_response
 from tests.support.wire_messages import CASES, Case, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import router
+from moldau import router
 
 HERE = Path(router.__file__).parent
 

@@ -6,19 +6,19 @@ import random
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.batch import Buffer
-from broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, response_frame
-from broker.wire.messages.describe_groups import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, response_frame
+from moldau.broker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from router.gathered_reply import GatheredReply
-from router.reply_queue import MAX_OWN_BYTES, MAX_UNANSWERED, ReplyQueue, WorkerReplies
-from router.routing import RequestPart
-from router.transport import PausableTransport
+from moldau.router.gathered_reply import GatheredReply
+from moldau.router.reply_queue import MAX_OWN_BYTES, MAX_UNANSWERED, ReplyQueue, WorkerReplies
+from moldau.router.routing import RequestPart
+from moldau.router.transport import PausableTransport
 
 DESCRIBE = APIS[ApiKey.DESCRIBE_GROUPS]
 

@@ -8,17 +8,17 @@ import struct
 
 import pytest
 
-from broker.settings.processes import Endpoint, Listener
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH, request_frame
-from broker.wire.messages.api_versions import ApiVersionsRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from router.client_connection import ClientConnection
-from router.reply_queue import MAX_UNANSWERED
-from router.request_forwarder import MAX_PER_TURN, SERVED_HERE
-from router.state import RouterState
-from router.worker_connection import WorkerConnection
-from router.workers import Workers
+from moldau.broker.settings.processes import Endpoint, Listener
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH, request_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.router.client_connection import ClientConnection
+from moldau.router.reply_queue import MAX_UNANSWERED
+from moldau.router.request_forwarder import MAX_PER_TURN, SERVED_HERE
+from moldau.router.state import RouterState
+from moldau.router.worker_connection import WorkerConnection
+from moldau.router.workers import Workers
 
 HEARTBEAT, VERSIONS = APIS[ApiKey.HEARTBEAT], APIS[ApiKey.API_VERSIONS]
 HERE_PER_TURN = MAX_PER_TURN // SERVED_HERE  # requests that the router answers itself

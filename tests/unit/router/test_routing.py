@@ -11,21 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.placement import leader_of, owner_of
-from broker.wire.apis import APIS, Api, ApiKey, Routing
-from broker.wire.frame import read_request_header, request_frame
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.wire.messages.offset_fetch import (
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.apis import APIS, Api, ApiKey, Routing
+from moldau.broker.wire.frame import read_request_header, request_frame
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.wire.primitives import MalformedMessage
-from router import routing
-from router.routing import (
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.router import routing
+from moldau.router.routing import (
     ANY,
     EVERY,
     LOCAL,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.placement import leader_of, owner_of
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.messages.add_partitions_to_txn import (
+from moldau.broker.placement import leader_of, owner_of
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from router.routing import ANY, MORE, Route, RouteKind
+from moldau.broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from moldau.router.routing import ANY, MORE, Route, RouteKind
 from tests.support.routes import (
     OF_ONE_TRANSACTION,
     WORKERS,

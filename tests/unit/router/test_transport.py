@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.transport import PausableTransport, Pause, piece_of
+from moldau.router.transport import PausableTransport, Pause, piece_of
 
 
 class FakeTransport:
@@ -83,7 +83,7 @@ def test_closing_aborts_a_peer_that_does_not_read() -> None:
 
 
 async def test_closing_waits_a_while_for_what_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.transport.LINGER_S", 0.02)
+    monkeypatch.setattr("moldau.router.transport.LINGER_S", 0.02)
     transport = FakeTransport(unsent=10)
     attached(transport).close()
     assert transport.calls == ["close"]

@@ -7,10 +7,14 @@ import random
 import struct
 from pathlib import Path
 
-from broker.placement import leader_of
-from broker.wire.frame import read_request_header, request_frame
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.broker.placement import leader_of
+from moldau.broker.wire.frame import read_request_header, request_frame
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.support.fake_workers import (
     HEARTBEAT,
     HOME,

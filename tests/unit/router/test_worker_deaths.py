@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.frame import read_request_header, read_response, request_frame
-from broker.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from router import state
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.frame import read_request_header, read_response, request_frame
+from moldau.broker.wire.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.router import state
 from tests.support.fake_workers import (
     DESCRIBE,
     HEARTBEAT,

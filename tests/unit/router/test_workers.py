@@ -4,8 +4,8 @@ import asyncio
 import socket
 from pathlib import Path
 
-from broker.wire.advertised import PING
-from router.workers import Workers
+from moldau.broker.wire.advertised import PING
+from moldau.router.workers import Workers
 
 
 async def test_a_worker_is_up_when_it_answers_not_when_it_can_be_connected_to(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.acl import Acl, AclFilter, canonical_host, from_wire
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.acl import Acl, AclFilter, canonical_host, from_wire
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
 
 READ_ORDERS = Acl(
     ResourceType.TOPIC,

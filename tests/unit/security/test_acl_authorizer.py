@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.security import acl_authorizer
-from broker.security.acl import Acl
-from broker.security.acl_authorizer import AclAuthorizer, parse_super_users
-from broker.security.acl_index import AclIndex
-from broker.security.identity import OPERATOR, Identity, worker_identity
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.security import acl_authorizer
+from moldau.broker.security.acl import Acl
+from moldau.broker.security.acl_authorizer import AclAuthorizer, parse_super_users
+from moldau.broker.security.acl_index import AclIndex
+from moldau.broker.security.identity import OPERATOR, Identity, worker_identity
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
 
 O, T, P, M = Operation, ResourceType, PatternType, Permission  # noqa: E741
 ALICE = Identity("User:alice", "10.0.0.1")

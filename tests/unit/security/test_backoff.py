@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.security.backoff import FORGOTTEN_AFTER_MS, MOST_MS, FailureDelays
+from moldau.broker.security.backoff import FORGOTTEN_AFTER_MS, MOST_MS, FailureDelays
 
 
 def test_every_failure_of_an_address_waits_longer() -> None:

@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.certificate import read_certificate
+from moldau.broker.security.certificate import read_certificate
 from tests.support.certificates import Authority
 
 AUTHORITY = Authority()

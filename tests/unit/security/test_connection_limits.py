@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security import connection_limits
-from broker.security.connection_limits import (
+from moldau.broker.security import connection_limits
+from moldau.broker.security.connection_limits import (
     ConnectionCounts,
     LimitsInForce,
     decode_limits,
     encode_limits,
 )
-from broker.security.quota_rates import Windows
-from broker.settings.processes import ConnectionLimits
+from moldau.broker.security.quota_rates import Windows
+from moldau.broker.settings.processes import ConnectionLimits
 
 WINDOWS = Windows()
 

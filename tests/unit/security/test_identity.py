@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security.identity import (
+from moldau.broker.security.identity import (
     ANONYMOUS,
     OPERATOR,
     Identity,
@@ -13,7 +13,7 @@ from broker.security.identity import (
     read_preamble,
     worker_identity,
 )
-from broker.wire.frame import LENGTH_SIZE, PREAMBLE, private_frame, read_request_header
+from moldau.broker.wire.frame import LENGTH_SIZE, PREAMBLE, private_frame, read_request_header
 
 ALICE = Identity("User:alice", "10.0.0.7", "SASL_SSL", expires_at=1_800_000_000_000)
 

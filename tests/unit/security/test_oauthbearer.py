@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.oauthbearer import (
+from moldau.broker.security.oauthbearer import (
     InvalidKeySet,
     OAuthBearerConversation,
     SigningKey,
@@ -20,7 +20,7 @@ from broker.security.oauthbearer import (
     read_initial_message,
     read_key_set,
 )
-from broker.security.sasl import Accepted, Challenge, Rejected, Step
+from moldau.broker.security.sasl import Accepted, Challenge, Rejected, Step
 from tests.support.tokens import claims, ec_key, key_set, public_fields, rsa_key, signed
 
 NOW = 1_800_000_000_000

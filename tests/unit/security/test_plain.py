@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.plain import INVALID, PlainConversation
-from broker.security.sasl import Accepted, CheckPassword, Rejected
+from moldau.broker.security.plain import INVALID, PlainConversation
+from moldau.broker.security.sasl import Accepted, CheckPassword, Rejected
 
 
 @pytest.mark.parametrize("token", [b"\0alice\0secret", b"alice\0alice\0secret"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.security.principals import PrincipalRules
+from moldau.broker.security.principals import PrincipalRules
 
 KAFKA = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, "

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.quota_entities import (
+from moldau.broker.security.quota_entities import (
     CONNECTION,
     DEFAULT,
     FETCH,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.security.quota_rates import (
+from moldau.broker.security.quota_rates import (
     MAX_THROTTLE_MS,
     Rate,
     TokenBucket,

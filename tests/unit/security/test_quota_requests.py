@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.quota_entities import DEFAULT, Entity
-from broker.security.quota_requests import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.quota_entities import DEFAULT, Entity
+from moldau.broker.security.quota_requests import (
     Filter,
     Match,
     altered,

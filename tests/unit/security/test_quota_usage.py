@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security import quota_usage
-from broker.security.quota_entities import (
+from moldau.broker.security import quota_usage
+from moldau.broker.security.quota_entities import (
     DEFAULT,
     FETCH,
     MUTATION,
@@ -15,8 +15,8 @@ from broker.security.quota_entities import (
     QuotaTable,
     Values,
 )
-from broker.security.quota_rates import Windows
-from broker.security.quota_usage import ClientUsage, Usages
+from moldau.broker.security.quota_rates import Windows
+from moldau.broker.security.quota_usage import ClientUsage, Usages
 
 WINDOWS = Windows()
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security import repeats
-from broker.security.repeats import Repeats
+from moldau.broker.security import repeats
+from moldau.broker.security.repeats import Repeats
 
 
 def test_the_first_in_a_period_stands_out_and_the_others_are_counted() -> None:

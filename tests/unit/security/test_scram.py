@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.net.sasl.scram import ScramClient
 
-from broker.security.accounts import Account, Looks
-from broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
-from broker.security.scram import (
+from moldau.broker.security.accounts import Account, Looks
+from moldau.broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
+from moldau.broker.security.scram import (
     KnownCredential,
     ScramConversation,
     ScramCredential,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, KafkaError
-from broker.security.identity import NEVER, OPERATOR, EndedSessions, Identity
-from broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
-from broker.security.scram import KnownCredential, ScramConversation, Shape, no_credential
-from broker.security.tokens import (
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.security.identity import NEVER, OPERATOR, EndedSessions, Identity
+from moldau.broker.security.sasl import Accepted, Challenge, Mechanism, Rejected
+from moldau.broker.security.scram import KnownCredential, ScramConversation, Shape, no_credential
+from moldau.broker.security.tokens import (
     ITERATIONS,
     MAX_RENEWERS,
     MAX_TIME,

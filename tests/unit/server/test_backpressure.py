@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from broker.server import flow_control as module
-from broker.server.budget import Budget
-from broker.server.call import Call
+from moldau.broker.server import flow_control as module
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Call
 from tests.support.connections import (
     MIB,
     Recorder,

@@ -14,10 +14,10 @@ from typing import cast
 import pytest
 import uvloop
 
-from broker.server.budget import Budget
-from broker.server.call import Call
-from broker.server.connection import Connection
-from broker.settings.processes import Listener
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Call
+from moldau.broker.server.connection import Connection
+from moldau.broker.settings.processes import Listener
 from tests.support.connections import (
     MAX_FRAME,
     MIB,

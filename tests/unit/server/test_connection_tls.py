@@ -15,11 +15,11 @@ from typing import ClassVar
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from broker.server.budget import Budget
-from broker.server.call import Call
-from broker.server.connection import Connection
-from broker.settings.processes import Listener, TlsSettings
-from broker.wire.batch import Buffer
+from moldau.broker.server.budget import Budget
+from moldau.broker.server.call import Call
+from moldau.broker.server.connection import Connection
+from moldau.broker.settings.processes import Listener, TlsSettings
+from moldau.broker.wire.batch import Buffer
 from tests.support.certificates import Certificates
 from tests.support.connections import MAX_FRAME, MIB, framed, request, until
 from tests.support.tls_server import connected, in_thread, tls_served

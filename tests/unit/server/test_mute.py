@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from broker.server import flow_control as module
-from broker.server.call import Call
-from broker.server.connection import Connection
+from moldau.broker.server import flow_control as module
+from moldau.broker.server.call import Call
+from moldau.broker.server.connection import Connection
 from tests.support.connections import (
     MIB,
     Recorder,

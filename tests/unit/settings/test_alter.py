@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings.kafka import (
+from moldau.broker.settings.kafka import (
     BROKER_KEYS,
     BrokerConfig,
     InvalidConfig,
     InvalidConfigRequest,
     apply_incremental,
 )
-from broker.settings.kafka.alter import ConfigOperation
+from moldau.broker.settings.kafka.alter import ConfigOperation
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings.kafka import ConfigKey, ConfigType, InvalidConfig
-from broker.settings.kafka.config_key import ListOf, OneOf, Range, ThrottledReplicas, Validator
+from moldau.broker.settings.kafka import ConfigKey, ConfigType, InvalidConfig
+from moldau.broker.settings.kafka.config_key import (
+    ListOf,
+    OneOf,
+    Range,
+    ThrottledReplicas,
+    Validator,
+)
 
 
 def key(kind: ConfigType, validator: Validator | None = None) -> ConfigKey:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from broker.settings.kafka import (
+from moldau.broker.settings.kafka import (
     BROKER_KEYS,
     TOPIC_KEYS,
     ConfigKey,
@@ -15,7 +15,7 @@ from broker.settings.kafka import (
     validate_broker,
     validate_static,
 )
-from broker.settings.kafka.inert_keys import INERT_KEYS
+from moldau.broker.settings.kafka.inert_keys import INERT_KEYS
 
 MAX_LONG = str(2**63 - 1)
 MAX_INT = str(2**31 - 1)

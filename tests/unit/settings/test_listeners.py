@@ -2,10 +2,16 @@
 
 import pytest
 
-from broker.settings.addresses import Address, advertised_listeners, listeners, protocol_map
-from broker.settings.listeners import value_for
-from broker.settings.loading import load_settings
-from broker.settings.processes import ConfigError, Endpoint, Listener, ProcessSockets, ServeSettings
+from moldau.broker.settings.addresses import Address, advertised_listeners, listeners, protocol_map
+from moldau.broker.settings.listeners import value_for
+from moldau.broker.settings.loading import load_settings
+from moldau.broker.settings.processes import (
+    ConfigError,
+    Endpoint,
+    Listener,
+    ProcessSockets,
+    ServeSettings,
+)
 
 PEM = {"ssl.keystore.location": "/etc/moldau/server.pem"}
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.loading import load_settings
-from broker.settings.options import OPTIONS, Option
-from broker.settings.processes import (
+from moldau.broker.settings.loading import load_settings
+from moldau.broker.settings.options import OPTIONS, Option
+from moldau.broker.settings.processes import (
     ConfigError,
     Endpoint,
     ProcessListener,

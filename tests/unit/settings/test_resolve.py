@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.settings.kafka import (
+from moldau.broker.settings.kafka import (
     BROKER_KEYS,
     TOPIC_KEYS,
     BrokerConfig,
@@ -14,7 +14,7 @@ from broker.settings.kafka import (
     describe_broker,
     describe_topic,
 )
-from broker.settings.kafka.resolve import _entry
+from moldau.broker.settings.kafka.resolve import _entry
 
 TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG
 BROKER = ConfigSource.DYNAMIC_BROKER_CONFIG

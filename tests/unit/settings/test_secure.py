@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.loading import load_settings
-from broker.settings.processes import ConfigError, ServeSettings
-from broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
+from moldau.broker.settings.loading import load_settings
+from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
 
 
 def load(env: dict[str, str] | None = None, **flags: str) -> ServeSettings:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
+from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 
 MAX_LONG = 2**63 - 1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.settings.kafka import (
+from moldau.broker.settings.kafka import (
     BROKER_KEYS,
     TOPIC_KEYS,
     BrokerConfig,

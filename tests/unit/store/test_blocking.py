@@ -6,11 +6,11 @@ import msgspec
 import pytest
 import redis
 
-from broker.errors import StoreRefused, StoreUnavailable
-from broker.placement import slot_of
-from broker.store import keys
-from broker.store.blocking import BlockingStore
-from broker.store.topics import TopicRecord
+from moldau.broker.errors import StoreRefused, StoreUnavailable
+from moldau.broker.placement import slot_of
+from moldau.broker.store import keys
+from moldau.broker.store.blocking import BlockingStore
+from moldau.broker.store.topics import TopicRecord
 from tests.support.redis_server import RedisServer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.capacity import Capacity, of_server, of_this_machine, smallest
+from moldau.broker.store.capacity import Capacity, of_server, of_this_machine, smallest
 
 MEBI = 1 << 20
 

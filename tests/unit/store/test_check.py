@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.check import UnsuitableStore, judge
-from broker.store.store_url import mask
+from moldau.broker.store.check import UnsuitableStore, judge
+from moldau.broker.store.store_url import mask
 
 WHERE = "redis://db:6379"
 GOOD: dict[str, Any] = {

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker.errors import StoreFault, StoreTimeout
-from broker.store import confirmation
-from broker.store.confirmation import Confirmation
-from broker.store.history import StoreHistory
-from broker.store.pipe import Pipe
-from broker.store.target import Target
+from moldau.broker.errors import StoreFault, StoreTimeout
+from moldau.broker.store import confirmation
+from moldau.broker.store.confirmation import Confirmation
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.target import Target
 from tests.support.log_host import until
 from tests.support.lossy_store import LossyStore, programs
 

@@ -12,22 +12,22 @@ import msgspec
 import pytest
 import redis
 
-from broker.errors import StoreRefused
-from broker.settings.kafka import BrokerConfig, InvalidConfig, topic_config
-from broker.store import format as store_format
-from broker.store import keys
-from broker.store.blocking import BlockingStore
-from broker.store.format import CURRENT_VALUE, GUARD, migrate
-from broker.store.store import Store
-from broker.store.topics import TopicRecord
+from moldau.broker.errors import StoreRefused
+from moldau.broker.settings.kafka import BrokerConfig, InvalidConfig, topic_config
+from moldau.broker.store import format as store_format
+from moldau.broker.store import keys
+from moldau.broker.store.blocking import BlockingStore
+from moldau.broker.store.format import CURRENT_VALUE, GUARD, migrate
+from moldau.broker.store.store import Store
+from moldau.broker.store.topics import TopicRecord
 from tests.support.old_store import fill
 from tests.support.redis_server import RedisServer
 from tests.support.running import ROOT, wait_until
 
 OWN = {keys.FORMAT, keys.TOPICS}
 MIGRATE = (
-    "import sys; from broker.store.blocking import BlockingStore; "
-    "from broker.store import format; format.STEP = 20; "
+    "import sys; from moldau.broker.store.blocking import BlockingStore; "
+    "from moldau.broker.store import format; format.STEP = 20; "
     "format.migrate(BlockingStore(sys.argv[1]))"
 )
 

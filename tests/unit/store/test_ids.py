@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.store import keys
-from broker.store.history import StoreHistory
-from broker.store.pipe import Pipe
-from broker.store.target import Target
-from broker.store.topics import TopicRecord, TopicStore
-from ops.serve.embedded_store import server_binary
+from moldau.broker.store import keys
+from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.target import Target
+from moldau.broker.store.topics import TopicRecord, TopicStore
+from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import RedisServer, start_redis
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
-from broker import store
-from broker.store import keys
+from moldau.broker import store
+from moldau.broker.store import keys
 
 README = (Path(store.__file__).parent / "README.md").read_text()
 LISTED = set(re.findall(r"^\| `(\{?moldau:[^`]+)` \|", README, re.MULTILINE))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from broker.errors import (
+from moldau.broker.errors import (
     ErrorCode,
     StoreDown,
     StoreFault,
@@ -20,10 +20,10 @@ from broker.errors import (
     StoreUnavailable,
     code_for,
 )
-from broker.store.pipe import Pipe, reply_error, within
-from broker.store.resp import command
-from broker.store.target import Target
-from broker.wire.batch import Buffer
+from moldau.broker.store.pipe import Pipe, reply_error, within
+from moldau.broker.store.resp import command
+from moldau.broker.store.target import Target
+from moldau.broker.wire.batch import Buffer
 from tests.support.redis_server import RedisServer, start_redis
 from tests.support.store_proxy import StoreProxy
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.store import scripts
-from broker.store.scripts import script
+from moldau.broker.store import scripts
+from moldau.broker.store.scripts import script
 from tests.support.redis_server import RedisServer
 
 FILES = sorted(Path(scripts.__file__).parent.glob("*.lua"))

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker.errors import StoreDemoted, StoreDown, StoreFault, StoreUnavailable
-from broker.store.blocking import BlockingStore
-from broker.store.check import UnsuitableStore, check_store
-from broker.store.pipe import Pipe
-from broker.store.store import Store
-from broker.store.target import Target
-from ops.serve.embedded_store import server_binary
+from moldau.broker.errors import StoreDemoted, StoreDown, StoreFault, StoreUnavailable
+from moldau.broker.store.blocking import BlockingStore
+from moldau.broker.store.check import UnsuitableStore, check_store
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.store import Store
+from moldau.broker.store.target import Target
+from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import RedisServer, running_redis
 from tests.support.sentinel import Watched, watched_servers
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.server_facts import NO_REPLID, ServerFacts
+from moldau.broker.store.server_facts import NO_REPLID, ServerFacts
 
 INFO = Path(__file__).parent / "info"
 

@@ -3,7 +3,7 @@
 import pytest
 from redis.asyncio.connection import SSLConnection, parse_url
 
-from broker.store.store_url import Credentials, StoreUrl, mask
+from moldau.broker.store.store_url import Credentials, StoreUrl, mask
 
 
 def test_a_url_of_one_server() -> None:

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from broker.errors import StoreFault
-from broker.store import keys, unapplied
-from broker.store.pipe import Pipe
-from broker.store.target import Target
-from broker.store.topics import Change, TopicStore, read_acknowledgement, read_change
-from broker.store.unapplied import Acknowledgement, Unapplied
+from moldau.broker.errors import StoreFault
+from moldau.broker.store import keys, unapplied
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.target import Target
+from moldau.broker.store.topics import Change, TopicStore, read_acknowledgement, read_change
+from moldau.broker.store.unapplied import Acknowledgement, Unapplied
 from tests.support.redis_server import RedisServer
 
 

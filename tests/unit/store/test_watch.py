@@ -7,14 +7,14 @@ from itertools import count
 
 import pytest
 
-from broker.store import keys, resp
-from broker.store.native import RawEntries
-from broker.store.pipe import Pipe
-from broker.store.streams import Entry
-from broker.store.target import Target
-from broker.store.topics import Change, TopicStore
-from broker.store.unapplied import Acknowledgement
-from broker.store.watch import Watcher
+from moldau.broker.store import keys, resp
+from moldau.broker.store.native import RawEntries
+from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.streams import Entry
+from moldau.broker.store.target import Target
+from moldau.broker.store.topics import Change, TopicStore
+from moldau.broker.store.unapplied import Acknowledgement
+from moldau.broker.store.watch import Watcher
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.wire.batch import TRANSACTIONAL
-from broker.wire.control import EndMarker, build_end_marker
-from broker.wire.records import Record
+from moldau.broker.wire.batch import TRANSACTIONAL
+from moldau.broker.wire.control import EndMarker, build_end_marker
+from moldau.broker.wire.records import Record
 from tests.support.committed import Transactions
 from tests.support.record_batches import batch_of
 

@@ -6,15 +6,15 @@ import itertools
 
 import pytest
 
-from broker.errors import ErrorCode, KafkaError
-from broker.telemetry import instances as module
-from broker.telemetry import values as values_module
-from broker.telemetry.instances import Asker, Instance, Instances
-from broker.telemetry.otlp import Metrics, Point
-from broker.telemetry.subscriptions import Client, Subscription, Wanted
-from broker.telemetry.values import Values
-from broker.wire.codecs import NONE, ZSTD
-from broker.wire.schema import NO_UUID
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.telemetry import instances as module
+from moldau.broker.telemetry import values as values_module
+from moldau.broker.telemetry.instances import Asker, Instance, Instances
+from moldau.broker.telemetry.otlp import Metrics, Point
+from moldau.broker.telemetry.subscriptions import Client, Subscription, Wanted
+from moldau.broker.telemetry.values import Values
+from moldau.broker.wire.codecs import NONE, ZSTD
+from moldau.broker.wire.schema import NO_UUID
 
 CLIENT = Client("c", "10.0.0.1", 1, "rdkafka", "2.0")
 INTERVAL = 10_000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from broker.telemetry.otlp import (
+from moldau.broker.telemetry.otlp import (
     MAX_FIELDS,
     MAX_POINTS,
     MalformedMetrics,

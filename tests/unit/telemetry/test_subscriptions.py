@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.kafka import (
+from moldau.broker.settings.kafka import (
     CLIENT_METRICS_KEYS,
     ConfigOperation,
     InvalidConfig,
@@ -12,7 +12,7 @@ from broker.settings.kafka import (
     apply_incremental,
     describe_client_metrics,
 )
-from broker.telemetry.subscriptions import (
+from moldau.broker.telemetry.subscriptions import (
     DEFAULT,
     Client,
     Subscription,

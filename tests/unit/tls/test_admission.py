@@ -6,7 +6,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.tls.admission import HANDSHAKE_S, IDLE_S, MAX_ACTIVE, MAX_UNFINISHED, TOTAL_S, Admission
+from moldau.broker.tls.admission import (
+    HANDSHAKE_S,
+    IDLE_S,
+    MAX_ACTIVE,
+    MAX_UNFINISHED,
+    TOTAL_S,
+    Admission,
+)
 
 
 def never(key: int) -> bool:

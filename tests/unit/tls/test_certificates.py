@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.peer import identify
-from broker.security.certificate import read_certificate
-from broker.security.identity import Identity, Role
-from broker.settings.processes import Listener, TlsSettings
+from moldau.broker.peer import identify
+from moldau.broker.security.certificate import read_certificate
+from moldau.broker.security.identity import Identity, Role
+from moldau.broker.settings.processes import Listener, TlsSettings
 from tests.support.certificates import Authority, Certificates
 from tests.support.connections import until
 from tests.support.tls_server import Served, connected, in_thread, tls_served

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.processes import ConfigError, TlsSettings
-from broker.tls.context import check_tls, make_context
+from moldau.broker.settings.processes import ConfigError, TlsSettings
+from moldau.broker.tls.context import check_tls, make_context
 from tests.support.certificates import Authority, Certificates
 
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3

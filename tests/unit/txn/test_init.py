@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.txn.transitions import Identity
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.transitions import Identity
 from tests.support.txn_driver import P0, TxnDriver, error, identity
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.txn.record import (
+from moldau.broker.txn.record import (
     FORMAT,
     GROUP_OFFSETS,
     Place,
@@ -16,7 +16,7 @@ from broker.txn.record import (
     encode,
     group_place,
 )
-from broker.txn.serial import LAST, NO_NUMBER, is_after, next_number
+from moldau.broker.txn.serial import LAST, NO_NUMBER, is_after, next_number
 
 numbers = st.integers(1, LAST)
 

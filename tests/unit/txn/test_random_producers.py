@@ -22,11 +22,11 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from broker.errors import ErrorCode
-from broker.txn.events import Add, MarkersWritten
-from broker.txn.record import Place, TxnState, encode
-from broker.txn.timers import TimerKey, TimerKind
-from broker.txn.transitions import Identity
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.events import Add, MarkersWritten
+from moldau.broker.txn.record import Place, TxnState, encode
+from moldau.broker.txn.timers import TimerKey, TimerKind
+from moldau.broker.txn.transitions import Identity
 from tests.support.txn_driver import GROUPS, P0, P1, P2
 from tests.support.txn_producers import Producer, WitnessedDriver
 

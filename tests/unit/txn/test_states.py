@@ -6,8 +6,8 @@ asks, markers are held back, so that Prepare* stays.
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.txn.transitions import Identity
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.transitions import Identity
 from tests.support.txn_driver import P0, P1, TxnDriver, error
 
 NONE = ErrorCode.NONE

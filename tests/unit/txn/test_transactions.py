@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
-from broker.errors import ErrorCode
-from broker.txn.config import TxnConfig
-from broker.txn.events import Init, MarkersWritten, Persisted, TimerFired
-from broker.txn.record import encode
-from broker.txn.timers import TimerKey, TimerKind
-from broker.txn.transactions import Transactions
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.events import Init, MarkersWritten, Persisted, TimerFired
+from moldau.broker.txn.record import encode
+from moldau.broker.txn.timers import TimerKey, TimerKind
+from moldau.broker.txn.transactions import Transactions
 from tests.support.txn_driver import GROUPS, P0, TxnDriver, error
 from tests.support.txn_world import Call
 

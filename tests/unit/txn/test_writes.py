@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.txn.events import Persisted
-from broker.txn.transitions import Identity
+from moldau.broker.errors import ErrorCode
+from moldau.broker.txn.events import Persisted
+from moldau.broker.txn.transitions import Identity
 from tests.support.txn_driver import GROUPS, P0, P1, P2, TxnDriver, error, identity
 from tests.support.txn_world import Call
 

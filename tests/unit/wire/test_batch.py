@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.batch import (
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,

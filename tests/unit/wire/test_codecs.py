@@ -19,8 +19,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire.batch import CorruptBatch
-from broker.wire.codecs import (
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.broker.wire.codecs import (
     CODEC_NAMES,
     GZIP,
     LZ4,
@@ -238,7 +238,7 @@ def bombs() -> dict[str, tuple[int, bytes]]:
 
 BOMB_SCRIPT = """
 import resource, sys
-from broker.wire.codecs import CodecError, decompress
+from moldau.broker.wire.codecs import CodecError, decompress
 
 codec, bomb = int(sys.argv[1]), sys.stdin.buffer.read()
 decompress(codec, bytes.fromhex(sys.argv[2]), 100)  # whatever the library sets up once

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.consumer_protocol import assigned_partitions, subscribed_topics
+from moldau.broker.wire.consumer_protocol import assigned_partitions, subscribed_topics
 from tests.support import kafka_python
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.wire.apis import APIS, Api
-from broker.wire.schema import NO_UUID, Message, fields_of
+from moldau.broker.wire.apis import APIS, Api
+from moldau.broker.wire.schema import NO_UUID, Message, fields_of
 from tests.support.wire_messages import CASES, Case
 from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO, OURS, kafkas_fields
 

@@ -8,23 +8,26 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.wire.apis import APIS, ApiKey, lookup
-from broker.wire.frame import (
+from moldau.broker.wire.apis import APIS, ApiKey, lookup
+from moldau.broker.wire.frame import (
     LENGTH,
     read_request_header,
     read_response,
     request_frame,
     response_frame,
 )
-from broker.wire.messages.api_versions import (
+from moldau.broker.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from broker.wire.messages.fetch import FetchRequest
-from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.wire.messages.metadata import (
+from moldau.broker.wire.messages.fetch import FetchRequest
+from moldau.broker.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -32,7 +35,7 @@ from broker.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.wire.messages.produce import (
+from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -40,8 +43,8 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from broker.wire.primitives import MalformedMessage, uvarint
-from broker.wire.schema import Message
+from moldau.broker.wire.primitives import MalformedMessage, uvarint
+from moldau.broker.wire.schema import Message
 
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID = 0, 1, 3, 22
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)

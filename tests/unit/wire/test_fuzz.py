@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from broker.wire.batch import Buffer
-from broker.wire.frame import read_request_header, request_frame
-from broker.wire.primitives import MalformedMessage
-from broker.wire.schema import Field, Message, fields_of
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.frame import read_request_header, request_frame
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.broker.wire.schema import Field, Message, fields_of
 from tests.support.wire_messages import CASES, INTEGERS, Case, random_messages
 
 MUTANTS_PER_CASE = 120

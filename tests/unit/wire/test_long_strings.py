@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.messages.create_partitions import (
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from broker.wire.primitives import MAX_STRING, MalformedMessage
+from moldau.broker.wire.primitives import MAX_STRING, MalformedMessage
 
 API = APIS[ApiKey.CREATE_PARTITIONS]
 EVERY_VERSION = range(API.lowest, API.highest + 1)

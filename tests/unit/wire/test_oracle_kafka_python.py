@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
-from broker.wire.apis import ApiKey
-from broker.wire.frame import read_request_header, read_response, request_frame, response_frame
-from broker.wire.schema import NO_UUID, Field, Message
+from moldau.broker.wire.apis import ApiKey
+from moldau.broker.wire.frame import (
+    read_request_header,
+    read_response,
+    request_frame,
+    response_frame,
+)
+from moldau.broker.wire.schema import NO_UUID, Field, Message
 from tests.support.kafka_python import PROTOCOL
 from tests.support.wire_messages import CASES, Case, random_messages
 from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, kafkas_fields, without_ours

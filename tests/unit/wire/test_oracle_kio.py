@@ -19,7 +19,7 @@ from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_re
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from broker.wire.schema import NO_UUID, Field, Message
+from moldau.broker.wire.schema import NO_UUID, Field, Message
 from tests.support.wire_messages import CASES, Case, random_messages
 from tests.support.wire_oracles import NOT_IN_KIO, kafkas_fields, without_ours
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.wire.primitives import (
+from moldau.broker.wire.primitives import (
     TABLE_SIZE,
     UVARINTS,
     MalformedMessage,

@@ -11,7 +11,7 @@ from aiokafka.record._crecords import default_records as aiokafka_crecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.batch import (
+from moldau.broker.wire.batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
@@ -22,8 +22,8 @@ from broker.wire.batch import (
     read_header,
     stamp_append_time,
 )
-from broker.wire.codecs import GZIP, LZ4, NONE, ZSTD, OutputTooLarge
-from broker.wire.records import (
+from moldau.broker.wire.codecs import GZIP, LZ4, NONE, ZSTD, OutputTooLarge
+from moldau.broker.wire.records import (
     Record,
     build_batch,
     decode_headers,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.batch import CorruptBatch
-from broker.wire.codecs import LZ4
-from broker.wire.records import (
+from moldau.broker.wire.batch import CorruptBatch
+from moldau.broker.wire.codecs import LZ4
+from moldau.broker.wire.records import (
     Record,
     build_batch,
     encode_headers,

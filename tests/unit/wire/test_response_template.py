@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH_SIZE, request_frame, response_frame
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.messages.produce import (
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH_SIZE, request_frame, response_frame
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from broker.wire.response_template import MARKS, ResponseTemplate
+from moldau.broker.wire.response_template import MARKS, ResponseTemplate
 
 PRODUCE, HEARTBEAT = APIS[ApiKey.PRODUCE], APIS[ApiKey.HEARTBEAT]
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire.batch import Buffer
-from broker.wire.codegen.compiler import codec
-from broker.wire.primitives import MAX_ELEMENTS, MalformedMessage, uvarint
-from broker.wire.schema import (
+from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.codegen.compiler import codec
+from moldau.broker.wire.primitives import MAX_ELEMENTS, MalformedMessage, uvarint
+from moldau.broker.wire.schema import (
     NO_UUID,
     Bool,
     Bytes,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.wire.codegen.compiler import codec
-from broker.wire.primitives import MalformedMessage, uvarint
-from broker.wire.schema import (
+from moldau.broker.wire.codegen.compiler import codec
+from moldau.broker.wire.primitives import MalformedMessage, uvarint
+from moldau.broker.wire.schema import (
     F,
     Int32,
     Message,

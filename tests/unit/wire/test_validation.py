@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire.batch import HEADER_SIZE, CorruptBatch, read_header
-from broker.wire.records import Record, build_batch, encode_headers
-from broker.wire.records.validation import check_records
-from broker.wire.records.walking import payload_of, walk
+from moldau.broker.wire.batch import HEADER_SIZE, CorruptBatch, read_header
+from moldau.broker.wire.records import Record, build_batch, encode_headers
+from moldau.broker.wire.records.validation import check_records
+from moldau.broker.wire.records.walking import payload_of, walk
 
 NOW = 1_700_000_000_000
 LIMIT = 1 << 24

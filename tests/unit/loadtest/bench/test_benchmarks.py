@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.benchmarks import BENCHMARKS
-from loadtest.bench.command import description
-from loadtest.bench.wire import codec_cases, measure, peak_allocated
+from moldau.loadtest.bench.benchmarks import BENCHMARKS
+from moldau.loadtest.bench.command import description
+from moldau.loadtest.bench.wire import codec_cases, measure, peak_allocated
 
 README = Path(__file__).parents[4] / "loadtest" / "README.md"
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_is_a_module_of_its_name(name: str) -> None:
-    assert import_module(f"loadtest.bench.{name}").BENCHMARK is BENCHMARKS[name]
+    assert import_module(f"moldau.loadtest.bench.{name}").BENCHMARK is BENCHMARKS[name]
 
 
 def test_the_help_lists_every_benchmark() -> None:

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from loadtest.users.client.schedule import Schedule
-from loadtest.users.shapes import SHAPES, chosen_shape
+from moldau.loadtest.users.client.schedule import Schedule
+from moldau.loadtest.users.shapes import SHAPES, chosen_shape
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))

@@ -3,10 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.native.batching import MAX_OFFSET_DELTA, Delivery, RawEntry, numbered, to_batches
-from broker.log.native.ids import Id, Numbering
-from broker.wire.batch import read_header
-from broker.wire.records import Record, encode_headers, read_records
+from moldau.broker.log.native.batching import (
+    MAX_OFFSET_DELTA,
+    Delivery,
+    RawEntry,
+    numbered,
+    to_batches,
+)
+from moldau.broker.log.native.ids import Id, Numbering
+from moldau.broker.wire.batch import read_header
+from moldau.broker.wire.records import Record, encode_headers, read_records
 
 LIMIT = 1 << 30
 YEAR_MS = 365 * 24 * 3_600_000

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.native.fields import Content, as_json, from_fields, to_fields
-from broker.wire.records import NO_HEADERS, Record, encode_headers
+from moldau.broker.log.native.fields import Content, as_json, from_fields, to_fields
+from moldau.broker.wire.records import NO_HEADERS, Record, encode_headers
 
 some_bytes = st.none() | st.binary(max_size=20)
 headers = st.lists(st.tuples(st.text(max_size=8), some_bytes), max_size=4)

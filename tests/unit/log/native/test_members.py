@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.native.members import Members, Owner, Reader, decode_readers, encode_readers
+from moldau.broker.log.native.members import Members, Owner, Reader, decode_readers, encode_readers
 
 PLACE = ("orders", 0)
 

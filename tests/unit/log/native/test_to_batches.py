@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.log.native.batching import BATCH_BYTES, MAX_OFFSET_DELTA, numbered, to_batches
-from broker.log.native.fields import to_fields
-from broker.log.native.ids import Id, Mark, Numbering, parse
-from broker.wire.batch import checksum, headers, read_header
-from broker.wire.records import NO_HEADERS, Record, read_records
+from moldau.broker.log.native.batching import BATCH_BYTES, MAX_OFFSET_DELTA, numbered, to_batches
+from moldau.broker.log.native.fields import to_fields
+from moldau.broker.log.native.ids import Id, Mark, Numbering, parse
+from moldau.broker.wire.batch import checksum, headers, read_header
+from moldau.broker.wire.records import NO_HEADERS, Record, read_records
 
 LIMIT = 1 << 30
 BITS = 3

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.log.native.fields import TooManyWords, to_fields, to_words
-from broker.wire.records import Record, build_batch, encode_headers, record_spans
+from moldau.broker.log.native.fields import TooManyWords, to_fields, to_words
+from moldau.broker.wire.records import Record, build_batch, encode_headers, record_spans
 
 LIMIT = 1 << 20
 NAMES = {b"kvt": (b"key", b"value", b"timestamp"), b"vt": (b"value", b"timestamp")}

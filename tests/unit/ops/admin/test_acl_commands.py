@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.security.acl import Acl, AclFilter
-from broker.security.resources import Operation, PatternType, Permission, ResourceType
-from ops.admin import acls as command
-from ops.admin.acl_explanation import Question, differences, explain
-from ops.admin.acl_options import acl_text, filters, wanted_acls
+from moldau.broker.security.acl import Acl, AclFilter
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.ops.admin import acls as command
+from moldau.ops.admin.acl_explanation import Question, differences, explain
+from moldau.ops.admin.acl_options import acl_text, filters, wanted_acls
 
 LITERAL, PREFIXED, MATCH = PatternType.LITERAL, PatternType.PREFIXED, PatternType.MATCH
 ALLOW, DENY = Permission.ALLOW, Permission.DENY

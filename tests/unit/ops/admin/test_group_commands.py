@@ -7,11 +7,11 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.admin.found_group import assigned_places
-from ops.admin.reset_offsets import parse_datetime, parse_topic
-from ops.cli import main
-from ops.client import TopicPartition
-from ops.command_line import print_table, printable, size_text
+from moldau.ops.admin.found_group import assigned_places
+from moldau.ops.admin.reset_offsets import parse_datetime, parse_topic
+from moldau.ops.cli import main
+from moldau.ops.client import TopicPartition
+from moldau.ops.command_line import print_table, printable, size_text
 
 
 @given(

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordinator.group_events import as_ranges
-from ops.admin.group_history import (
+from moldau.broker.coordinator.group_events import as_ranges
+from moldau.ops.admin.group_history import (
     Event,
     Offsets,
     Pause,
@@ -19,7 +19,7 @@ from ops.admin.group_history import (
     offsets_at,
     offsets_before_reset,
 )
-from ops.client import TopicPartition
+from moldau.ops.client import TopicPartition
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

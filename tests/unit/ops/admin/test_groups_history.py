@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ops.admin.group_history import Film, Span
-from ops.admin.groups_history import _assigned
-from ops.client import TopicPartition
+from moldau.ops.admin.group_history import Film, Span
+from moldau.ops.admin.groups_history import _assigned
+from moldau.ops.client import TopicPartition
 
 
 def test_members_with_the_same_client_id_stay_apart() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.admin.status import local_port
+from moldau.ops.admin.status import local_port
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ops.admin.token_settings import connection_settings, properties_text
-from ops.admin.token_state import TokenInfo
-from ops.client import ClientSettings, security_of
-from ops.client.properties import parse_properties
+from moldau.ops.admin.token_settings import connection_settings, properties_text
+from moldau.ops.admin.token_state import TokenInfo
+from moldau.ops.client import ClientSettings, security_of
+from moldau.ops.client.properties import parse_properties
 
 TOKEN = TokenInfo("id", b"\xfb\xff" * 32, "User:a\nssl.ca.pem=x", "User:b", (), 1, 2, 3)
 PEM = "-----BEGIN CERTIFICATE-----\nabc\\\n-----END CERTIFICATE-----\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.metrics.document import (
+from moldau.broker.metrics.document import (
     CommittedRow,
     Document,
     Family,
@@ -14,9 +14,9 @@ from broker.metrics.document import (
     PartitionRow,
     Sample,
 )
-from ops.admin.top_screen import facts, parts
-from ops.admin.top_state import Sampled, overview
-from ops.http.reports import Process, Reports, Status, Usage
+from moldau.ops.admin.top_screen import facts, parts
+from moldau.ops.admin.top_state import Sampled, overview
+from moldau.ops.http.reports import Process, Reports, Status, Usage
 
 
 def counter(name: str, label: str, value: float) -> Family:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import KafkaError
-from broker.log.topics import check_name
-from ops.admin.topics_adopt import name_for
-from ops.cli import main
+from moldau.broker.errors import KafkaError
+from moldau.broker.log.topics import check_name
+from moldau.ops.admin.topics_adopt import name_for
+from moldau.ops.cli import main
 
 
 @pytest.mark.parametrize(

@@ -8,39 +8,42 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.describe_producers import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from broker.wire.messages.describe_transactions import (
+from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
 )
-from broker.wire.messages.describe_transactions import TransactionState as Described
-from broker.wire.messages.find_coordinator import (
+from moldau.broker.wire.messages.describe_transactions import TransactionState as Described
+from moldau.broker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.wire.messages.list_transactions import (
+from moldau.broker.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from moldau.broker.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from broker.wire.messages.list_transactions import TransactionState as ListedState
-from broker.wire.messages.metadata import (
+from moldau.broker.wire.messages.list_transactions import TransactionState as ListedState
+from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.wire.messages.write_txn_markers import (
+from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopic,
@@ -48,14 +51,14 @@ from broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from broker.wire.schema import Message
-from ops.admin import transactions_abort
-from ops.admin.hanging_transactions import find_hanging, find_open, write_abort_marker
-from ops.admin.transaction_state import listed_documents
-from ops.admin.transactions_describe import time_text
-from ops.cli import main
-from ops.client import ClientError, Cluster, Node, TopicPartition
-from ops.command_line import parse_duration
+from moldau.broker.wire.schema import Message
+from moldau.ops.admin import transactions_abort
+from moldau.ops.admin.hanging_transactions import find_hanging, find_open, write_abort_marker
+from moldau.ops.admin.transaction_state import listed_documents
+from moldau.ops.admin.transactions_describe import time_text
+from moldau.ops.cli import main
+from moldau.ops.client import ClientError, Cluster, Node, TopicPartition
+from moldau.ops.command_line import parse_duration
 
 PLACE = TopicPartition("t", 0)
 PRODUCER = 7
@@ -214,7 +217,7 @@ def abort(
     cluster: Scripted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
     """`abort(*words, typed="")` -> exit code and standard error, against the scripted broker."""
-    monkeypatch.setattr("ops.command_line.open_cluster", lambda arguments: cluster)
+    monkeypatch.setattr("moldau.ops.command_line.open_cluster", lambda arguments: cluster)
 
     def run(*words: str, typed: str = "") -> tuple[int, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))

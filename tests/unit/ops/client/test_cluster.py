@@ -6,22 +6,30 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.list_offsets import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from broker.wire.messages.metadata import (
+from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.wire.schema import Message
-from ops.client import LATEST, ClientError, Cluster, Node, TopicPartition, parse_address, refusal
+from moldau.broker.wire.schema import Message
+from moldau.ops.client import (
+    LATEST,
+    ClientError,
+    Cluster,
+    Node,
+    TopicPartition,
+    parse_address,
+    refusal,
+)
 
 PLACE = TopicPartition("t", 0)
 

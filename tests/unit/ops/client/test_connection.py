@@ -9,16 +9,23 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH, read_request_header, response_frame
-from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from broker.wire.messages.describe_cluster import DescribeClusterRequest
-from broker.wire.messages.fetch import FetchRequest
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.wire.primitives import MalformedMessage
-from ops.client import ClientError, Cluster, Connection, UnsupportedVersion, Versions, error_name
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH, read_request_header, response_frame
+from moldau.broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from moldau.broker.wire.messages.describe_cluster import DescribeClusterRequest
+from moldau.broker.wire.messages.fetch import FetchRequest
+from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.broker.wire.primitives import MalformedMessage
+from moldau.ops.client import (
+    ClientError,
+    Cluster,
+    Connection,
+    UnsupportedVersion,
+    Versions,
+    error_name,
+)
 
 API_VERSIONS, HEARTBEAT = APIS[ApiKey.API_VERSIONS], APIS[ApiKey.HEARTBEAT]
 Respond = Callable[[bytes], bytes]

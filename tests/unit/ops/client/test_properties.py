@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ops.client import PLAINTEXT, InvalidSecurity, Security, read_client_settings, security_of
-from ops.client.properties import parse_jaas, parse_properties
-from ops.client.security import Sasl, Tls
+from moldau.ops.client import (
+    PLAINTEXT,
+    InvalidSecurity,
+    Security,
+    read_client_settings,
+    security_of,
+)
+from moldau.ops.client.properties import parse_jaas, parse_properties
+from moldau.ops.client.security import Sasl, Tls
 
 JAVA = """\
 # of a client in Java

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.wire.messages.sasl_authenticate import (
+from moldau.broker.errors import ErrorCode
+from moldau.broker.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from broker.wire.schema import Message
-from ops.client import AuthenticationFailed
-from ops.client.sasl import authentication
-from ops.client.security import Sasl
+from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from moldau.broker.wire.schema import Message
+from moldau.ops.client import AuthenticationFailed
+from moldau.ops.client.sasl import authentication
+from moldau.ops.client.security import Sasl
 
 ACCEPTED = SaslHandshakeResponse(0, [])
 PLAIN = Sasl("PLAIN", "alice", "secret")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.sasl import Accepted, Challenge, Mechanism
-from broker.security.scram import KnownCredential, ScramConversation, credential_from
-from ops.client.scram import HASHES, ScramClient, ScramError, salted_password
+from moldau.broker.security.sasl import Accepted, Challenge, Mechanism
+from moldau.broker.security.scram import KnownCredential, ScramConversation, credential_from
+from moldau.ops.client.scram import HASHES, ScramClient, ScramError, salted_password
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = (

@@ -12,12 +12,12 @@ from socket import create_server, socket
 
 import pytest
 
-from broker.wire.apis import APIS, ApiKey
-from broker.wire.frame import LENGTH, read_request_header, response_frame
-from broker.wire.messages.api_versions import ApiVersionsResponse
-from ops.client import ClientError, Cluster, Security, security_of
-from ops.client.security import Tls
-from ops.secure.certificates import Pair, make_ca, make_server
+from moldau.broker.wire.apis import APIS, ApiKey
+from moldau.broker.wire.frame import LENGTH, read_request_header, response_frame
+from moldau.broker.wire.messages.api_versions import ApiVersionsResponse
+from moldau.ops.client import ClientError, Cluster, Security, security_of
+from moldau.ops.client.security import Tls
+from moldau.ops.secure.certificates import Pair, make_ca, make_server
 
 API_VERSIONS = APIS[ApiKey.API_VERSIONS]
 

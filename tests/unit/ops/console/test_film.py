@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ops.admin.group_history import Film, Marker, Pause, Span
-from ops.client import TopicPartition
-from ops.console.film import (
+from moldau.ops.admin.group_history import Film, Marker, Pause, Span
+from moldau.ops.client import TopicPartition
+from moldau.ops.console.film import (
     GAP,
     LANE,
     MAX_LANES,

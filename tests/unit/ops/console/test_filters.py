@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.records import Record, encode_headers
-from ops.console.filters import InvalidFilter, parse
+from moldau.broker.wire.records import Record, encode_headers
+from moldau.ops.console.filters import InvalidFilter, parse
 
 ORDER = {
     "user": {"id": 7, "name": "Ann Smith"},

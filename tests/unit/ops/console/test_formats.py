@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metrics.document import Document, PartitionRow
-from ops.console.formats import (
+from moldau.broker.metrics.document import Document, PartitionRow
+from moldau.ops.console.formats import (
     SHOWN_BYTES,
     duration_text,
     shown_bytes,
@@ -16,8 +16,8 @@ from ops.console.formats import (
     sparkline,
     time_text,
 )
-from ops.console.history import History
-from ops.http.reports import Reports
+from moldau.ops.console.history import History
+from moldau.ops.http.reports import Reports
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ops.console import hues as module
-from ops.console.hues import HUES, Hues
+from moldau.ops.console import hues as module
+from moldau.ops.console.hues import HUES, Hues
 
 
 def test_members_that_are_shown_together_have_different_colours() -> None:

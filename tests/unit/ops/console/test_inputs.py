@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ops.console.inputs import InvalidInput, number_of, parse_number
+from moldau.ops.console.inputs import InvalidInput, number_of, parse_number
 
 MOST = (1 << 63) - 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ops.console.recent import RecentReports
-from ops.http.reports import Reports
+from moldau.ops.console.recent import RecentReports
+from moldau.ops.http.reports import Reports
 
 
 class Asked:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.metrics.stream_views import ConsumerView, GroupView, PendingView, StreamView
-from ops.console.index import TopicGroup
-from ops.console.redis_side import Stream, age_of, sides
+from moldau.broker.metrics.stream_views import ConsumerView, GroupView, PendingView, StreamView
+from moldau.ops.console.index import TopicGroup
+from moldau.ops.console.redis_side import Stream, age_of, sides
 
 NOW = 1_794_963_403_000
 

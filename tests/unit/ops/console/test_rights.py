@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security.resources import ResourceType
-from broker.wire.apis import APIS
-from ops.admin.acl_options import parse_operation
-from ops.client import Denied, refusal
-from ops.console.rights import OPERATIONS, denial_text
+from moldau.broker.security.resources import ResourceType
+from moldau.broker.wire.apis import APIS
+from moldau.ops.admin.acl_options import parse_operation
+from moldau.ops.client import Denied, refusal
+from moldau.ops.console.rights import OPERATIONS, denial_text
 from tests.support.denials import CASES
 
 TOPIC, GROUP, CLUSTER = 29, 30, 31

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.responses import Response
 
-from ops.console.security import Cookies, login_url, page_after_login
+from moldau.ops.console.security import Cookies, login_url, page_after_login
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.security.identity import EndedSessions, Identity
-from ops.console.sessions import CHANGED, EXPIRED, IDLE_S, LONGEST_S, TOO_MANY, Sessions
+from moldau.broker.security.identity import EndedSessions, Identity
+from moldau.ops.console.sessions import CHANGED, EXPIRED, IDLE_S, LONGEST_S, TOO_MANY, Sessions
 
 ALICE = Identity(principal="User:alice", listener="SASL_SSL", revision=3)
 BOB = Identity(principal="User:bob", listener="SASL_SSL", revision=7)

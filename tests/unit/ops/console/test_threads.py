@@ -8,10 +8,10 @@ from contextvars import ContextVar
 
 import pytest
 
-from ops.console.backend import Backend
-from ops.console.live_views import MAX_LIVE, LiveViews, TooManyLiveViews
-from ops.console.threads import Threads
-from ops.http.reports import Reports
+from moldau.ops.console.backend import Backend
+from moldau.ops.console.live_views import MAX_LIVE, LiveViews, TooManyLiveViews
+from moldau.ops.console.threads import Threads
+from moldau.ops.http.reports import Reports
 
 who: ContextVar[str] = ContextVar("who")
 

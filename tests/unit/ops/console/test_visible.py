@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from broker.metrics.document import (
+from moldau.broker.metrics.document import (
     ClientRow,
     ClientValue,
     CommittedRow,
@@ -14,10 +14,10 @@ from broker.metrics.document import (
     Kind,
     PartitionRow,
 )
-from broker.security.visible import VisibleNames, decode_visible, encode_visible
-from ops.admin.group_history import Event, film
-from ops.console.history import History
-from ops.console.visible import (
+from moldau.broker.security.visible import VisibleNames, decode_visible, encode_visible
+from moldau.ops.admin.group_history import Event, film
+from moldau.ops.console.history import History
+from moldau.ops.console.visible import (
     NOTHING,
     Visible,
     VisibleHistory,
@@ -25,8 +25,8 @@ from ops.console.visible import (
     visible_events,
     visible_reports,
 )
-from ops.http.lag import Lags
-from ops.http.reports import Process, Reports, Status
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Process, Reports, Status
 
 STATUS = Status([Process("worker", 0, 11, 9093, 5.0, 2, "running")], {"kind": "embedded"})
 FAMILY = Family("moldau_topic_bytes_in_total", Kind.COUNTER, "…", ("topic",))

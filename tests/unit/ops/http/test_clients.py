@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metrics.document import ClientRow, ClientValue, Document, decode, encode
-from ops.console.measures import measures
-from ops.http import clients
-from ops.http.clients import client_families
-from ops.http.prometheus import text_of
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import ClientRow, ClientValue, Document, decode, encode
+from moldau.ops.console.measures import measures
+from moldau.ops.http import clients
+from moldau.ops.http.clients import client_families
+from moldau.ops.http.prometheus import text_of
+from moldau.ops.http.reports import Reports
 
 
 def row(instance: str = "i", *values: ClientValue, **facts: object) -> ClientRow:

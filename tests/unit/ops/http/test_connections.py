@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ops.http.connections import BoundedProtocol, Room, Waiting
+from moldau.ops.http.connections import BoundedProtocol, Room, Waiting
 
 LONG_S = 3600.0  # a deadline that does not matter to the test
 PATIENCE_S = 60.0

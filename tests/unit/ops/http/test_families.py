@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metrics.document import (
+from moldau.broker.metrics.document import (
     CommittedRow,
     Document,
     Family,
@@ -15,10 +15,10 @@ from broker.metrics.document import (
     decode,
     encode,
 )
-from ops.http import families as http_families
-from ops.http import health
-from ops.http.families import families
-from ops.http.reports import Process, Reports, Status, Usage
+from moldau.ops.http import families as http_families
+from moldau.ops.http import health
+from moldau.ops.http.families import families
+from moldau.ops.http.reports import Process, Reports, Status, Usage
 
 STATUS = Status([Process("worker", 0, 11, 9093, 5.0, 2, "running")], {"kind": "embedded"})
 

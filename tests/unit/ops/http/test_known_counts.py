@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
-from broker.metrics.record_counts import MAX_BEHIND, UNKNOWN, Behind
-from ops.http.families import families
-from ops.http.known_counts import KnownCounts
-from ops.http.lag import Lags
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
+from moldau.broker.metrics.record_counts import MAX_BEHIND, UNKNOWN, Behind
+from moldau.ops.http.families import families
+from moldau.ops.http.known_counts import KnownCounts
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Reports
 
 
 def reports(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
-from broker.metrics.record_times import MAX_PLACES
-from ops.http.known_times import KnownTimes
-from ops.http.lag import Lags
-from ops.http.reports import Reports
+from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
+from moldau.broker.metrics.record_times import MAX_PLACES
+from moldau.ops.http.known_times import KnownTimes
+from moldau.ops.http.lag import Lags
+from moldau.ops.http.reports import Reports
 
 
 def lags(committed: dict[int, int], *, end: int = 10, start: int = 0) -> Lags:

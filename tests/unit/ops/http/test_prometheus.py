@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.metrics.document import Family, HistogramSample, Kind, Sample
-from ops.http.prometheus import text_of
+from moldau.broker.metrics.document import Family, HistogramSample, Kind, Sample
+from moldau.ops.http.prometheus import text_of
 
 
 def test_families_of_one_name_are_written_together_and_in_order() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from ops.secure.certificates import RENEW_BEFORE, Pair, expiry, is_good, make_ca, make_server
+from moldau.ops.secure.certificates import RENEW_BEFORE, Pair, expiry, is_good, make_ca, make_server
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 HOSTS = ["broker.example.com", "localhost", "127.0.0.1", "::1"]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.process import BootFailure
-from ops.client import read_client_settings
-from ops.client.security import Tls
-from ops.secure.certificates import RENEW_BEFORE, expiry
-from ops.secure.files import SecurityFiles
+from moldau.broker.process import BootFailure
+from moldau.ops.client import read_client_settings
+from moldau.ops.client.security import Tls
+from moldau.ops.secure.certificates import RENEW_BEFORE, expiry
+from moldau.ops.secure.files import SecurityFiles
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 HOSTS = ["broker.example.com", "localhost", "127.0.0.1", "::1"]

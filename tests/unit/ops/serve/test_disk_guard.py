@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import redis
 
-from broker.settings.processes import ServeSettings
-from broker.store.local_server import NOTHING_MORE, is_disk_limit
-from ops.serve import disk_guard, embedded_store
-from ops.serve.disk_room import MIB, Room
-from ops.serve.embedded_store import EmbeddedStore
+from moldau.broker.settings.processes import ServeSettings
+from moldau.broker.store.local_server import NOTHING_MORE, is_disk_limit
+from moldau.ops.serve import disk_guard, embedded_store
+from moldau.ops.serve.disk_room import MIB, Room
+from moldau.ops.serve.embedded_store import EmbeddedStore
 
 pytestmark = [
     pytest.mark.stdlib_loop,  # as the supervisor runs it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ops.serve.disk_room import LEAST_SECONDS, LOOK_OFTEN_SECONDS, LOOK_SECONDS, MIB, Marks
+from moldau.ops.serve.disk_room import LEAST_SECONDS, LOOK_OFTEN_SECONDS, LOOK_SECONDS, MIB, Marks
 
 GIB = 1 << 30
 LARGE, SMALL = Marks.of(1000 * GIB), Marks.of(48 * MIB)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.processes import ConfigError
-from ops.serve import embedded_store
+from moldau.broker.settings.processes import ConfigError
+from moldau.ops.serve import embedded_store
 
 
 def test_the_servers_last_words_are_its_logs_last_line(tmp_path: Path) -> None:

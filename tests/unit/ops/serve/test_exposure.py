@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from broker.settings.addresses import Protocol
-from broker.settings.processes import ConfigError, Listener, TlsSettings
-from ops.serve.exposure import check_exposure, is_loopback
+from moldau.broker.settings.addresses import Protocol
+from moldau.broker.settings.processes import ConfigError, Listener, TlsSettings
+from moldau.ops.serve.exposure import check_exposure, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.loading import load_settings
-from broker.settings.processes import ConfigError, ServeSettings
-from ops.http.settings import ConsoleLogin
-from ops.serve.http_child import (
+from moldau.broker.settings.loading import load_settings
+from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.ops.http.settings import ConsoleLogin
+from moldau.ops.serve.http_child import (
     NO_PASSWORDS,
     NOT_ENCRYPTED,
     OPEN,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.processes import Listener
-from ops.serve.listeners import Listeners
-from ops.serve.ports import PortTakenError, bind_port
+from moldau.broker.settings.processes import Listener
+from moldau.ops.serve.listeners import Listeners
+from moldau.ops.serve.ports import PortTakenError, bind_port
 from tests.support.running import free_ports
 
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from ops.serve.notify import READY, keep_alive, notify
+from moldau.ops.serve.notify import READY, keep_alive, notify
 
 
 def test_nothing_is_said_without_systemd() -> None:

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from broker.settings.processes import ConfigError
-from ops.serve.ports import PortTakenError, check_ports
+from moldau.broker.settings.processes import ConfigError
+from moldau.ops.serve.ports import PortTakenError, check_ports
 from tests.support.running import free_ports
 
 

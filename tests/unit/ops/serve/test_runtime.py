@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.processes import ConfigError
-from ops.serve.runtime import (
+from moldau.broker.settings.processes import ConfigError
+from moldau.ops.serve.runtime import (
     LockedError,
     check_socket_path,
     ensure_runtime_dir,
@@ -65,7 +65,7 @@ def test_a_lock_stays_with_a_child_that_inherited_it(tmp_path: Path) -> None:
             "-c",
             "import os, subprocess, sys\n"
             "from pathlib import Path\n"
-            "from ops.serve.runtime import take_lock\n"
+            "from moldau.ops.serve.runtime import take_lock\n"
             "lock = take_lock(Path(sys.argv[1]))\n"
             "subprocess.Popen(['sleep', '600'], pass_fds=[lock], stdin=0, stdout=2)\n"
             "print('ready', flush=True)\n",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ops.serve import store_files
+from moldau.ops.serve import store_files
 
 pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ops.serve import store_history
-from ops.serve.allocation import Outcome, allocate_beyond
-from ops.serve.store_history import EXTENT_BYTES, EmbeddedStoreHistory
+from moldau.ops.serve import store_history
+from moldau.ops.serve.allocation import Outcome, allocate_beyond
+from moldau.ops.serve.store_history import EXTENT_BYTES, EmbeddedStoreHistory
 
 RUNWAY, MARGIN = 1 << 20, 1 << 18
 

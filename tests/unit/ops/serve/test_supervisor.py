@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.process import BootFailure
-from ops.serve import supervisor as supervisor_module
-from ops.serve.child_spec import ChildSpec
-from ops.serve.children import State
-from ops.serve.supervisor import StartStages, Supervisor
+from moldau.broker.process import BootFailure
+from moldau.ops.serve import supervisor as supervisor_module
+from moldau.ops.serve.child_spec import ChildSpec
+from moldau.ops.serve.children import State
+from moldau.ops.serve.supervisor import StartStages, Supervisor
 from tests.support.supervised import (
     BOOT_FAILURE,
     DEAF,

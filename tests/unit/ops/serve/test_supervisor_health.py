@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.serve import health
-from ops.serve.children import State
+from moldau.ops.serve import health
+from moldau.ops.serve.children import State
 from tests.support.supervised import OBEDIENT, child, supervised, until
 
 # As the supervisor itself runs, not as workers do.

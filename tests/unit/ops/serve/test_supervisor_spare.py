@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.serve import health
-from ops.serve import spare as spare_module
-from ops.serve.children import State
+from moldau.ops.serve import health
+from moldau.ops.serve import spare as spare_module
+from moldau.ops.serve.children import State
 from tests.support.supervised import OBEDIENT, child, is_gone, supervised, until
 
 # As the supervisor itself runs, not as workers do.

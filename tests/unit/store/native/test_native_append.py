@@ -4,7 +4,7 @@ import asyncio
 import random
 from typing import Any
 
-from broker.errors import StoreFault, StoreRefused
+from moldau.broker.errors import StoreFault, StoreRefused
 from tests.support.native_store import (
     BASE,
     STREAM,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.errors import StoreFault
+from moldau.broker.errors import StoreFault
 from tests.support.native_store import (
     MEMBER,
     OTHER,

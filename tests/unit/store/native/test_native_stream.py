@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.errors import StoreFault, StoreRefused
-from broker.store import keys
-from broker.store.native import RawEntries
-from broker.store.native_steps import AT_ONCE
+from moldau.broker.errors import StoreFault, StoreRefused
+from moldau.broker.store import keys
+from moldau.broker.store.native import RawEntries
+from moldau.broker.store.native_steps import AT_ONCE
 from tests.support.native_store import (
     BASE,
     MEMBER,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.bench.harness.measure import CpuMeter, resident_bytes, with_descendants
+from moldau.loadtest.bench.harness.measure import CpuMeter, resident_bytes, with_descendants
 
 # A process, its child and grandchild; each prints its pid, the last one waits for its input to end.
 FAMILY = """

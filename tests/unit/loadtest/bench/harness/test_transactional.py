@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.wire.batch import TRANSACTIONAL, checksum, read_header
-from broker.wire.frame import LENGTH, read_request_header
-from loadtest.bench.harness.transactional import PLAIN, V1, V2, Form, ProducerBatches
+from moldau.broker.wire.batch import TRANSACTIONAL, checksum, read_header
+from moldau.broker.wire.frame import LENGTH, read_request_header
+from moldau.loadtest.bench.harness.transactional import PLAIN, V1, V2, Form, ProducerBatches
 
 
 @pytest.mark.parametrize("form", [PLAIN, V1, V2], ids=lambda form: form.name)

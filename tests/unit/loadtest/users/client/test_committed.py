@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 
-from broker.wire.batch import TRANSACTIONAL
-from broker.wire.control import EndMarker, build_end_marker
-from broker.wire.messages.fetch import AbortedTransaction
-from loadtest.users.client.committed import ABORTED, CommittedCheck
-from loadtest.users.client.stamped import PartitionCheck, ProducerSequence, stamped_batch
+from moldau.broker.wire.batch import TRANSACTIONAL
+from moldau.broker.wire.control import EndMarker, build_end_marker
+from moldau.broker.wire.messages.fetch import AbortedTransaction
+from moldau.loadtest.users.client.committed import ABORTED, CommittedCheck
+from moldau.loadtest.users.client.stamped import PartitionCheck, ProducerSequence, stamped_batch
 
 NAME = b"producer"
 COUNT = 2  # records of a batch

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from broker.wire.batch import CRC_AT, HEADER_SIZE, checksum
-from broker.wire.codecs import CODEC_NAMES
-from loadtest.users.client.stamped import (
+from moldau.broker.wire.batch import CRC_AT, HEADER_SIZE, checksum
+from moldau.broker.wire.codecs import CODEC_NAMES
+from moldau.loadtest.users.client.stamped import (
     MIN_VALUE_BYTES,
     PartitionCheck,
     Stamp,
