@@ -107,6 +107,11 @@ def test_redis_and_kafka_groups_are_side_by_side(
     store.xack(key, "dashboard", ids[0])
     ms, seq = map(int, ids[5].split("-"))
     commit(broker, "billing", "shared", ms << 10 | seq)
+
+    def is_counted() -> bool:
+        return re.search(r"billing Empty 0 5 ", text_of(browser.get("/topics/shared"))) is not None
+
+    wait_until(is_counted, 60, "the lag of the Kafka group is counted")
     shown = text_of(browser.get("/topics/shared"))
     assert f"0 {key} 10 10 {ids[0]} {ids[-1]}" in shown
     # Of Kafka: state, members, lag; of Redis: consumers, pending, age, not delivered.
