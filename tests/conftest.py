@@ -20,14 +20,14 @@ settings.load_profile("busy")
 # Before anything imports them: what they assert is shown as a test's own would be.
 pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
 
-from tests.support.certificates import Certificates, make_certificates  # noqa: E402
-from tests.support.redis_server import RedisServer, running_redis  # noqa: E402
-from tests.support.running import (  # noqa: E402
+from tests.support.brokers.certificates import Certificates, make_certificates  # noqa: E402
+from tests.support.brokers.running import (  # noqa: E402
     Broker,
     remove_dir,
     running_broker,
     short_temp_dir,
 )
+from tests.support.stores.redis_server import RedisServer, running_redis  # noqa: E402
 
 HERE = Path(__file__).parent
 

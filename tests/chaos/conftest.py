@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from moldau.ops import cli
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lake_rows import make_lake
-from tests.support.spark import spark_session
+from tests.support.pipeline.lake_rows import make_lake
+from tests.support.pipeline.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.running import Broker, running_broker
-from tests.support.victim import Victim
+from tests.chaos.clients.victim import Victim
+from tests.support.brokers.running import Broker, running_broker
 
 
 @pytest.fixture(scope="package")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fetching import WORKERS, Where
-from tests.support.hammer import worker_ports
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.client import RawClient
+from tests.support.raw.fetching import WORKERS, Where
 
 
 @pytest.fixture(scope="package")

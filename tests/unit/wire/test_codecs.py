@@ -33,7 +33,7 @@ from moldau.broker.wire.codecs import (
     compress,
     decompress,
 )
-from tests.support import kafka_python
+from tests.support.raw import kafka_python
 
 # Not before its package was imported by the module that knows how.
 kafka_codec = import_module(kafka_python.DefaultRecordBatch.__module__).codecs

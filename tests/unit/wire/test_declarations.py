@@ -16,8 +16,8 @@ import pytest
 
 from moldau.broker.wire.apis import APIS, Api
 from moldau.broker.wire.schema import NO_UUID, Message, fields_of
-from tests.support.wire_messages import CASES, Case
-from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO, OURS, kafkas_fields
+from tests.support.raw.wire_messages import CASES, Case
+from tests.unit.wire.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO, OURS, kafkas_fields
 
 DEFINITIONS = Path(__file__).parents[4] / "shared" / "kafka-messages"
 NEEDS_DEFINITIONS = pytest.mark.skipif(

@@ -18,7 +18,7 @@ from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.frame import read_request_header, request_frame
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.broker.wire.schema import Field, Message, fields_of
-from tests.support.wire_messages import CASES, INTEGERS, Case, random_messages
+from tests.support.raw.wire_messages import CASES, INTEGERS, Case, random_messages
 
 MUTANTS_PER_CASE = 120
 RANDOM_FRAMES_PER_CASE = 60

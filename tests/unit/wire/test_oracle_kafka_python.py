@@ -20,9 +20,9 @@ from moldau.broker.wire.frame import (
     response_frame,
 )
 from moldau.broker.wire.schema import NO_UUID, Field, Message
-from tests.support.kafka_python import PROTOCOL
-from tests.support.wire_messages import CASES, Case, random_messages
-from tests.support.wire_oracles import NOT_IN_KAFKA_PYTHON, kafkas_fields, without_ours
+from tests.support.raw.kafka_python import PROTOCOL
+from tests.support.raw.wire_messages import CASES, Case, random_messages
+from tests.unit.wire.wire_oracles import NOT_IN_KAFKA_PYTHON, kafkas_fields, without_ours
 
 MESSAGES_PER_CASE = 12
 KNOWN_CASES = [case for case in CASES if (case.api.key, case.version) not in NOT_IN_KAFKA_PYTHON]

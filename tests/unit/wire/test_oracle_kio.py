@@ -20,8 +20,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from moldau.broker.wire.schema import NO_UUID, Field, Message
-from tests.support.wire_messages import CASES, Case, random_messages
-from tests.support.wire_oracles import NOT_IN_KIO, kafkas_fields, without_ours
+from tests.support.raw.wire_messages import CASES, Case, random_messages
+from tests.unit.wire.wire_oracles import NOT_IN_KIO, kafkas_fields, without_ours
 
 MESSAGES_PER_CASE = 12
 ERROR_CODES = sorted(code.value for code in ErrorCode)

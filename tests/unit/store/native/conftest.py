@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.native_store import SERVERS
-from tests.support.redis_server import RedisServer, running_redis
+from tests.support.stores.redis_server import RedisServer, running_redis
+from tests.unit.store.native.native_store import SERVERS
 
 
 @pytest.fixture(scope="package", params=SERVERS)
