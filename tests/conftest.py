@@ -1,6 +1,7 @@
 """Fixtures for every test: a running broker, a way to start more of them, and a Redis."""
 
 import asyncio
+import contextlib
 import gc
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
@@ -27,6 +28,7 @@ from tests.support.brokers.running import (  # noqa: E402
     running_broker,
     short_temp_dir,
 )
+from tests.support.brokers.running import fresh_processes as fresh  # noqa: E402
 from tests.support.stores.redis_server import RedisServer, running_redis  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -89,16 +91,26 @@ def moldau() -> Iterator[Broker]:
 
     Tests leave it running and name their topics and groups uniquely. All settings are defaults but
     two: retention does not run, as it would remove records that tests produce with old timestamps;
-    and a new group does not wait three seconds for more members.
+    and a new group does not wait three seconds for more members. Its processes are fresh ones, as
+    most that tests start for themselves are not.
     """
     settings = {
         "log.retention.check.interval.ms": 86_400_000,
         "group.initial.rebalance.delay.ms": 100,
     }
-    with running_broker(unsaid=(), workers=2, broker=settings) as broker:
+    with contextlib.ExitStack() as stack:
+        with fresh():
+            broker = stack.enter_context(running_broker(unsaid=(), workers=2, broker=settings))
         yield broker
         # Clients that wait for the garbage collector would go on trying to connect.
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def fresh_processes() -> Iterator[None]:
+    """For modules about how processes start and die: none is forked from a loaded one."""
+    with fresh():
+        yield
 
 
 @pytest.fixture

@@ -33,6 +33,8 @@ from tests.support.brokers.routed import (
 from tests.support.brokers.running import Broker, wait_until
 from tests.support.raw.client import RawClient, records_in
 
+pytestmark = pytest.mark.usefixtures("fresh_processes")
+
 # --- deaths ---
 
 

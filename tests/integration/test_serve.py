@@ -31,6 +31,8 @@ from tests.support.brokers.running import (
 from tests.support.raw.client import RawClient
 
 Start = Callable[..., Broker]
+
+pytestmark = pytest.mark.usefixtures("fresh_processes")
 LOGGERS = 8  # the kind of resource
 
 

@@ -22,6 +22,8 @@ from tests.support.stores.redis_server import RedisServer, running_redis
 
 Start = Callable[..., Broker]
 
+pytestmark = pytest.mark.usefixtures("fresh_processes")
+
 
 @pytest.fixture
 def redis_server(short_tmp_path: Path) -> Iterator[RedisServer]:

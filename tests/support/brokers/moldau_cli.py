@@ -8,7 +8,14 @@ cli.json("groups", "describe", "g")    # -> the document; fails unless the exit 
 import subprocess
 from typing import Any
 
-from tests.support.brokers.running import MOLDAU, Broker, as_json, clean_environment
+from tests.support.brokers.loaded import run_loaded_to_end
+from tests.support.brokers.running import (
+    MOLDAU,
+    Broker,
+    as_json,
+    can_be_forked,
+    clean_environment,
+)
 
 
 class Cli:
@@ -23,9 +30,12 @@ class Cli:
         self, *words: str, typed: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run it to its end; `typed` is its standard input, `env` changes its environment."""
+        whole_env = {**self.env, **env}
+        if can_be_forked(MOLDAU, env):
+            return run_loaded_to_end([*MOLDAU[1:], *words], env=whole_env, typed=typed, timeout=60)
         return subprocess.run(
             [*MOLDAU, *words],
-            env={**self.env, **env},
+            env=whole_env,
             input=typed,
             capture_output=True,
             text=True,

@@ -28,6 +28,7 @@ import psutil  # type: ignore[import-untyped]
 
 from moldau.ops.serve.control import NotRunningError, ask_status
 from moldau.ops.serve.runtime import control_socket
+from tests.support.brokers import loaded
 
 STOP_PATIENCE_S = 30.0
 MOLDAU: tuple[str, ...] = (sys.executable, "-m", "moldau.ops.cli")
@@ -38,6 +39,8 @@ MOLDAU_WITH_FAKE_WORKERS: tuple[str, ...] = (
     "tests.support.brokers.fake_serve",
 )
 ROOT = Path(__file__).parents[3]
+# Whether processes of Moldau are forked from a loaded one (loaded.py).
+_forks_processes = loaded.IS_AVAILABLE
 
 
 class NotStartedError(AssertionError):
@@ -63,7 +66,11 @@ class Broker:
     """One `moldau serve`, from ready to stopped."""
 
     def __init__(
-        self, process: subprocess.Popen[str], directory: Path, port: int, data_dir: Path
+        self,
+        process: subprocess.Popen[str] | loaded.LoadedProcess,
+        directory: Path,
+        port: int,
+        data_dir: Path,
     ) -> None:
         self.process = process
         self.directory = directory
@@ -92,7 +99,8 @@ class Broker:
 
         `broker` are Kafka's broker settings; `listeners` names of listeners on this machine; other
         options are those of `serve`, by field name. There is no spare process, which few tests use
-        and whose start costs a third of a worker's: `spare_process=None` for the default.
+        and whose start costs a third of a worker's: `spare_process=None` for the default. Without
+        a `command`, the processes are forked from a loaded one, except within `fresh_processes`.
         """
         for _ in range(5):
             chosen = port or free_ports(len(listeners or (1,)) * (1 + workers))
@@ -147,15 +155,22 @@ class Broker:
             lines = [f'"{key}" = {json.dumps(str(value))}' for key, value in broker.items()]
             config.write_text("\n".join(["[broker]", *lines, ""]))
             words += ["--config", str(config)]
+        whole_env = {**clean_environment(), "MOLDAU_RUNTIME_DIR": str(runtime), **env}
+        process: subprocess.Popen[str] | loaded.LoadedProcess
         with (directory / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [*command, "serve", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**clean_environment(), "MOLDAU_RUNTIME_DIR": str(runtime), **env},
-            )
+            if can_be_forked(command, env):
+                process = loaded.run_loaded(
+                    [*command[1:], "serve", *words], env=whole_env, stderr=log.fileno()
+                )
+            else:
+                process = subprocess.Popen(
+                    [*command, "serve", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env=whole_env,
+                )
         started = cls(process, directory, port, data_dir)
         started._await_ready()
         return started
@@ -296,6 +311,23 @@ def run_moldau(
         timeout=timeout,
         check=False,
     )
+
+
+def can_be_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether it is the `moldau` command itself, and nothing is said to its interpreter."""
+    is_plain = tuple(command) == MOLDAU and not any(name.startswith("PYTHON") for name in env)
+    return _forks_processes and is_plain
+
+
+@contextlib.contextmanager
+def fresh_processes() -> Iterator[None]:
+    """Meanwhile, every process of Moldau starts as it does for its users."""
+    global _forks_processes
+    before, _forks_processes = _forks_processes, False
+    try:
+        yield
+    finally:
+        _forks_processes = before
 
 
 def clean_environment() -> dict[str, str]:
