@@ -8,7 +8,7 @@ wherever the version allows one, tagged fields set and unset.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from moldau.broker.wire.apis import APIS, Api
@@ -76,6 +76,32 @@ CASES = [
     for version in range(api.advertised_from, api.highest + 1)
     for side in ("request", "response")
 ]
+
+
+def layout(case: Case) -> tuple[Any, ...]:
+    """Everything that the generated code of a codec depends on."""
+    return (case.message, case.flexible, _layout(case.message, case.version))
+
+
+def _layout(message: type[Message], version: int) -> tuple[Any, ...]:
+    return tuple(
+        (
+            field.name,
+            field.nullable(version),
+            field.rule.tag if field.tagged(version) else None,
+            _layout(field.struct, version) if field.struct is not None else None,
+        )
+        for field in fields_of(message)
+        if field.present(version)
+    )
+
+
+def one_of_each_layout(cases: Sequence[Case]) -> list[Case]:
+    """The lowest version of each layout: many versions change only what a message means."""
+    return [*{layout(case): case for case in reversed(cases)}.values()][::-1]
+
+
+LAYOUTS = one_of_each_layout(CASES)
 
 
 def random_messages(case: Case, count: int, seed: int = 0) -> Iterator[Message]:
