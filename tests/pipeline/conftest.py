@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Starting one takes longer than most tests with it. Tests leave it running."""
     with spark_session() as session:

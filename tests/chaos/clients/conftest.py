@@ -10,7 +10,7 @@ from tests.chaos.clients.victim import Victim
 from tests.support.brokers.running import Broker, running_broker
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with running_broker(workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb") as started:
         yield started

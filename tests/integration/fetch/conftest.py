@@ -12,13 +12,13 @@ from tests.support.raw.client import RawClient
 from tests.support.raw.fetching import WORKERS, Where
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with running_broker(workers=WORKERS) as started:
         yield started
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def workers(broker: Broker) -> Iterator[list[RawClient]]:
     clients = [RawClient(port, timeout=90) for port in worker_ports(broker)]
     yield clients

@@ -17,7 +17,7 @@ from tests.support.raw.group import (
 )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def moldau() -> Iterator[Broker]:
     """Two workers that do not wait long for more members."""
     with running_broker(broker={"group.initial.rebalance.delay.ms": 50}) as broker:

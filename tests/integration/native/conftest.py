@@ -11,7 +11,7 @@ from tests.support.brokers.native import QUICK, Native
 from tests.support.brokers.running import Broker, running_broker
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with running_broker(workers=2, broker=QUICK) as started:
         yield started

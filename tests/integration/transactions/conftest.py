@@ -24,7 +24,7 @@ MAX_TIMEOUT_MS = 120_000
 Producers = Callable[..., RawProducer]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     settings = {
         "transaction.max.timeout.ms": MAX_TIMEOUT_MS,

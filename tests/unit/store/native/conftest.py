@@ -10,7 +10,7 @@ from tests.support.stores.redis_server import RedisServer, running_redis
 from tests.unit.store.native.native_store import SERVERS
 
 
-@pytest.fixture(scope="package", params=SERVERS)
+@pytest.fixture(scope="module", params=SERVERS)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:
