@@ -1,6 +1,7 @@
 """Fixtures for every test: a running broker, a way to start more of them, and a Redis."""
 
 import asyncio
+import contextlib
 import gc
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,20 +15,24 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # How long an example takes says how busy the machine is, and nothing about the code.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Every run draws other examples, so half of the default number finds the same faults, a day later.
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
 settings.load_profile("busy")
 
 # Before anything imports them: what they assert is shown as a test's own would be.
 pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
 
-from tests.support.certificates import Certificates, make_certificates  # noqa: E402
-from tests.support.redis_server import RedisServer, running_redis  # noqa: E402
-from tests.support.running import (  # noqa: E402
+from tests.support.brokers.certificates import Certificates, make_certificates  # noqa: E402
+from tests.support.brokers.running import (  # noqa: E402
     Broker,
     remove_dir,
     running_broker,
     short_temp_dir,
 )
+from tests.support.brokers.running import fresh_processes as fresh  # noqa: E402
+from tests.support.stores.redis_server import RedisServer, running_redis  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -35,11 +40,14 @@ HERE = Path(__file__).parent
 class FilesAndOneSpark(LoadFileScheduling):  # type: ignore[misc]
     """With `-n`: a file's tests stay in one process, and all that use the fixture `spark` in one.
 
-    What the pipeline's other tests start is their own, and takes as long as everything else.
+    The other tests of the pipeline start Spark themselves, and can run anywhere. The long files of
+    `unit/wire` share nothing: each of their functions is on its own.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
+        if scope.startswith("tests/unit/wire/"):
+            return nodeid.split("[")[0]
         return "pipeline" if scope in _with_spark() else scope
 
 
@@ -58,8 +66,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesAndO
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, so that short tests fill what is left of the time."""
-    rooms = {"pipeline": 0, "unit": 2}
-    items.sort(key=lambda item: rooms.get(item.path.relative_to(HERE).parts[0], 1))
+    items.sort(key=lambda item: _turn(item.path.relative_to(HERE).parts))
+
+
+def _turn(parts: tuple[str, ...]) -> int:
+    if parts[0] == "pipeline":
+        return 0
+    if parts[0] != "unit":
+        return 1
+    return 2 if parts[1] == "wire" else 3
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -89,16 +104,26 @@ def moldau() -> Iterator[Broker]:
 
     Tests leave it running and name their topics and groups uniquely. All settings are defaults but
     two: retention does not run, as it would remove records that tests produce with old timestamps;
-    and a new group does not wait three seconds for more members.
+    and a new group does not wait three seconds for more members. Its processes are fresh ones, as
+    most that tests start for themselves are not.
     """
     settings = {
         "log.retention.check.interval.ms": 86_400_000,
         "group.initial.rebalance.delay.ms": 100,
     }
-    with running_broker(unsaid=(), workers=2, broker=settings) as broker:
+    with contextlib.ExitStack() as stack:
+        with fresh():
+            broker = stack.enter_context(running_broker(unsaid=(), workers=2, broker=settings))
         yield broker
         # Clients that wait for the garbage collector would go on trying to connect.
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def fresh_processes() -> Iterator[None]:
+    """For modules about how processes start and die: none is forked from a loaded one."""
+    with fresh():
+        yield
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support.browser import CHROMIUM, Watched
-from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.browser import CHROMIUM, Watched
 
 
 @pytest.fixture(scope="module")

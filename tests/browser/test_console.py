@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import Watched, violations
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.pages.browser import Watched, violations
 
 EVIL = '<img src=x onerror="document.title=1">'
 

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import Watched, address
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.pages.browser import Watched, address
 
 EVIL = '<img src=x onerror="document.title=1">'
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import Watched, violations
-from tests.support.console_users import PASSWORD, add_user, is_serving, password_of
-from tests.support.moldau_cli import OperatorCli
-from tests.support.running import Broker, free_ports, running_broker
-from tests.support.secured import librdkafka_settings
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import Broker, free_ports, running_broker
+from tests.support.brokers.secured import librdkafka_settings
+from tests.support.pages.browser import Watched, violations
+from tests.support.pages.users import PASSWORD, add_user, is_serving, password_of
 
 
 @pytest.fixture(scope="module")

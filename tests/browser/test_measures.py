@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import Watched, violations
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, free_ports, running_broker, wait_until
-from tests.support.telemetry import subscribe
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.browser import Watched, violations
+from tests.support.raw.client import RawClient
+from tests.support.raw.telemetry import subscribe
 
 EVIL = '<img src=x onerror="document.title=1">'
 

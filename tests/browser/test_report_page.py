@@ -19,7 +19,7 @@ from moldau.ops.pipeline.report.data import (
     Volume,
 )
 from moldau.ops.pipeline.report.page import render
-from tests.support.browser import Watched, violations
+from tests.support.pages.browser import Watched, violations
 
 START = 1_750_000_000_000
 EVIL = '<img src="http://192.0.2.1/x" onerror="document.title=1">'

@@ -1,4 +1,4 @@
-"""Brokers that are killed have a spare process, as in production."""
+"""Brokers that are killed have fresh processes and a spare one, as in production."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from functools import partial
 
 import pytest
 
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_in_production(fresh_processes: None) -> None: ...
 
 
 @pytest.fixture

@@ -17,15 +17,15 @@ import redis
 
 from moldau.broker.placement import owner_of
 from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from tests.support.brokers.running import ROOT, Broker, clean_environment, wait_until
 from tests.support.clients.base import Place, Record
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.members import ConfluentConsumerMember, MemberSettings
 from tests.support.compat.session import Session
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_consumers import SURVIVED, RawConsumer
-from tests.support.raw_group import coordinator_port
-from tests.support.running import ROOT, Broker, clean_environment, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.consumers import SURVIVED, RawConsumer
+from tests.support.raw.group import coordinator_port
 
 Start = Callable[..., Broker]
 GROUP, TOPIC, PARTITIONS = "survivors", "records", 6
@@ -35,7 +35,7 @@ QUICK = {
     "group.consumer.assignment.interval.ms": 200,
 }
 FATAL_S = 20.0
-DEFECTIVE = ROOT / "tests/support/defective"
+DEFECTIVE = ROOT / "tests/chaos/defective"
 
 
 class Watched:
@@ -101,7 +101,7 @@ class Watched:
 
 @pytest.fixture
 def defect(tmp_path: Path) -> Path:
-    """While this file exists, what it names raises exceptions (tests/support/defective)."""
+    """While this file exists, what it names raises exceptions (tests/chaos/defective)."""
     return tmp_path / "defect"
 
 

@@ -16,14 +16,14 @@ import pytest
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.log.partition import PartitionLog
-from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
-from tests.support.log_host import Host, append, begin, stored, until
-from tests.support.proof import Follower, prove, prove_partition, stored_by
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.running import Broker, wait_until
-from tests.support.store_proxy import Link, ProxyThread, StoreProxy
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.drivers.log_host import Host, append, begin, stored, until
+from tests.support.proofs.hammer import Orders, Report, Sent, hammers, worker_ports
+from tests.support.proofs.proof import Follower, prove, prove_partition, stored_by
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.stores.proxy import Link, ProxyThread, StoreProxy
+from tests.support.stores.redis_server import RedisServer, running_redis
 
 _names = (f"cut-{number}" for number in count())
 PATIENCE_S = 60.0

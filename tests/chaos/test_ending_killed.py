@@ -16,7 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from moldau.broker.wire.messages.end_txn import EndTxnResponse
-from tests.support.ending import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.ending import (
     COORDINATOR,
     OTHER,
     PARTITIONS,
@@ -26,11 +27,10 @@ from tests.support.ending import (
     scenes,
     until_done,
 )
-from tests.support.hammer import worker_ports
-from tests.support.raw_client import RawClient
-from tests.support.raw_transactions import V1, V2, ClientVersion
-from tests.support.running import Broker, wait_until
-from tests.support.store_proxy import Flow, Link
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.client import RawClient
+from tests.support.raw.transactions import V1, V2, ClientVersion
+from tests.support.stores.proxy import Flow, Link
 
 Start = Callable[..., Broker]
 

@@ -17,13 +17,13 @@ from moldau.broker.placement import leader_of, owner_of
 from moldau.broker.wire.messages.end_txn import EndTxnRequest
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
-from tests.support.committed import read_transactions
-from tests.support.ending import PATIENCE_S, MakeScene, scenes
-from tests.support.hammer import worker_ports
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_transactions import V2, batch_of, produce_request
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.committed import read_transactions
+from tests.support.proofs.ending import PATIENCE_S, MakeScene, scenes
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.transactions import V2, batch_of, produce_request
 
 Start = Callable[..., Broker]
 WIDE, PARTITIONS = "wide", 100

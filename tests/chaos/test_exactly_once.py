@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.exactly_once import SETTINGS, Application, Chaos, Feed
-from tests.support.lossy_store import StorePair, programs
-from tests.support.running import Broker
+from tests.chaos.exactly_once import SETTINGS, Application, Chaos, Feed
+from tests.support.brokers.running import Broker
+from tests.support.stores.lossy import StorePair, programs
 
 Start = Callable[..., Broker]
 KILLS = ("instance", "worker", "instance", "worker", "router", "store")

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.lossy_store import StorePair, programs
-from tests.support.raw_calls import create_topic, read_all
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
-from tests.support.store_proxy import Link
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic, read_all
+from tests.support.raw.client import RawClient
+from tests.support.stores.lossy import StorePair, programs
+from tests.support.stores.proxy import Link
 
 Start = Callable[..., Broker]
 TOPIC = "orders"

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.flood import Flood
-from tests.support.hammer import worker_ports
-from tests.support.observer import Observer, read_epochs, until_answered
-from tests.support.raw_calls import create_topic, delete_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
-from tests.support.small_disk import MIB, CannotMount, SmallDisk, small_disk
+from tests.chaos.flood import Flood
+from tests.chaos.small_disk import MIB, CannotMount, SmallDisk, small_disk
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.observer import Observer, read_epochs, until_answered
+from tests.support.raw.calls import create_topic, delete_topic
+from tests.support.raw.client import RawClient
 
 Start = Callable[..., Broker]
 TOPIC, PARTITIONS = "orders", 12

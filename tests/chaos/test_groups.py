@@ -20,12 +20,12 @@ from moldau.broker.group.record import GroupRecord, decode
 from moldau.broker.placement import owner_of, slot_of
 from moldau.broker.store import keys
 from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from tests.support.brokers.running import ROOT, Broker, clean_environment, wait_until
+from tests.support.clients.member_crew import PATIENCE_S, QUICK, SESSION_MS, Crew, produce
 from tests.support.compat.grouping import OffsetWatch
-from tests.support.member_crew import PATIENCE_S, QUICK, SESSION_MS, Crew, produce
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import LOADING, RawMember, coordinator_port, fetch_offsets, form_group
-from tests.support.running import ROOT, Broker, clean_environment, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import LOADING, RawMember, coordinator_port, fetch_offsets, form_group
 
 FENCED = {22, 25}  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID
 
@@ -97,7 +97,7 @@ def zombie(start_moldau: Start, group: str) -> Iterator[tuple[Broker, subprocess
         create_topic(client, "orders")
     words = ["raw", str(coordinator_port(broker, group)), group, "orders", str(SESSION_MS)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.member_process", *words],
+        [sys.executable, "-m", "tests.support.clients.member_process", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

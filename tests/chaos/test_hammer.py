@@ -22,13 +22,13 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.hammer import Orders, Report, Sent, hammers, worker_ports
-from tests.support.log_host import Host, WaitedAppend, stored
-from tests.support.proof import Follower, prove, prove_partition, stored_by
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch, records_in
-from tests.support.redis_server import RedisServer
-from tests.support.running import ROOT, Broker, clean_environment, running_broker
+from tests.support.brokers.running import ROOT, Broker, clean_environment, running_broker
+from tests.support.drivers.log_host import Host, WaitedAppend, stored
+from tests.support.proofs.hammer import Orders, Report, Sent, hammers, worker_ports
+from tests.support.proofs.proof import Follower, prove, prove_partition, stored_by
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch, records_in
+from tests.support.stores.redis_server import RedisServer
 
 _names = (f"hammered-{number}" for number in count())
 

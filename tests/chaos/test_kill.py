@@ -23,11 +23,11 @@ from moldau.broker.wire.batch import split_batches
 from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.broker.wire.records import read_records
-from tests.support.hammer import HammerProcess, Orders, hammers, worker_ports
-from tests.support.proof import Follower, prove, read_whole
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import DECODED_LIMIT, RawClient, make_batch, records_in
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import HammerProcess, Orders, hammers, worker_ports
+from tests.support.proofs.proof import Follower, prove, read_whole
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import DECODED_LIMIT, RawClient, make_batch, records_in
 
 _names = (f"killed-{number}" for number in count())
 

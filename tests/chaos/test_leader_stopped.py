@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ending import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.ending import (
     COORDINATOR,
     OTHER,
     PARTITIONS,
@@ -20,10 +21,9 @@ from tests.support.ending import (
     Scene,
     scenes,
 )
-from tests.support.hammer import worker_ports
-from tests.support.raw_client import RawClient
-from tests.support.raw_transactions import V1, V2, ClientVersion, open_transactions
-from tests.support.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.client import RawClient
+from tests.support.raw.transactions import V1, V2, ClientVersion, open_transactions
 
 Start = Callable[..., Broker]
 

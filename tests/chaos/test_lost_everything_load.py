@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hammer import worker_ports
-from tests.support.load_clients import LOADS, Reader
-from tests.support.lossy_store import LossyStore, programs
-from tests.support.member_process import CLIENTS
-from tests.support.observer import Observer
-from tests.support.raw_calls import create_topic, read_all
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.clients.member_process import CLIENTS
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.load_clients import LOADS, Reader
+from tests.support.proofs.observer import Observer
+from tests.support.raw.calls import create_topic, read_all
+from tests.support.raw.client import RawClient
+from tests.support.stores.lossy import LossyStore, programs
 
 Start = Callable[..., Broker]
 TOPIC, PARTITIONS = "orders", 2

@@ -3,7 +3,7 @@
 Raw requests, one after the other, at a broker with two workers. 100 records are kept; 50 more are
 acknowledged, read, and lost. Then one worker appends, the other appends, a producer sends its lost
 batch again, another producer begins; all of it once more after restarts of the broker. What must
-hold is in tests/support/observer.py.
+hold is in tests/support/proofs/observer.py.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import pytest
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.hammer import worker_ports
-from tests.support.lossy_store import LossyStore, programs
-from tests.support.observed_producer import ObservedProducer, new_producer_id
-from tests.support.observer import PATIENCE_S, Observer, read_epochs, until_answered
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import STAGES, Stage
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.observed_producer import ObservedProducer, new_producer_id
+from tests.support.proofs.observer import PATIENCE_S, Observer, read_epochs, until_answered
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import RawMember, coordinator_port, fetch_offsets
+from tests.support.stores.lossy import LossyStore, programs
+from tests.support.stores.stages import STAGES, Stage
 
 Start = Callable[..., Broker]
 TOPIC, GROUP = "orders", "billing"

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hammer import worker_ports
-from tests.support.lossy_store import newest_file
-from tests.support.observed_producer import ObservedProducer, new_producer_id
-from tests.support.observer import Observer, read_epochs, until_answered
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.observed_producer import ObservedProducer, new_producer_id
+from tests.support.proofs.observer import Observer, read_epochs, until_answered
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.stores.lossy import newest_file
 
 Start = Callable[..., Broker]
 TOPIC, PARTITIONS = "orders", 1

@@ -31,14 +31,14 @@ from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.hammer import worker_ports
-from tests.support.lossy_store import programs
-from tests.support.observed_producer import ObservedProducer
-from tests.support.observer import PATIENCE_S, Observer, until_answered
-from tests.support.raw_calls import LATEST, create_topic, list_offset
-from tests.support.raw_client import NAMED_FETCH, RawClient, batches_in
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import STAGES
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.observed_producer import ObservedProducer
+from tests.support.proofs.observer import PATIENCE_S, Observer, until_answered
+from tests.support.raw.calls import LATEST, create_topic, list_offset
+from tests.support.raw.client import NAMED_FETCH, RawClient, batches_in
+from tests.support.stores.lossy import programs
+from tests.support.stores.stages import STAGES
 
 Start = Callable[..., Broker]
 TOPIC = "orders"

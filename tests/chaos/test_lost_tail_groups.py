@@ -15,25 +15,25 @@ from moldau.broker.generations import LIMIT
 from moldau.broker.group.record import decode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.clients.member_crew import PATIENCE_S, QUICK, produce
 from tests.support.clients.members import (
     ConfluentConsumerMember,
     ConfluentMember,
     MemberSettings,
 )
-from tests.support.lossy_store import programs
-from tests.support.member_crew import PATIENCE_S, QUICK, produce
-from tests.support.moldau_cli import Cli
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import (
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import (
     LOADING,
     NOT_AVAILABLE,
     RawMember,
     coordinator_port,
     fetch_offsets,
 )
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import LOSSY, STAGES, Stage
+from tests.support.stores.lossy import programs
+from tests.support.stores.stages import LOSSY, STAGES, Stage
 
 Start = Callable[..., Broker]
 TOPIC, GROUP, OTHER = "orders", "readers", "began-later"

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hammer import worker_ports
-from tests.support.load_clients import LOADS, CommitWatch, Load, Reader
-from tests.support.lossy_store import programs
-from tests.support.member_process import CLIENTS
-from tests.support.observer import Observer, View
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import STAGES, Stage
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.clients.member_process import CLIENTS
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.load_clients import LOADS, CommitWatch, Load, Reader
+from tests.support.proofs.observer import Observer, View
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import RawMember, coordinator_port, fetch_offsets
+from tests.support.stores.lossy import programs
+from tests.support.stores.stages import STAGES, Stage
 
 Start = Callable[..., Broker]
 TOPIC, PARTITIONS = "orders", 2

@@ -19,13 +19,13 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.hammer import worker_ports
-from tests.support.lossy_store import programs
-from tests.support.observer import NOT_THERE, PATIENCE_S
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import NAMED_PRODUCE, RawClient, make_batch
-from tests.support.running import Broker
-from tests.support.store_stages import STAGES
+from tests.support.brokers.running import Broker
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.observer import NOT_THERE, PATIENCE_S
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import NAMED_PRODUCE, RawClient, make_batch
+from tests.support.stores.lossy import programs
+from tests.support.stores.stages import STAGES
 
 Start = Callable[..., Broker]
 TOPIC, PARTITIONS = "many", 1_000

@@ -17,15 +17,15 @@ import pytest
 import redis
 
 from moldau.broker.errors import ErrorCode
-from tests.support.hammer import worker_ports
-from tests.support.load_clients import ConfluentLeaderLoad, Reader
-from tests.support.lossy_store import programs
-from tests.support.observed_producer import ObservedProducer, new_producer_id
-from tests.support.observer import Observer, until_answered
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import STAGES, Stage
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.load_clients import ConfluentLeaderLoad, Reader
+from tests.support.proofs.observed_producer import ObservedProducer, new_producer_id
+from tests.support.proofs.observer import Observer, until_answered
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.stores.lossy import programs
+from tests.support.stores.stages import STAGES, Stage
 
 Start = Callable[..., Broker]
 TOPIC = "orders"

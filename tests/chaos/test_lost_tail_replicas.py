@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from tests.support.hammer import worker_ports
-from tests.support.load_clients import ConfluentLoad, KafkaPythonLoad
-from tests.support.lossy_store import StorePair, programs
-from tests.support.observed_producer import ObservedProducer
-from tests.support.observer import RETRIABLE, Observer, until_answered
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import DRAIN_S
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.load_clients import ConfluentLoad, KafkaPythonLoad
+from tests.support.proofs.observed_producer import ObservedProducer
+from tests.support.proofs.observer import RETRIABLE, Observer, until_answered
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.stores.lossy import StorePair, programs
+from tests.support.stores.stages import DRAIN_S
 
 Start = Callable[..., Broker]
 TOPIC = "orders"

@@ -15,19 +15,24 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from moldau.broker.errors import ErrorCode
-from tests.support.committed import READ_COMMITTED, READ_UNCOMMITTED, latest, read_transactions
-from tests.support.ending import NOT_NOW, PARTITIONS, PATIENCE_S, TOPIC, Patient, until_done
-from tests.support.hammer import worker_ports
-from tests.support.lossy_store import StorePair, programs
-from tests.support.observer import until_answered
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.raw_committed import read_committed
-from tests.support.raw_group import RawMember
-from tests.support.raw_transactions import V1, V2, ClientVersion, RawProducer
-from tests.support.routed import owned_by
-from tests.support.running import Broker, wait_until
-from tests.support.store_stages import STAGES, Killed, Stage
+from tests.support.brokers.routed import owned_by
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.committed import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    latest,
+    read_transactions,
+)
+from tests.support.proofs.ending import NOT_NOW, PARTITIONS, PATIENCE_S, TOPIC, Patient, until_done
+from tests.support.proofs.hammer import worker_ports
+from tests.support.proofs.observer import until_answered
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.raw.committed import read_committed
+from tests.support.raw.group import RawMember
+from tests.support.raw.transactions import V1, V2, ClientVersion, RawProducer
+from tests.support.stores.lossy import StorePair, programs
+from tests.support.stores.stages import STAGES, Killed, Stage
 
 Start = Callable[..., Broker]
 TIMEOUT_MS = 10_000  # of transactions

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.clients.member_crew import PATIENCE_S, QUICK, Crew, produce
+from tests.support.clients.member_process import CLIENTS, LateCommits
 from tests.support.clients.members import REBALANCING, KafkaPythonMember, MemberSettings
 from tests.support.compat.grouping import OffsetWatch
-from tests.support.member_crew import PATIENCE_S, QUICK, Crew, produce
-from tests.support.member_process import CLIENTS, LateCommits
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import RawMember, coordinator_port, fetch_offsets
-from tests.support.running import Broker, running_broker, wait_until
-from tests.support.subscriptions import subscription
+from tests.support.drivers.subscriptions import subscription
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import RawMember, coordinator_port, fetch_offsets
 
 PARTITIONS = 4
 HELD_SESSION_MS = 10_000  # longer than a starved machine holds a heartbeat back

@@ -20,10 +20,10 @@ from confluent_kafka import Producer
 
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.redis_server import start_redis
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.stores.redis_server import start_redis
 
 Start = Callable[..., Broker]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.brokers.running import Broker
 from tests.support.clients.base import Client
 from tests.support.compat.session import Session
-from tests.support.running import Broker
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from moldau.broker.wire.messages.incremental_alter_configs import (
 )
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.broker.wire.messages.unregister_broker import UnregisterBrokerRequest
-from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.client import NAMED_FETCH, RawClient, make_batch
 
 UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST = 3, 36, 39, 40, 42
 INVALID_REPLICATION_FACTOR, BROKER_ID_NOT_REGISTERED = 38, 102

@@ -13,11 +13,11 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from moldau.broker.errors import ErrorCode
+from tests.support.brokers.running import Broker, running_broker, wait_until
 from tests.support.clients.base import Record
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.members import ConfluentConsumerMember, ConfluentMember, Member
 from tests.support.compat.grouping import CooperativeTests, Crew, Flow, GroupTests
-from tests.support.running import Broker, running_broker, wait_until
 
 GROUP = ResourceType.GROUP
 DYNAMIC_GROUP_CONFIG = 8

@@ -12,12 +12,12 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.support.brokers.running import Broker
 from tests.support.clients.aiokafka import Aiokafka, AiokafkaAdmin
 from tests.support.clients.kafka_python import KafkaPythonAdmin
 from tests.support.compat.grouping import quick_broker
-from tests.support.raw_calls import create_topic
-from tests.support.raw_group import RawMember, coordinator_port
-from tests.support.running import Broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.group import RawMember, coordinator_port
 
 # kafka-python's import warns; the adapter above has silenced it.
 import kafka  # isort: skip

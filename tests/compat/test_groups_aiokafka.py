@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.brokers.running import Broker
 from tests.support.clients.aiokafka import Aiokafka
 from tests.support.clients.members import AiokafkaMember, Member
 from tests.support.compat.grouping import GroupTests, quick_broker
-from tests.support.running import Broker
 
 
 @pytest.fixture(scope="module")

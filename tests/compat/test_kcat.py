@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.support.brokers.running import Broker
 from tests.support.clients.aiokafka import Aiokafka
 from tests.support.clients.base import (
     CREATE_TIME,
@@ -25,7 +26,6 @@ from tests.support.clients.base import (
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.kafka_python import KafkaPython
 from tests.support.compat.session import Session, read, send_all, values
-from tests.support.running import Broker
 
 NATIVE = {"moldau.storage": "native"}
 BINARY = bytes(range(256))

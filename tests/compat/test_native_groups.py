@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.brokers.native import Native
+from tests.support.brokers.running import Broker, running_broker, wait_until
 from tests.support.clients.members import (
     AiokafkaMember,
     ConfluentConsumerMember,
@@ -15,8 +17,6 @@ from tests.support.clients.members import (
     Member,
     MemberSettings,
 )
-from tests.support.native import Native
-from tests.support.running import Broker, running_broker, wait_until
 
 PATIENCE_S = 30.0
 

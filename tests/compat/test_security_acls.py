@@ -25,10 +25,10 @@ from moldau.broker.security.resources import (
 )
 from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from tests.support.identified import IdentifiedClient
-from tests.support.raw_client import records_in
-from tests.support.running import Broker, wait_until
-from tests.support.sasl_broker import sasl_broker
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.brokers.sasl_broker import sasl_broker
+from tests.support.raw.client import records_in
+from tests.support.raw.identified import IdentifiedClient
 
 # Neither declares what it exports.
 confluent: Any = importlib.import_module("confluent_kafka.admin")

@@ -17,9 +17,9 @@ import confluent_kafka
 import kafka
 import pytest
 
-from tests.support.quotas import Anyone, set_quota
-from tests.support.raw_calls import create_topic
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.quotas import Anyone, set_quota
 
 RATE = 200_000  # bytes per second
 RECORD = bytes(10_000)

@@ -11,10 +11,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tests.support.certificates import Certificates
-from tests.support.sasl_broker import SHA_256, SHA_512, SaslBroker, sasl_broker
-from tests.support.secure_clients import RECORDS, ROUND_TRIPS, Login
-from tests.support.tokens import claims, signed
+from tests.support.brokers.certificates import Certificates
+from tests.support.brokers.sasl_broker import SHA_256, SHA_512, SaslBroker, sasl_broker
+from tests.support.brokers.tokens import claims, signed
+from tests.support.clients.secure import RECORDS, ROUND_TRIPS, Login
 
 # kafka-python reads its schemas through a deprecated function, when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")

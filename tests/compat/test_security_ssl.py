@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from tests.support.certificates import Certificates
-from tests.support.running import Broker, running_broker
-from tests.support.secure_clients import RECORDS, ROUND_TRIPS, Login
+from tests.support.brokers.certificates import Certificates
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.clients.secure import RECORDS, ROUND_TRIPS, Login
 
 # kafka-python reads its schemas through a deprecated function, when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.support.pages import Pages
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, free_ports, running_broker, wait_until
-from tests.support.sasl_broker import SHA_256, sasl_broker
-from tests.support.telemetry import subscribe
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.sasl_broker import SHA_256, sasl_broker
+from tests.support.pages.console import Pages
+from tests.support.raw.client import RawClient
+from tests.support.raw.telemetry import subscribe
 
 EVIL = "<script>alert(1)</script>\"'"
 # What the client calls itself; another name would be another client.

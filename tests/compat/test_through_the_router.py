@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 
+from tests.support.brokers.running import Broker, running_broker
 from tests.support.clients.aiokafka import Aiokafka
 from tests.support.clients.base import Client
 from tests.support.clients.confluent import Confluent
@@ -19,7 +20,6 @@ from tests.support.compat.consuming import ConsumingTests
 from tests.support.compat.producing import ProducingTests
 from tests.support.compat.session import Session, numbered
 from tests.support.compat.transactions import TransactionTests
-from tests.support.running import Broker, running_broker
 
 PATIENCE_S = 60.0
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.brokers.running import Broker
 from tests.support.clients.confluent import Confluent
 from tests.support.compat.transaction_events import (
     CompactionTests,
@@ -13,7 +14,6 @@ from tests.support.compat.transaction_events import (
     broker_of_several_workers,
 )
 from tests.support.compat.transactions import TransactionTests
-from tests.support.running import Broker
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from moldau.broker.wire.messages.end_txn import EndTxnRequest
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.broker.wire.schema import Message
-from tests.support.raw_client import RawClient
+from tests.support.raw.client import RawClient
 
 BROKER_RESOURCES = (4, 8)  # and their loggers
 UNKNOWN_TOPIC, SETTLE_S = 3, 30.0

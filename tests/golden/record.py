@@ -6,7 +6,7 @@ import argparse
 
 from tests.golden.cases import CASES
 from tests.golden.harness import run, store
-from tests.support.raw_client import RawClient
+from tests.support.raw.client import RawClient
 
 
 def main() -> None:

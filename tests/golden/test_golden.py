@@ -8,8 +8,8 @@ import pytest
 
 from tests.golden.cases import CASES
 from tests.golden.harness import run, stored, without
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.client import RawClient
 
 
 @pytest.fixture(scope="module")

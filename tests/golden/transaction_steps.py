@@ -49,7 +49,7 @@ from moldau.broker.wire.messages.write_txn_markers import (
 from moldau.broker.wire.schema import Message
 from tests.golden.batches import TIMESTAMP
 from tests.golden.harness import Step, Values
-from tests.support.raw_transactions import batch_of
+from tests.support.raw.transactions import batch_of
 
 TRANSACTION, GROUP = 1, 0
 READ_COMMITTED = 1

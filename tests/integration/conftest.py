@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.support.raw_calls import worker_clients
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import worker_clients
+from tests.support.raw.client import RawClient
 
 
 @pytest.fixture

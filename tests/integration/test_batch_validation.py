@@ -15,9 +15,9 @@ from moldau.broker.wire.messages.produce import (
     TopicProduceData,
 )
 from tests.golden import batches
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch, records_in
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch, records_in
 
 _names = (f"validation-{os.getpid()}-{number}" for number in itertools.count())
 UNREADABLE = [

@@ -23,16 +23,16 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.hammer import worker_ports
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.calls import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     create_topic,
     delete_records,
     list_offset,
 )
-from tests.support.raw_client import NAMED_PRODUCE, RawClient, make_batch, records_in
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import NAMED_PRODUCE, RawClient, make_batch, records_in
 
 _names = (f"behaviour-{number}" for number in count())
 

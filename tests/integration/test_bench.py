@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.bench import SHORT, Bench
+from tests.support.brokers.bench import SHORT, Bench
+from tests.support.brokers.running import Broker
 from tests.support.compat.grouping import quick_broker
-from tests.support.running import Broker
 
 
 @pytest.fixture(scope="module")

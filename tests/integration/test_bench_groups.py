@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.bench import Bench
+from tests.support.brokers.bench import Bench
+from tests.support.brokers.running import Broker
 from tests.support.compat.grouping import quick_broker
-from tests.support.running import Broker
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.bench import SHORT, Bench
+from tests.support.brokers.bench import SHORT, Bench
 
 RUNS = ["raw XADD", "produce", "raw XREADGROUP", "group fetch"]
 

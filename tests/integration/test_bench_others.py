@@ -20,8 +20,8 @@ from moldau.loadtest.bench.harness.client import Client, NotReady
 from moldau.loadtest.bench.harness.coordinator_requests import coordinators
 from moldau.loadtest.bench.harness.group_members import BenchMember, MemberConnection
 from moldau.loadtest.bench.harness.target import Target, running
-from tests.support.bench import SHORT, Bench
-from tests.support.running import Broker, remove_dir, short_temp_dir
+from tests.support.brokers.bench import SHORT, Bench
+from tests.support.brokers.running import Broker, remove_dir, short_temp_dir
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from moldau.loadtest.bench.transactions import COLUMNS
-from tests.support.bench import SHORT, Bench
+from tests.support.brokers.bench import SHORT, Bench
+from tests.support.brokers.running import Broker
 from tests.support.compat.grouping import quick_broker
-from tests.support.running import Broker
 
 FORMS = ("plain", "v1", "v2")
 FETCHES = ("fetch", "fetch, half aborted")

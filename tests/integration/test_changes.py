@@ -21,9 +21,9 @@ from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.raw_calls import TOPIC_RESOURCE, alter_brokers, alter_topic, create_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import TOPIC_RESOURCE, alter_brokers, alter_topic, create_topic
+from tests.support.raw.client import RawClient
 
 WORKERS = 3
 TIMES = 50

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.batch import CODEC_MASK, read_header
 from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.support.compacting import (
+from tests.support.brokers.compacting import (
     COMPACT,
     PATIENCE_S,
     QUICK,
@@ -24,7 +24,8 @@ from tests.support.compacting import (
     wait_compacted,
     wait_offsets,
 )
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -38,8 +39,7 @@ from tests.support.raw_calls import (
     read_all,
     worker_clients,
 )
-from tests.support.raw_client import RawClient, batches_in, make_batch
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient, batches_in, make_batch
 
 Start = Callable[..., Broker]
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}

@@ -27,11 +27,11 @@ from moldau.broker.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tests.support.committed_client import visible
-from tests.support.compacting import COMPACT, PATIENCE_S, compacting_broker
-from tests.support.raw_calls import StoredLog, alter_topic, create_topic, worker_clients
-from tests.support.raw_client import NAMED_FETCH, RawClient, batches_in
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.compacting import COMPACT, PATIENCE_S, compacting_broker
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.drivers.committed_client import visible
+from tests.support.raw.calls import StoredLog, alter_topic, create_topic, worker_clients
+from tests.support.raw.client import NAMED_FETCH, RawClient, batches_in
 
 READ_COMMITTED = 1
 READS = 30  # on each worker

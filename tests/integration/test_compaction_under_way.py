@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.store import keys
-from tests.support.compacting import (
+from tests.support.brokers.compacting import (
     COMPACT,
     PATIENCE_S,
     QUICK,
@@ -26,7 +26,8 @@ from tests.support.compacting import (
     wait_compacted,
     wait_offsets,
 )
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import (
     LATEST,
     StoredLog,
     create_topic,
@@ -35,8 +36,7 @@ from tests.support.raw_calls import (
     read_all,
     worker_clients,
 )
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient, make_batch
 
 Start = Callable[..., Broker]
 _names = (f"under-way-{number}" for number in itertools.count())

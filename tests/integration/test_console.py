@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.pages import Pages
-from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.console import Pages
 
 EVIL = "<script>alert(1)</script>\"'&"
 

@@ -10,8 +10,8 @@ import pytest
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.pages import Pages
-from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.console import Pages
 
 EVIL = "<script>alert(1)</script>"
 UNKNOWN = "\N{EN DASH}"

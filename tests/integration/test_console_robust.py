@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from moldau.ops.console.live_views import MAX_LIVE, MAX_LIVE_OF_BROWSER
-from tests.support.pages import Pages
-from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.console import Pages
 
 ODD = {"square": "²", "arabic": "٣٤", "negative": "-1", "long": "9" * 30, "longer": "9" * 5_000}
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.pages import Pages
-from tests.support.population import RECORDS, group_name, populate, topic_name
-from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.integration.population import RECORDS, group_name, populate, topic_name
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.console import Pages
 
 TOPICS, GROUPS = 150, 240
 PAUSE_S = 3.0

@@ -39,8 +39,8 @@ from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.gaps import fill_with_gap
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -50,8 +50,8 @@ from tests.support.raw_calls import (
     read_all,
     worker_clients,
 )
-from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch, records_in
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import NAMED_FETCH, RawClient, make_batch, records_in
+from tests.support.stores.gaps import fill_with_gap
 
 EXISTING = [*range(6), *range(1000, 1004)]
 FENCED, UNKNOWN = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -19,11 +19,11 @@ from moldau.broker.wire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.lossy_store import newest_file
-from tests.support.moldau_cli import Cli
-from tests.support.raw_calls import create_topic, worker_clients
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, remove_dir, short_temp_dir
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, remove_dir, short_temp_dir
+from tests.support.raw.calls import create_topic, worker_clients
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.stores.lossy import newest_file
 
 NOTED_S = 3.0  # the supervisor notes how long the file of the store is every second
 KEPT, LOST, PARTITIONS = 3, 2, 2

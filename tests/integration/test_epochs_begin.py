@@ -16,10 +16,10 @@ from moldau.broker.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tests.support.lossy_store import LossyStore, programs
-from tests.support.raw_calls import create_topic, worker_clients
-from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch, records_in
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import create_topic, worker_clients
+from tests.support.raw.client import NAMED_FETCH, RawClient, make_batch, records_in
+from tests.support.stores.lossy import LossyStore, programs
 
 Start = Callable[..., Broker]
 PATIENCE_S = 60

@@ -15,9 +15,9 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from moldau.broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from tests.support.raw_client import RawClient
-from tests.support.redis_server import SEARCH_PATH
-from tests.support.running import Broker, free_ports, wait_until
+from tests.support.brokers.running import Broker, free_ports, wait_until
+from tests.support.raw.client import RawClient
+from tests.support.stores.redis_server import SEARCH_PATH
 
 Start = Callable[..., Broker]
 

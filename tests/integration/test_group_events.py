@@ -8,9 +8,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from moldau.broker.log.topics import GROUP_EVENTS
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, wait_until
-from tests.support.spark import create_topic, produce
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.pipeline.spark import create_topic, produce
 
 
 def events_of(broker: Broker, group: str) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from moldau.broker.group.classic import sync
 from moldau.broker.group.classic.core import Core
 from moldau.broker.group.modern.core import ConsumerCore
 from moldau.broker.group.modern.group import ConsumerGroup
-from tests.support.group_shell import Shell, shell, until
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.group_shell import Shell, shell, until
+from tests.support.stores.redis_server import RedisServer
 
 LOADING, NOT_AVAILABLE = 14, 15
 TOPICS = {"t": 4, "u": 2}

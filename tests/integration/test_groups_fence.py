@@ -15,9 +15,9 @@ from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced, StoreFull
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.store.store import Store
-from tests.support.group_shell import Shell, shell
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.store_proxy import StoreProxy
+from tests.support.drivers.group_shell import Shell, shell
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer, running_redis
 
 AWAY = ErrorCode.NOT_COORDINATOR
 

@@ -16,9 +16,9 @@ from moldau.broker.group.offsets import TopicPartition, new_commit
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.store.groups import GONE_SECONDS
-from tests.support.group_shell import Shell, shell
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import Link, StoreProxy
+from tests.support.drivers.group_shell import Shell, shell
+from tests.support.stores.proxy import Link, StoreProxy
+from tests.support.stores.redis_server import RedisServer
 
 NOT_AVAILABLE = 15
 REFUSED = b":-1\r\n"

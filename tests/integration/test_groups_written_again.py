@@ -14,9 +14,9 @@ from moldau.broker.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.offsets import TopicPartition
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
-from tests.support.group_shell import Shell, shell
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.drivers.group_shell import Shell, shell
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

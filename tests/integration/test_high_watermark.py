@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.lossy_store import StorePair, programs
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.stores.lossy import StorePair, programs
 
 Start = Callable[..., Broker]
 TOPIC = "orders"

@@ -19,9 +19,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau import ops
 from moldau.ops.http.requests import MAX_REQUESTS_OF_ADDRESS
-from tests.support.gaps import fill_with_gap
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.stores.gaps import fill_with_gap
 
 Start = Callable[..., Broker]
 Sample = dict[tuple[tuple[str, str], ...], float]

@@ -13,9 +13,9 @@ from moldau.broker.log.topics import GROUP_EVENTS, INTERNAL, NEVER_TOPICS
 from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.broker.wire.messages.fetch import FetchRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.raw_group import RawMember
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.raw.group import RawMember
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL))

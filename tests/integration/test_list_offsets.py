@@ -11,7 +11,8 @@ import pytest
 import redis
 
 from moldau.broker.errors import ErrorCode
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -21,8 +22,7 @@ from tests.support.raw_calls import (
     list_offset,
     worker_clients,
 )
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient, make_batch
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 NOTHING = (-1, -1)

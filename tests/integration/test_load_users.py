@@ -23,8 +23,8 @@ from moldau.loadtest.users.client.session import Session, records_of
 from moldau.loadtest.users.client.stamped import PartitionCheck
 from moldau.loadtest.users.client.stamped_producer import ProducerSettings, StampedProducer
 from moldau.loadtest.users.client.stamped_transactions import READ_COMMITTED, StampedTransactions
+from tests.support.brokers.running import Broker
 from tests.support.compat.grouping import quick_broker
-from tests.support.running import Broker
 
 MEGABYTE = 1 << 20
 

@@ -25,8 +25,8 @@ from moldau.broker.wire.messages.produce import (
 from moldau.broker.wire.records import Record, build_batch
 from moldau.loadtest.bench.harness.client import Client
 from moldau.loadtest.users.client.stamped import Stamp, stamped_batch, stamped_value
+from tests.support.brokers.running import ROOT, Broker, clean_environment, free_ports, wait_until
 from tests.support.compat.grouping import quick_broker
-from tests.support.running import ROOT, Broker, clean_environment, free_ports, wait_until
 
 ALL_USERS = {
     "AdminUser",

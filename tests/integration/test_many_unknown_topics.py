@@ -49,8 +49,8 @@ from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from moldau.broker.wire.schema import Message
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.raw.client import RawClient
 
 MANY = 3000
 NAMES = [f"nowhere-{os.getpid()}-{number}" for number in range(MANY)]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import redis as redis_py
 
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.running import Broker, free_ports, run_moldau, wait_until
+from tests.support.brokers.running import Broker, free_ports, run_moldau, wait_until
+from tests.support.stores.redis_server import RedisServer, running_redis
 
 Start = Callable[..., Broker]
 

@@ -11,10 +11,10 @@ import pytest
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.support.hammer import worker_ports
-from tests.support.raw_calls import alter_topic, create_topic
-from tests.support.raw_client import RawClient, make_batch, records_in
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.calls import alter_topic, create_topic
+from tests.support.raw.client import RawClient, make_batch, records_in
 
 _names = (f"again-{number}" for number in count())
 VERSIONS = [3, 8, 9, 12]

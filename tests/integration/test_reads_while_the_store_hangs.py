@@ -25,11 +25,11 @@ from moldau.broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from moldau.broker.wire.schema import Message
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import NAMED_FETCH, RawClient
-from tests.support.redis_server import running_redis
-from tests.support.running import Broker, running_broker
-from tests.support.store_proxy import ProxyThread
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import NAMED_FETCH, RawClient
+from tests.support.stores.proxy import ProxyThread
+from tests.support.stores.redis_server import running_redis
 
 UNKNOWN_ID = bytes(range(16))
 

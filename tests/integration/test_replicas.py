@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.stores.redis_server import RedisServer, running_redis
 
 Start = Callable[..., Broker]
 

@@ -12,7 +12,8 @@ import redis
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.store import keys
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import (
     EARLIEST,
     LATEST,
     StoredLog,
@@ -24,8 +25,7 @@ from tests.support.raw_calls import (
     read_all,
     worker_clients,
 )
-from tests.support.raw_client import RawClient, batches_in, make_batch, records_in
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.raw.client import RawClient, batches_in, make_batch, records_in
 
 Start = Callable[..., Broker]
 QUICK = {"log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200}

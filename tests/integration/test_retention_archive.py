@@ -11,9 +11,9 @@ import pytest
 from moldau.ops.client import TopicPartition
 from moldau.ops.pipeline.archive.commit_offsets import commit_archived_offsets
 from moldau.ops.pipeline.source.fetch import FetchSettings, connect
-from tests.support.raw_calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
+from tests.support.raw.client import RawClient, make_batch
 
 QUICK = {"log.retention.check.interval.ms": 200, "remote.log.storage.system.enable": "true"}
 HOUR_MS = 3_600_000

@@ -28,9 +28,7 @@ from moldau.broker.wire.messages.produce import (
     TopicProduceData,
 )
 from moldau.broker.wire.schema import Message
-from tests.support.raw_client import RawClient, records_in
-from tests.support.raw_group import RawMember
-from tests.support.routed import (
+from tests.support.brokers.routed import (
     NAMED,
     UNKNOWN_MEMBER,
     Start,
@@ -42,7 +40,9 @@ from tests.support.routed import (
     owned_by,
     routed_broker,
 )
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.client import RawClient, records_in
+from tests.support.raw.group import RawMember
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,7 @@ from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
 from moldau.broker.wire.messages.list_groups import ListGroupsRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
-from tests.support.raw_client import RawClient, records_in
-from tests.support.routed import (
+from tests.support.brokers.routed import (
     NAMED,
     NOT_AVAILABLE,
     UNKNOWN_MEMBER,
@@ -31,7 +30,10 @@ from tests.support.routed import (
     new_topic,
     owned_by,
 )
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.client import RawClient, records_in
+
+pytestmark = pytest.mark.usefixtures("fresh_processes")
 
 # --- deaths ---
 

@@ -26,9 +26,7 @@ from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from moldau.router.routing import MAX_SPLIT_BYTES
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, records_in
-from tests.support.routed import (
+from tests.support.brokers.routed import (
     NAMED,
     Start,
     batch,
@@ -40,7 +38,9 @@ from tests.support.routed import (
     routed_broker,
     rss,
 )
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, records_in
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.running import Broker, wait_until
-from tests.support.sentinel import Watched, watched_servers
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.stores.sentinel import Watched, watched_servers
 
 Start = Callable[..., Broker]
 PATIENCE_S = 60

@@ -22,15 +22,17 @@ from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.support.raw_client import RawClient
-from tests.support.running import (
+from tests.support.brokers.running import (
     MOLDAU_WITH_FAKE_WORKERS,
     Broker,
     run_moldau,
     wait_until,
 )
+from tests.support.raw.client import RawClient
 
 Start = Callable[..., Broker]
+
+pytestmark = pytest.mark.usefixtures("fresh_processes")
 LOGGERS = 8  # the kind of resource
 
 

@@ -11,16 +11,18 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import redis
 
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.running import (
+from tests.support.brokers.running import (
     MOLDAU_WITH_FAKE_WORKERS,
     Broker,
     NotStartedError,
     free_ports,
     wait_until,
 )
+from tests.support.stores.redis_server import RedisServer, running_redis
 
 Start = Callable[..., Broker]
+
+pytestmark = pytest.mark.usefixtures("fresh_processes")
 
 
 @pytest.fixture

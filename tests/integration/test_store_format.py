@@ -12,11 +12,11 @@ import redis
 
 from moldau.broker.store import keys
 from moldau.broker.store.format import CURRENT_VALUE, GUARD
-from tests.support.raw_calls import create_topic, read_all, worker_clients
-from tests.support.raw_client import make_batch
-from tests.support.raw_group import RawMember, coordinator_port
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.running import Broker, NotStartedError
+from tests.support.brokers.running import Broker, NotStartedError
+from tests.support.raw.calls import create_topic, read_all, worker_clients
+from tests.support.raw.client import make_batch
+from tests.support.raw.group import RawMember, coordinator_port
+from tests.support.stores.redis_server import RedisServer, running_redis
 
 Start = Callable[..., Broker]
 QUICK = {"group.initial.rebalance.delay.ms": 0}

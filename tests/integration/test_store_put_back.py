@@ -11,10 +11,10 @@ import redis
 
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
-from tests.support.raw_calls import create_topic, read_all, worker_clients
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.redis_server import RedisServer, start_redis
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic, read_all, worker_clients
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.stores.redis_server import RedisServer, start_redis
 
 Start = Callable[..., Broker]
 PATIENCE_S = 40

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from moldau.ops.serve import store_files
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
 
 pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
 

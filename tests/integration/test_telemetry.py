@@ -26,11 +26,11 @@ from moldau.broker.wire.messages.get_telemetry_subscriptions import (
 )
 from moldau.broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from moldau.broker.wire.messages.push_telemetry import PushTelemetryRequest
-from tests.support.pages import Pages
-from tests.support.quotas import Anyone, set_quota
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, free_ports, running_broker, wait_until
-from tests.support.telemetry import CLIENT_METRICS, subscribe, unsubscribe
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.pages.console import Pages
+from tests.support.raw.client import RawClient
+from tests.support.raw.quotas import Anyone, set_quota
+from tests.support.raw.telemetry import CLIENT_METRICS, subscribe, unsubscribe
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 Start = Callable[..., Broker]

@@ -14,9 +14,9 @@ from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.store.replication import NEVER
 from moldau.broker.txn.record import Place, TxnRecord, TxnState, decode
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
-from tests.support.txn_shell import PLACE, Shell, txn_shell
+from tests.support.drivers.txn_shell import PLACE, Shell, txn_shell
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
 
 NAME = "app: one"
 NONE = ErrorCode.NONE

@@ -21,9 +21,9 @@ from moldau.broker.errors import (
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
 from moldau.broker.group.pending import ANY_NUMBER
 from moldau.broker.placement import slot_of
-from tests.support.group_shell import P, Q, Shell, fields, shell, until
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import Link, StoreProxy
+from tests.support.drivers.group_shell import P, Q, Shell, fields, shell, until
+from tests.support.stores.proxy import Link, StoreProxy
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from moldau.broker.errors import (
 from moldau.broker.group.offsets import TopicPartition
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
-from tests.support.group_shell import P, Q, fields, shell
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.group_shell import P, Q, fields, shell
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

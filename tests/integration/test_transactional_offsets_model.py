@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from moldau.broker.group.offsets import TopicPartition
-from tests.support.group_shell import Shell, shell
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.group_shell import Shell, shell
+from tests.support.stores.redis_server import RedisServer
 
 PRODUCERS = (1, 2, 3)
 PARTITIONS = range(4)

@@ -32,9 +32,9 @@ from moldau.broker.wire.messages.write_txn_markers import (
 )
 from moldau.broker.wire.schema import NO_UUID, Message
 from moldau.ops.serve.runtime import worker_socket
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
 
 WORKERS = 2
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE

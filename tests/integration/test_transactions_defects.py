@@ -21,8 +21,8 @@ from moldau.broker.txn.effects import InitAnswer
 from moldau.broker.txn.machine import Machine
 from moldau.broker.txn.record import TxnState, decode
 from moldau.broker.txn.transaction import Transaction
-from tests.support.redis_server import RedisServer
-from tests.support.txn_shell import Shell, txn_shell
+from tests.support.drivers.txn_shell import Shell, txn_shell
+from tests.support.stores.redis_server import RedisServer
 
 NAME, OTHER = "app: one", "app: two"
 NONE = ErrorCode.NONE

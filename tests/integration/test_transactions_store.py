@@ -19,8 +19,8 @@ from moldau.broker.errors import (
 from moldau.broker.store import keys
 from moldau.broker.store.store import Store
 from moldau.broker.store.transactions import READ_AT_ONCE
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
 
 SLOT = 7
 

@@ -26,8 +26,8 @@ from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from moldau.broker.wire.schema import NO_UUID
-from tests.support.group_shell import Shell, shell
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.group_shell import Shell, shell
+from tests.support.stores.redis_server import RedisServer
 
 P = 7
 NONE = ErrorCode.NONE

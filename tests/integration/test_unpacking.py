@@ -22,9 +22,9 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import NAMED_PRODUCE, RawClient, make_batch, records_in
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import NAMED_PRODUCE, RawClient, make_batch, records_in
 
 _names = (f"unpacking-{number}" for number in itertools.count())
 MIB = 1 << 20

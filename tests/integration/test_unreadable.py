@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from moldau.broker.wire.batch import read_header
-from tests.support.compacting import COMPACT, compacting_broker, produce, wait_compacted
-from tests.support.raw_calls import (
+from tests.support.brokers.compacting import COMPACT, compacting_broker, produce, wait_compacted
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import (
     LATEST,
     MAX_TIMESTAMP,
     StoredLog,
@@ -18,9 +19,8 @@ from tests.support.raw_calls import (
     create_topic,
     list_offset,
 )
-from tests.support.raw_client import RawClient, batches_in, make_batch
-from tests.support.running import Broker
-from tests.support.unreadable import KINDS, RECORDS, plant, unreadable_batches
+from tests.support.raw.client import RawClient, batches_in, make_batch
+from tests.support.raw.unreadable import KINDS, RECORDS, plant, unreadable_batches
 
 NOW = time.time_ns() // 1_000_000
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.public_module import check_public_module
-from tests.support.running import ROOT, clean_environment, free_ports, wait_until
-from tests.support.wheel import install_in_venv
+from tests.integration.wheel import install_in_venv
+from tests.support.brokers.running import ROOT, clean_environment, free_ports, wait_until
+from tests.support.pipeline.public_module import check_public_module
 
 FOLDERS = ("broker", "router", "ops", "loadtest")
 MODULES = ("moldau", *(f"moldau.{name}" for name in FOLDERS))

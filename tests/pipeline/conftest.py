@@ -11,8 +11,8 @@ import pytest
 
 from moldau.ops import cli
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lake_rows import make_lake
-from tests.support.spark import spark_session
+from tests.support.pipeline.lake_rows import make_lake
+from tests.support.pipeline.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Starting one takes longer than most tests with it. Tests leave it running."""
     with spark_session() as session:

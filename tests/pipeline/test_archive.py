@@ -15,10 +15,10 @@ from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings, arch
 from moldau.ops.pipeline.errors import DataLoss, PipelineError
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lakes import check_lake, check_records, rows_of
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker
-from tests.support.spark import create_topic, fill, key_of, produce, value_of
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lakes import check_lake, check_records, rows_of
+from tests.support.pipeline.spark import create_topic, fill, key_of, produce, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.support.lakes import check_lake
-from tests.support.pipeline_process import Archiving
-from tests.support.running import Broker
-from tests.support.spark import create_topic, fill
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lakes import check_lake
+from tests.support.pipeline.process import Archiving
+from tests.support.pipeline.spark import create_topic, fill
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 

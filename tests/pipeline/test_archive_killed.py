@@ -14,10 +14,10 @@ import pytest
 
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lakes import check_lake
-from tests.support.pipeline_process import Archiving
-from tests.support.running import Broker
-from tests.support.spark import CODECS, create_topic, produce
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lakes import check_lake
+from tests.support.pipeline.process import Archiving
+from tests.support.pipeline.spark import CODECS, create_topic, produce
 
 PARTITIONS = 3
 

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, TopicPartition
 from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
 from moldau.ops.pipeline.lake.schemas import RECORDS
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lakes import check_lake
-from tests.support.pipeline_process import Archiving
-from tests.support.running import Broker
-from tests.support.spark import create_topic, fill
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lakes import check_lake
+from tests.support.pipeline.process import Archiving
+from tests.support.pipeline.spark import create_topic, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from rich.console import Console
 from moldau.ops.pipeline import command, progress, session
 from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.progress import Meter
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker
 
 Pipeline = Callable[..., subprocess.CompletedProcess[str]]
 

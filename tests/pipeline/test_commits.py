@@ -18,10 +18,10 @@ from moldau.ops.pipeline.lake.compact import Compactor
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
 from moldau.ops.pipeline.lake.tables import Lake, application_of, held_offsets
 from moldau.ops.pipeline.source.fetch import OffsetRange
-from tests.support.lake_rows import add_rows, row_of
-from tests.support.lakes import check_lake, rows_of
-from tests.support.running import Broker
-from tests.support.spark import create_topic, produce
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lake_rows import add_rows, row_of
+from tests.support.pipeline.lakes import check_lake, rows_of
+from tests.support.pipeline.spark import create_topic, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from moldau.ops.pipeline.lake.compact_task import RewriteTask
 from moldau.ops.pipeline.lake.lock import hold_lock
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
 from moldau.ops.pipeline.lake.tables import Lake, application_of
-from tests.support.lake_rows import add_rows, row_of
-from tests.support.lakes import check_lake, rows_of
+from tests.support.pipeline.lake_rows import add_rows, row_of
+from tests.support.pipeline.lakes import check_lake, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from moldau.broker.wire.records import (
 )
 from moldau.ops.pipeline.source import decode as module
 from moldau.ops.pipeline.source.decode import FetchedBatch, decode
-from tests.support.record_batches import recompress
+from tests.support.raw.record_batches import recompress
 
 EVERYTHING = (0, 1 << 62)
 CODECS = [codecs.NONE, codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]

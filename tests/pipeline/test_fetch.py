@@ -20,8 +20,8 @@ from moldau.ops.pipeline.source.fetch import (
     RangeReader,
     connect,
 )
-from tests.support.running import Broker
-from tests.support.spark import create_topic, fill, key_of, value_of
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.spark import create_topic, fill, key_of, value_of
 
 
 def settings_for(broker: Broker, **options: object) -> FetchSettings:

@@ -19,11 +19,11 @@ from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
 from moldau.ops.pipeline.lake.tables import Lake
 from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
 from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange, RangeReader, connect
-from tests.support.gaps import add_record, fill_with_gap, lose_and_go_on
-from tests.support.lake_rows import add_rows, row_of
-from tests.support.lakes import rows_of
-from tests.support.running import Broker, wait_until
-from tests.support.spark import create_topic, produce
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.pipeline.lake_rows import add_rows, row_of
+from tests.support.pipeline.lakes import rows_of
+from tests.support.pipeline.spark import create_topic, produce
+from tests.support.stores.gaps import add_record, fill_with_gap, lose_and_go_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from moldau.ops.pipeline.replay.command import timestamp_ms
-from tests.support.lake_rows import add_rows, make_lake, row_of
-from tests.support.running import MOLDAU, clean_environment
+from tests.support.brokers.running import MOLDAU, clean_environment
+from tests.support.pipeline.lake_rows import add_rows, make_lake, row_of
 
 Pipeline = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -8,9 +8,9 @@ import pytest
 
 from moldau.ops.pipeline.lake.tables import Lake
 from moldau.ops.pipeline.source.data_source import MoldauSource
-from tests.support.public_module import check_public_module
-from tests.support.running import ROOT, Broker
-from tests.support.spark import create_topic, produce
+from tests.support.brokers.running import ROOT, Broker
+from tests.support.pipeline.public_module import check_public_module
+from tests.support.pipeline.spark import create_topic, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.lake.compact import Compactor
 from moldau.ops.pipeline.lake.query import run_query
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lake_rows import Row, add_rows, make_lake, row_of
+from tests.support.pipeline.lake_rows import Row, add_rows, make_lake, row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from moldau.ops.pipeline.lake.tables import Lake
 from moldau.ops.pipeline.replay.producer import Producer, ProducerSettings, SequenceMismatch
 from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
 from moldau.ops.pipeline.source.fetch import FetchSettings
-from tests.support.lake_rows import Row, add_rows, row_of
-from tests.support.running import Broker
-from tests.support.spark import create_topic, produce
-from tests.support.topic_rows import rows_in
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lake_rows import Row, add_rows, row_of
+from tests.support.pipeline.spark import create_topic, produce
+from tests.support.pipeline.topic_rows import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,11 +4,11 @@ import pytest
 
 from moldau.ops.client import LATEST, Cluster, TopicPartition, parse_address
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lake_rows import Row, add_rows
-from tests.support.pipeline_process import PATIENCE_S, PipelineProcess
-from tests.support.running import Broker, wait_until
-from tests.support.spark import create_topic
-from tests.support.topic_rows import rows_in
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.pipeline.lake_rows import Row, add_rows
+from tests.support.pipeline.process import PATIENCE_S, PipelineProcess
+from tests.support.pipeline.spark import create_topic
+from tests.support.pipeline.topic_rows import rows_in
 
 
 def size_of(broker: Broker, topic: str, partitions: int) -> int:

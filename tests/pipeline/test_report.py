@@ -12,7 +12,7 @@ from moldau.broker.log.topics import GROUP_EVENTS
 from moldau.ops.pipeline.lake.tables import Lake
 from moldau.ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute, lag_at
 from moldau.ops.pipeline.report.page import render
-from tests.support.lake_rows import Row, add_rows, make_lake
+from tests.support.pipeline.lake_rows import Row, add_rows, make_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from moldau.ops.client import read_client_settings
 from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings
 from moldau.ops.pipeline.lake.schemas import RECORDS
 from moldau.ops.pipeline.lake.tables import Lake
-from tests.support.lakes import rows_of
-from tests.support.moldau_cli import OperatorCli
-from tests.support.running import Broker, running_broker
-from tests.support.secured import java_settings
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.brokers.secured import java_settings
+from tests.support.pipeline.lakes import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

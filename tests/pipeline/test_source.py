@@ -12,8 +12,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from pyspark.errors import PySparkException
 
-from tests.support.running import Broker
-from tests.support.spark import (
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.spark import (
     FIRST_MS,
     create_topic,
     fill,

@@ -20,10 +20,10 @@ from moldau.ops.pipeline.lake.tables import Lake
 from moldau.ops.pipeline.replay.replayer import Replayer, ReplayRequest
 from moldau.ops.pipeline.report.data import compute
 from moldau.ops.pipeline.source.fetch import FetchSettings
-from tests.support.lakes import rows_of
-from tests.support.running import Broker
-from tests.support.spark import create_topic
-from tests.support.topic_rows import rows_in
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lakes import rows_of
+from tests.support.pipeline.spark import create_topic
+from tests.support.pipeline.topic_rows import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,13 +27,13 @@ from moldau.ops.pipeline.source.data_source import TaskRanges, read_ranges
 from moldau.ops.pipeline.source.decode import FetchedBatch, decode
 from moldau.ops.pipeline.source.fetch import FetchSettings, OffsetRange
 from moldau.ops.pipeline.source.options import read_options
-from tests.support.lakes import rows_of
-from tests.support.raw_client import make_batch
-from tests.support.running import Broker
-from tests.support.spark import create_topic
-from tests.support.topic_rows import rows_in
-from tests.support.unreadable import KINDS, plant, unreadable_batches
-from tests.support.unreadable import RECORDS as CLAIMED
+from tests.support.brokers.running import Broker
+from tests.support.pipeline.lakes import rows_of
+from tests.support.pipeline.spark import create_topic
+from tests.support.pipeline.topic_rows import rows_in
+from tests.support.raw.client import make_batch
+from tests.support.raw.unreadable import KINDS, plant, unreadable_batches
+from tests.support.raw.unreadable import RECORDS as CLAIMED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

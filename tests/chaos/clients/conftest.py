@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.running import Broker, running_broker
-from tests.support.victim import Victim
+from tests.chaos.clients.victim import Victim
+from tests.support.brokers.running import Broker, running_broker
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with running_broker(workers=2, inflight_bytes="64mb", tail_cache_bytes="4mb") as started:
         yield started

@@ -22,8 +22,8 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.victim import Victim, framed, header
+from tests.chaos.clients.victim import Victim, framed, header
+from tests.support.raw.client import RawClient, make_batch
 
 MIB = 1 << 20
 LIMIT = 100 * MIB

@@ -13,13 +13,13 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.support.certificates import Certificates
-from tests.support.half_sent import DESCRIBE_GROUPS, MIB, HalfSent, answers, produce_request
-from tests.support.quotas import Anyone
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, running_broker, wait_until
-from tests.support.victim import Victim, topic_names
+from tests.chaos.clients.half_sent import DESCRIBE_GROUPS, MIB, HalfSent, answers, produce_request
+from tests.chaos.clients.victim import Victim, topic_names
+from tests.support.brokers.certificates import Certificates
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.raw.quotas import Anyone
 
 LIMIT = 100 * MIB  # of a request
 INFLIGHT = 64 * MIB

@@ -19,10 +19,10 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import NAMED_FETCH, NAMED_PRODUCE, RawClient, make_batch, records_in
-from tests.support.running import wait_until
-from tests.support.victim import Victim, framed, header, topic_names
+from tests.chaos.clients.victim import Victim, framed, header, topic_names
+from tests.support.brokers.running import wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import NAMED_FETCH, NAMED_PRODUCE, RawClient, make_batch, records_in
 
 MIB = 1 << 20
 LIMIT = 100 * MIB

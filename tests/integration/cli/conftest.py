@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker
 
 _names = (f"cli-{os.getpid()}-{number}" for number in itertools.count())
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.moldau_cli import Cli, OperatorCli
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.moldau_cli import Cli, OperatorCli
+from tests.support.brokers.running import Broker, running_broker
 
 ANYONE = "ANONYMOUS"  # clients of a listener without a login
 

@@ -9,8 +9,8 @@ from typing import Any
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
 
 
 def everything_of(store: redis.Redis, key: str) -> Any:

@@ -8,9 +8,9 @@ import pytest
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.gaps import fill_with_gap
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.stores.gaps import fill_with_gap
 
 
 @pytest.fixture(scope="module")

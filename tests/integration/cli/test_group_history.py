@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
 
 
 def committed_by(broker: Broker, group: str, topic: str) -> int:

@@ -17,9 +17,9 @@ from confluent_kafka.cimpl import NewTopic
 from moldau.broker.placement import owner_of
 from moldau.ops.admin.found_group import find_group
 from moldau.ops.client import GROUP, Cluster
-from tests.support.moldau_cli import Cli
-from tests.support.raw_group import RawMember, coordinator_port
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.group import RawMember, coordinator_port
 
 FIRST_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z; record n of a partition is n seconds later
 RECORDS = (10, 20, 30)  # in partitions 0, 1, 2

@@ -8,8 +8,8 @@ from typing import Any
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker
 
 # Ids of the tests' own choice are of long ago: they must not be trimmed meanwhile.
 NATIVE = ("--config", "moldau.storage=native", "--config", "retention.ms=-1")

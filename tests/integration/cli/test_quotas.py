@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.moldau_cli import Cli
+from tests.support.brokers.moldau_cli import Cli
 
 
 def quotas_of(cli: Cli, *words: str) -> list[tuple[dict[str, str | None], dict[str, float]]]:

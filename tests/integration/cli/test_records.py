@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from moldau.ops.client.partitioning import partition_of
-from tests.support.moldau_cli import Cli
-from tests.support.running import MOLDAU, Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import MOLDAU, Broker, wait_until
 
 
 def produce(cli: Cli, *words: str, typed: str) -> None:

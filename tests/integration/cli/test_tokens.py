@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from moldau.ops.client import read_client_settings
-from tests.support.moldau_cli import Cli, OperatorCli
-from tests.support.running import Broker, running_broker
-from tests.support.sasl_broker import SaslBroker
+from tests.support.brokers.moldau_cli import Cli, OperatorCli
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.brokers.sasl_broker import SaslBroker
 
 HOUR, DAY = 3_600_000, 86_400_000
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required"

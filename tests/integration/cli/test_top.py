@@ -11,8 +11,8 @@ import time
 
 from confluent_kafka import Producer
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import MOLDAU, Broker
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import MOLDAU, Broker
 
 
 def test_once_for_scripts_and_for_people(moldau: Broker, cli: Cli, name: str) -> None:

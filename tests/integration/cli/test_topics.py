@@ -14,8 +14,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
 
 _names = (f"cli-topics-{os.getpid()}-{number}" for number in itertools.count())
 

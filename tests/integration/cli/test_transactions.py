@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from moldau.broker.placement import owner_of, slot_of
 from moldau.broker.store import keys
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker, wait_until
 
 PATIENCE_S = 60.0
 

@@ -9,7 +9,7 @@ from moldau.broker.security.sasl import Mechanism
 from moldau.broker.security.scram import is_password
 from moldau.broker.store import keys
 from moldau.broker.store.users import read_account
-from tests.support.moldau_cli import Cli
+from tests.support.brokers.moldau_cli import Cli
 
 
 def is_the_password(store: redis.Redis, user: str, password: str) -> bool:

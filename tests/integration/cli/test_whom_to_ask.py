@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.moldau_cli import Cli
-from tests.support.running import Broker
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker
 
 NOWHERE = "127.0.0.1:1"
 

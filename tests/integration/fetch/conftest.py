@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fetching import WORKERS, Where
-from tests.support.hammer import worker_ports
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.client import RawClient
+from tests.support.raw.fetching import WORKERS, Where
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with running_broker(workers=WORKERS) as started:
         yield started
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def workers(broker: Broker) -> Iterator[list[RawClient]]:
     clients = [RawClient(port, timeout=90) for port in worker_ports(broker)]
     yield clients

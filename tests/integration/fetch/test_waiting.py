@@ -23,11 +23,11 @@ from moldau.broker.wire.messages.fetch import (
     FetchTopic,
 )
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.fetching import LONG_MS, Where, offsets, parked, produce_request
-from tests.support.hammer import worker_ports
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import NAMED_FETCH, RawClient, make_batch, records_in
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import NAMED_FETCH, RawClient, make_batch, records_in
+from tests.support.raw.fetching import LONG_MS, Where, offsets, parked, produce_request
 
 # --- waiting ---
 

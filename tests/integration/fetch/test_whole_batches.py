@@ -16,10 +16,10 @@ from moldau.broker.wire.messages.fetch import (
     FetchTopic,
 )
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.fetching import LONG_MS, Where, offsets, produce_request
-from tests.support.raw_calls import delete_records
-from tests.support.raw_client import NAMED_FETCH, RawClient, batches_in, make_batch
-from tests.support.running import wait_until
+from tests.support.brokers.running import wait_until
+from tests.support.raw.calls import delete_records
+from tests.support.raw.client import NAMED_FETCH, RawClient, batches_in, make_batch
+from tests.support.raw.fetching import LONG_MS, Where, offsets, produce_request
 
 # --- whole batches, from the right place ---
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from moldau.broker.wire.messages.list_groups import ListGroupsRequest
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import (
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import (
     RawMember,
     coordinator_port,
 )
-from tests.support.running import Broker, running_broker, wait_until
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def moldau() -> Iterator[Broker]:
     """Two workers that do not wait long for more members."""
     with running_broker(broker={"group.initial.rebalance.delay.ms": 50}) as broker:

@@ -27,11 +27,11 @@ from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_consumers import RawConsumer
-from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.consumers import RawConsumer
+from tests.support.raw.group import coordinator_port
 
 
 def topic_id(client: RawClient, name: str) -> bytes:

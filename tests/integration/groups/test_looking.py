@@ -23,15 +23,15 @@ from moldau.broker.wire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tests.support.moldau_cli import Cli
-from tests.support.raw_calls import create_topic
-from tests.support.raw_group import (
+from tests.support.brokers.moldau_cli import Cli
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.group import (
     NOT_AVAILABLE,
     NOT_COORDINATOR,
     RawMember,
     coordinator_port,
 )
-from tests.support.running import Broker
 
 INVALID_GROUP_ID, INVALID_REQUEST = 24, 42
 UNKNOWN_MEMBER = 25

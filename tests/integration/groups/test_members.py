@@ -19,8 +19,8 @@ from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
 from moldau.broker.wire.messages.join_group import JoinGroupRequest
 from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.broker.wire.messages.sync_group import SyncGroupRequest
-from tests.support.raw_group import NOT_COORDINATOR, RawMember, coordinator_port, form_group
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.group import NOT_COORDINATOR, RawMember, coordinator_port, form_group
 
 ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS = 22, 24, 25, 27
 MEMBER_ID_REQUIRED = 79

@@ -30,14 +30,14 @@ from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.support.raw_calls import create_topic
-from tests.support.raw_group import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.group import (
     NOT_COORDINATOR,
     RawMember,
     coordinator_port,
     fetch_offsets,
 )
-from tests.support.running import Broker, wait_until
 
 UNKNOWN_TOPIC = 3
 METADATA_TOO_LARGE, ILLEGAL_GENERATION, UNKNOWN_MEMBER = 12, 22, 25

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.native import QUICK, Native
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.native import QUICK, Native
+from tests.support.brokers.running import Broker, running_broker
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with running_broker(workers=2, broker=QUICK) as started:
         yield started

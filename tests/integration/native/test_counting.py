@@ -28,9 +28,9 @@ from moldau.broker.metrics.stream_views import (
 )
 from moldau.ops.client.private import ask_private
 from moldau.ops.serve.runtime import worker_socket
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
 
 
 def ask(broker: Broker, key: int, body: bytes, worker: int = 0) -> bytes:

@@ -20,11 +20,11 @@ from moldau.broker.wire.messages.produce import (
     TopicProduceData,
 )
 from moldau.broker.wire.records import NO_HEADERS, Record, build_batch, read_records
+from tests.support.brokers.native import Member, Native, offset_of
+from tests.support.brokers.running import Broker, wait_until
 from tests.support.compat.session import worker_ports
-from tests.support.native import Member, Native, offset_of
-from tests.support.raw_client import RawClient
-from tests.support.redis_server import running_redis
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient
+from tests.support.stores.redis_server import running_redis
 
 Start = Callable[..., Broker]
 QUICK = {"group.initial.rebalance.delay.ms": 0, "log.retention.check.interval.ms": 200}

@@ -1,8 +1,8 @@
 """The Redis commands that a Kafka group causes on the stream of a native topic."""
 
-from tests.support.monitor import Monitor
-from tests.support.native import Native, fetched_offset, group_commands, offset_of
-from tests.support.running import wait_until
+from tests.support.brokers.native import Native, fetched_offset, group_commands, offset_of
+from tests.support.brokers.running import wait_until
+from tests.support.stores.monitor import Monitor
 
 
 class TestCommands:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from tests.support.monitor import Monitor
-from tests.support.native import QUICK, Native, fetched_offset, group_commands, offset_of
-from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, clean_environment, wait_until
+from tests.support.brokers.native import QUICK, Native, fetched_offset, group_commands, offset_of
+from tests.support.brokers.running import Broker, clean_environment, wait_until
+from tests.support.raw.group import coordinator_port
+from tests.support.stores.monitor import Monitor
 
 
 class TestDelivery:
@@ -47,7 +47,7 @@ class TestDelivery:
             member.read(10)
             member.commit_at(offset_of(ids[9]))  # 0 to 8 are done with
         crashed = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.native_reader", topic.broker.bootstrap]
+            [sys.executable, "-m", "tests.integration.native.native_reader", topic.broker.bootstrap]
             + [group, topic.name],
             stdout=subprocess.PIPE,
             text=True,

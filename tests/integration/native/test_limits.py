@@ -16,10 +16,10 @@ from moldau.broker.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from tests.support.hammer import worker_ports
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch, records_in
-from tests.support.running import Broker
+from tests.support.brokers.running import Broker
+from tests.support.proofs.hammer import worker_ports
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch, records_in
 
 _names = (f"limits-{number}" for number in count())
 NANOSECONDS = "1794810894019000000-0"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.native import Native, offset_of
-from tests.support.running import Broker, wait_until
+from tests.support.brokers.native import Native, offset_of
+from tests.support.brokers.running import Broker, wait_until
 
 Start = Callable[..., Broker]
 QUICK = {"group.initial.rebalance.delay.ms": 0, "log.retention.check.interval.ms": 200}

@@ -13,9 +13,9 @@ from moldau.broker.security.acl import Acl
 from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
-from tests.support.identified import IdentifiedClient
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.client import RawClient
+from tests.support.raw.identified import IdentifiedClient
 
 INVALID_REQUEST, SECURITY_DISABLED = 42, 54
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4

@@ -41,9 +41,9 @@ from moldau.broker.wire.messages.produce import (
     TopicProduceData,
 )
 from moldau.broker.wire.schema import NO_UUID
-from tests.support.identified import IdentifiedClient
-from tests.support.raw_client import RawClient, make_batch, records_in
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.client import RawClient, make_batch, records_in
+from tests.support.raw.identified import IdentifiedClient
 
 ALICE = Identity("User:alice", "10.0.0.1")
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE

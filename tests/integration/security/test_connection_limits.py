@@ -15,8 +15,8 @@ from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.support.quotas import Anyone, set_quota
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.quotas import Anyone, set_quota
 
 PER_IP = 30
 BROKER_RESOURCE, SET, DELETE = 4, 0, 1

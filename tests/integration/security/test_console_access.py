@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.moldau_cli import OperatorCli
-from tests.support.pages import Pages
-from tests.support.running import Broker, free_ports, running_broker, wait_until
-from tests.support.secured import librdkafka_settings
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.secured import librdkafka_settings
+from tests.support.pages.console import Pages
 
 
 @pytest.fixture(scope="module")

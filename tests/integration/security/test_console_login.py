@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.console_users import ACTIONS, PASSWORD, add_user, is_serving, password_of
-from tests.support.moldau_cli import OperatorCli
-from tests.support.pages import Pages
-from tests.support.running import Broker, free_ports, running_broker, wait_until
-from tests.support.secured import librdkafka_settings
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.secured import librdkafka_settings
+from tests.support.pages.console import Pages
+from tests.support.pages.users import ACTIONS, PASSWORD, add_user, is_serving, password_of
 
 REFUSED = "Unknown user or wrong password."
 

@@ -6,11 +6,11 @@ import ssl
 from collections.abc import Callable
 from http.client import HTTPConnection
 
-from tests.support.console_users import ACTIONS, PASSWORD, add_user, is_serving, password_of
-from tests.support.moldau_cli import OperatorCli
-from tests.support.pages import Pages
-from tests.support.running import Broker, free_ports
-from tests.support.secured import security_dir
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import Broker, free_ports
+from tests.support.brokers.secured import security_dir
+from tests.support.pages.console import Pages
+from tests.support.pages.users import ACTIONS, PASSWORD, add_user, is_serving, password_of
 
 Start = Callable[..., Broker]
 

@@ -25,7 +25,9 @@ from moldau.broker.wire.messages.describe_configs import (
 )
 from moldau.broker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.delegation import (
+from tests.support.brokers.running import wait_until
+from tests.support.brokers.sasl_broker import SaslBroker, sasl_broker
+from tests.support.raw.delegation import (
     SHA_256,
     SHA_512,
     TokenScramClient,
@@ -36,10 +38,8 @@ from tests.support.delegation import (
     log_in,
     renew,
 )
-from tests.support.identified import IdentifiedClient
-from tests.support.running import wait_until
-from tests.support.sasl_broker import SaslBroker, sasl_broker
-from tests.support.sasl_client import LoginFailed, SaslClient, closes_soon
+from tests.support.raw.identified import IdentifiedClient
+from tests.support.raw.sasl import LoginFailed, SaslClient, closes_soon
 
 DAY = 86_400_000
 DISABLED, NOT_FOUND, MISMATCH, NOT_ALLOWED, DENIED, EXPIRED = range(61, 67)

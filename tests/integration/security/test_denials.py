@@ -18,9 +18,9 @@ from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.denials import CASES, FREE, Case, Names, Need, found
-from tests.support.identified import IdentifiedClient
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.denials import CASES, FREE, Case, Names, Need, found
+from tests.support.raw.identified import IdentifiedClient
 
 
 @pytest.fixture(scope="module")

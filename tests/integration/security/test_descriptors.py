@@ -16,9 +16,9 @@ from moldau.broker.wire.messages.describe_configs import (
 from moldau.broker.wire.messages.metadata import MetadataRequest
 from moldau.ops.client.connection import Connection
 from moldau.ops.client.security import Security, Tls
-from tests.support.certificates import Certificates
-from tests.support.quotas import Anyone
-from tests.support.running import MOLDAU, Broker, running_broker, wait_until
+from tests.support.brokers.certificates import Certificates
+from tests.support.brokers.running import MOLDAU, Broker, running_broker, wait_until
+from tests.support.raw.quotas import Anyone
 
 DESCRIPTORS = 300
 CLIENTS = 900

@@ -13,8 +13,8 @@ import pytest
 from moldau.broker.wire.messages.metadata import MetadataRequest
 from moldau.ops.client.connection import Connection
 from moldau.ops.client.security import Security, Tls
-from tests.support.certificates import Certificates
-from tests.support.running import Broker, running_broker
+from tests.support.brokers.certificates import Certificates
+from tests.support.brokers.running import Broker, running_broker
 
 CLIENTS = 1000
 MOST_BYTES_EACH = 300_000  # of memory; measured: about 60 KB

@@ -13,8 +13,8 @@ from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
 from moldau.ops.client.connection import Connection, Versions
 from moldau.ops.client.security import PLAINTEXT, Security, Tls
-from tests.support.certificates import Authority, Certificates
-from tests.support.running import Broker, NotStartedError, running_broker, wait_until
+from tests.support.brokers.certificates import Authority, Certificates
+from tests.support.brokers.running import Broker, NotStartedError, running_broker, wait_until
 
 WORKERS = 2
 NAMES = ("INSIDE", "SSL", "MUTUAL")

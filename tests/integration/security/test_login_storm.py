@@ -1,8 +1,8 @@
 """A login storm: 500 connections a second, each of which logs in and hangs up; all of them are
 served, and so are others meanwhile.
 
-The clients of the storm are another process (`support/login_storm.py`) on the same cores. A
-handshake of TLS costs it more than it costs the broker, so there are fewer of those.
+The clients of the storm are another process (`login_storm.py`) on the same cores. A handshake of
+TLS costs it more than it costs the broker, so there are fewer of those.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from moldau.broker.wire.messages.metadata import MetadataRequest
-from tests.support.certificates import Certificates
-from tests.support.login_storm import storming
-from tests.support.sasl_broker import PLAIN, SHA_256, SHA_512, SaslBroker, sasl_broker
-from tests.support.sasl_client import SaslClient
+from tests.integration.security.login_storm import storming
+from tests.support.brokers.certificates import Certificates
+from tests.support.brokers.sasl_broker import PLAIN, SHA_256, SHA_512, SaslBroker, sasl_broker
+from tests.support.raw.sasl import SaslClient
 
 RATES = {"SASL_PLAINTEXT": 500, "SASL_SSL": 150}
 CALM_S = 2.0

@@ -24,7 +24,7 @@ from moldau.broker.wire.messages.metadata import MetadataRequest
 from moldau.broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from moldau.broker.wire.schema import Message
-from tests.support.sasl_broker import (
+from tests.support.brokers.sasl_broker import (
     MECHANISMS,
     PLAIN,
     SHA_256,
@@ -33,8 +33,8 @@ from tests.support.sasl_broker import (
     SaslBroker,
     sasl_broker,
 )
-from tests.support.sasl_client import LoginFailed, SaslClient
-from tests.support.tokens import claims, rsa_key, signed
+from tests.support.brokers.tokens import claims, rsa_key, signed
+from tests.support.raw.sasl import LoginFailed, SaslClient
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 

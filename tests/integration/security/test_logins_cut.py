@@ -13,8 +13,8 @@ from kafka.net.sasl.scram import ScramClient
 from moldau.broker.access.logins import warn_of_open_passwords
 from moldau.broker.settings.processes import Listener
 from moldau.broker.settings.sasl import SaslSettings
-from tests.support.sasl_broker import PLAIN, SHA_256, SaslBroker, sasl_broker
-from tests.support.sasl_client import SaslClient
+from tests.support.brokers.sasl_broker import PLAIN, SHA_256, SaslBroker, sasl_broker
+from tests.support.raw.sasl import SaslClient
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.moldau_cli import OperatorCli
-from tests.support.running import Broker, free_ports, running_broker, wait_until
-from tests.support.secured import librdkafka_settings
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
+from tests.support.brokers.secured import librdkafka_settings
 
 
 @pytest.fixture(scope="module")

@@ -30,16 +30,16 @@ from moldau.broker.wire.messages.fetch import (
 )
 from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
-from tests.support.quotas import (
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.raw.quotas import (
     BATCH,
     Anyone,
     alter_quotas,
     produce_request,
     set_quota,
 )
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.running import Broker, running_broker, wait_until
 
 RATE = 20_000  # bytes per second: ten windows allow twenty batches of BATCH
 

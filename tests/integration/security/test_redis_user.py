@@ -9,9 +9,9 @@ import pytest
 import redis
 from confluent_kafka import Consumer, Producer
 
-from tests.support.moldau_cli import OperatorCli
-from tests.support.redis_server import RedisServer
-from tests.support.running import ROOT, Broker
+from tests.support.brokers.moldau_cli import OperatorCli
+from tests.support.brokers.running import ROOT, Broker
+from tests.support.stores.redis_server import RedisServer
 
 PASSWORD = "few-rights"
 STREAM, ADOPTED = "sensors:raw", "sensors-raw"

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.security.certificate import read_certificate
-from tests.support.certificates import Authority
-from tests.support.running import Broker, running_broker, wait_until
-from tests.support.secure_clients import RECORDS, ROUND_TRIPS, Login
-from tests.support.staying_clients import STAYS, Stay
+from tests.integration.security.staying_clients import STAYS, Stay
+from tests.support.brokers.certificates import Authority
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.clients.secure import RECORDS, ROUND_TRIPS, Login
 
 # kafka-python reads its schemas through a deprecated function, when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")

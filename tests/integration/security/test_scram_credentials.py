@@ -21,9 +21,16 @@ from moldau.broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, running_broker
-from tests.support.scram_users import SHA_256, SHA_512, alter, remove_user, set_password, upsertion
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.client import RawClient
+from tests.support.raw.scram_users import (
+    SHA_256,
+    SHA_512,
+    alter,
+    remove_user,
+    set_password,
+    upsertion,
+)
 
 
 @pytest.fixture(scope="module")

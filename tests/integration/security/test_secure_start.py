@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.support.moldau_cli import Cli, OperatorCli
-from tests.support.redis_server import RedisServer
-from tests.support.running import Broker, running_broker, wait_until
-from tests.support.secured import (
+from tests.support.brokers.moldau_cli import Cli, OperatorCli
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.brokers.secured import (
     java_settings,
     librdkafka_settings,
     security_dir,
     write_settings,
 )
+from tests.support.stores.redis_server import RedisServer
 
 QUIET = {"log_level": "0"}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import Bench
-from tests.support.running import ROOT, Broker, clean_environment, running_broker
-from tests.support.secured import java_settings, write_settings
+from tests.support.brokers.bench import Bench
+from tests.support.brokers.running import ROOT, Broker, clean_environment, running_broker
+from tests.support.brokers.secured import java_settings, write_settings
 
 
 @pytest.fixture(scope="module")

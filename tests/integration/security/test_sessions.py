@@ -12,9 +12,16 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.support.sasl_broker import PLAIN, SHA_256, SHA_512, TOKENS, SaslBroker, sasl_broker
-from tests.support.sasl_client import LoginFailed, SaslClient, closes_soon
-from tests.support.tokens import claims, signed
+from tests.support.brokers.sasl_broker import (
+    PLAIN,
+    SHA_256,
+    SHA_512,
+    TOKENS,
+    SaslBroker,
+    sasl_broker,
+)
+from tests.support.brokers.tokens import claims, signed
+from tests.support.raw.sasl import LoginFailed, SaslClient, closes_soon
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 SESSION_MS = 1500

@@ -8,23 +8,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.raw_calls import create_topic
-from tests.support.raw_client import RawClient
-from tests.support.raw_transactions import (
+from tests.support.brokers.running import Broker, running_broker
+from tests.support.raw.calls import create_topic
+from tests.support.raw.client import RawClient
+from tests.support.raw.transactions import (
     V1,
     V2,
     ClientVersion,
     RawProducer,
     await_loaded,
 )
-from tests.support.running import Broker, running_broker
 
 MAX_TIMEOUT_MS = 120_000
 
 Producers = Callable[..., RawProducer]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     settings = {
         "transaction.max.timeout.ms": MAX_TIMEOUT_MS,

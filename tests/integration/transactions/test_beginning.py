@@ -10,10 +10,12 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.record import LAST_EPOCH
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.support.raw_calls import worker_clients
-from tests.support.raw_client import RawClient
-from tests.support.raw_committed import await_stable, read_committed
-from tests.support.raw_transactions import (
+from tests.integration.transactions.txn_records import restart_with_record
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import worker_clients
+from tests.support.raw.client import RawClient
+from tests.support.raw.committed import await_stable, read_committed
+from tests.support.raw.transactions import (
     V1,
     V2,
     ClientVersion,
@@ -21,8 +23,6 @@ from tests.support.raw_transactions import (
     await_state,
     describe_transaction,
 )
-from tests.support.running import Broker
-from tests.support.txn_records import restart_with_record
 
 Producers = Callable[..., RawProducer]
 

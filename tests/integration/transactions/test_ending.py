@@ -11,10 +11,12 @@ import pytest
 from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.raw_calls import LATEST, create_topic, list_offset, read_all, worker_clients
-from tests.support.raw_client import RawClient
-from tests.support.raw_committed import READ_COMMITTED, await_stable, markers, read_committed
-from tests.support.raw_transactions import (
+from tests.integration.transactions.txn_records import restart_with_record
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import LATEST, create_topic, list_offset, read_all, worker_clients
+from tests.support.raw.client import RawClient
+from tests.support.raw.committed import READ_COMMITTED, await_stable, markers, read_committed
+from tests.support.raw.transactions import (
     V1,
     V2,
     ClientVersion,
@@ -23,8 +25,6 @@ from tests.support.raw_transactions import (
     describe_transaction,
     open_transactions,
 )
-from tests.support.running import Broker, wait_until
-from tests.support.txn_records import restart_with_record
 
 Producers = Callable[..., RawProducer]
 

@@ -27,10 +27,11 @@ from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.raw_calls import create_topic, worker_clients
-from tests.support.raw_client import RawClient, batches_in
-from tests.support.raw_committed import await_stable, read_committed
-from tests.support.raw_transactions import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import create_topic, worker_clients
+from tests.support.raw.client import RawClient, batches_in
+from tests.support.raw.committed import await_stable, read_committed
+from tests.support.raw.transactions import (
     V1,
     V2,
     ClientVersion,
@@ -39,7 +40,6 @@ from tests.support.raw_transactions import (
     await_state,
     describe_transaction,
 )
-from tests.support.running import Broker, wait_until
 
 Producers = Callable[..., RawProducer]
 

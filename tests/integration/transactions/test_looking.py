@@ -19,10 +19,12 @@ from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support.raw_calls import worker_clients
-from tests.support.raw_client import RawClient
-from tests.support.raw_committed import await_stable, markers, read_committed, stable_end
-from tests.support.raw_transactions import (
+from tests.integration.transactions.txn_records import restart_without_record
+from tests.support.brokers.running import Broker
+from tests.support.raw.calls import worker_clients
+from tests.support.raw.client import RawClient
+from tests.support.raw.committed import await_stable, markers, read_committed, stable_end
+from tests.support.raw.transactions import (
     V1,
     V2,
     ClientVersion,
@@ -30,8 +32,6 @@ from tests.support.raw_transactions import (
     await_state,
     open_transactions,
 )
-from tests.support.running import Broker
-from tests.support.txn_records import restart_without_record
 
 Producers = Callable[..., RawProducer]
 

@@ -15,18 +15,18 @@ from moldau.broker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.support.raw_calls import LATEST, create_topic, list_offset
-from tests.support.raw_client import RawClient, make_batch
-from tests.support.raw_committed import await_stable, read_committed
-from tests.support.raw_group import RawMember, coordinator_port
-from tests.support.raw_transactions import (
+from tests.support.brokers.running import Broker, wait_until
+from tests.support.raw.calls import LATEST, create_topic, list_offset
+from tests.support.raw.client import RawClient, make_batch
+from tests.support.raw.committed import await_stable, read_committed
+from tests.support.raw.group import RawMember, coordinator_port
+from tests.support.raw.transactions import (
     V1,
     ClientVersion,
     RawProducer,
     await_state,
     describe_transaction,
 )
-from tests.support.running import Broker, wait_until
 
 Producers = Callable[..., RawProducer]
 

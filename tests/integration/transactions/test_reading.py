@@ -13,8 +13,8 @@ from moldau.broker.placement import leader_of
 from moldau.broker.wire.batch import CONTROL, read_header
 from moldau.broker.wire.messages.end_txn import EndTxnRequest
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.support.fetching import parked
-from tests.support.raw_calls import (
+from tests.support.brokers.running import Broker, running_broker, wait_until
+from tests.support.raw.calls import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -23,8 +23,8 @@ from tests.support.raw_calls import (
     list_offset,
     worker_clients,
 )
-from tests.support.raw_client import RawClient, batches_in, make_batch
-from tests.support.raw_committed import (
+from tests.support.raw.client import RawClient, batches_in, make_batch
+from tests.support.raw.committed import (
     READ_COMMITTED,
     await_stable,
     fetch_committed,
@@ -32,7 +32,8 @@ from tests.support.raw_committed import (
     stable_end,
     visible,
 )
-from tests.support.raw_transactions import (
+from tests.support.raw.fetching import parked
+from tests.support.raw.transactions import (
     V2,
     ClientVersion,
     RawProducer,
@@ -40,7 +41,6 @@ from tests.support.raw_transactions import (
     batch_of,
     produce_request,
 )
-from tests.support.running import Broker, running_broker, wait_until
 
 Producers = Callable[..., RawProducer]
 

@@ -18,9 +18,10 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.raw_client import RawClient, batches_in, make_batch
-from tests.support.raw_committed import await_stable, fetch_committed, read_committed
-from tests.support.raw_transactions import (
+from tests.support.brokers.running import Broker
+from tests.support.raw.client import RawClient, batches_in, make_batch
+from tests.support.raw.committed import await_stable, fetch_committed, read_committed
+from tests.support.raw.transactions import (
     V1,
     V2,
     ClientVersion,
@@ -29,7 +30,6 @@ from tests.support.raw_transactions import (
     describe_transaction,
     produce_request,
 )
-from tests.support.running import Broker
 
 Producers = Callable[..., RawProducer]
 

@@ -23,7 +23,9 @@ from tests.support.clients.base import (
     Record,
     Refused,
 )
-from tests.support.kafka_python import PROTOCOL  # first: its import silences what kafka's warns of
+from tests.support.raw.kafka_python import (
+    PROTOCOL,  # first: its import silences what kafka's warns of
+)
 
 assert PROTOCOL
 

@@ -24,7 +24,9 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 from aiokafka.errors import KafkaError as AioKafkaError
 
 from tests.support.clients.base import Place
-from tests.support.kafka_python import PROTOCOL  # first: its import silences what kafka's warns of
+from tests.support.raw.kafka_python import (
+    PROTOCOL,  # first: its import silences what kafka's warns of
+)
 
 assert PROTOCOL
 

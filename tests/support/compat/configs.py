@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from moldau.broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS
+from tests.support.brokers.running import wait_until
 from tests.support.clients.base import IncrementalAdmin, Record, Refused
 from tests.support.compat.session import PROPAGATION_S, Session
-from tests.support.running import wait_until
 
 UNKNOWN_TOPIC, MESSAGE_TOO_LARGE, INVALID_CONFIG, INVALID_REQUEST = 3, 10, 40, 42
 TOPIC_SOURCE, NODE_SOURCE, CLUSTER_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5

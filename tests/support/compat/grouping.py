@@ -20,11 +20,11 @@ from moldau.broker.group.record import GroupRecord, decode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
+from tests.support.brokers.running import Broker, running_broker, wait_until
 from tests.support.clients.base import NewTopic, Place, Record
 from tests.support.clients.members import Member, MemberSettings
 from tests.support.compat.session import Session, send_all
-from tests.support.raw_group import MEMBER_ID_REQUIRED, RawMember, coordinator_port, fetch_offsets
-from tests.support.running import Broker, running_broker, wait_until
+from tests.support.raw.group import MEMBER_ID_REQUIRED, RawMember, coordinator_port, fetch_offsets
 
 PATIENCE_S = 60.0
 QUICK = {"group.initial.rebalance.delay.ms": 100}

@@ -17,6 +17,7 @@ from moldau.broker.wire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
+from tests.support.brokers.running import Broker, wait_until
 from tests.support.clients.base import (
     EARLIEST,
     Admin,
@@ -31,8 +32,7 @@ from tests.support.clients.base import (
     Received,
     Record,
 )
-from tests.support.raw_client import RawClient
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient
 
 PATIENCE_S = 30.0
 UNKNOWN_ERROR = -1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.brokers.running import Broker, wait_until
 from tests.support.clients.base import (
     GaveUp,
     NewTopic,
@@ -24,8 +25,7 @@ from tests.support.compat.session import (
     values,
     worker_ports,
 )
-from tests.support.raw_client import RawClient, records_in
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient, records_in
 
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_EXISTS = 3, 17, 36
 INVALID_PARTITIONS, INVALID_REPLICATION, INVALID_CONFIG = 37, 38, 40

@@ -14,9 +14,10 @@ import redis
 
 from moldau.broker.placement import leader_of, owner_of
 from moldau.broker.wire.batch import CONTROL, headers
+from tests.support.brokers.compacting import COMPACT, wait_compacted
+from tests.support.brokers.compacting import QUICK as COMPACTING
+from tests.support.brokers.running import Broker, running_broker
 from tests.support.clients.base import EARLIEST, Place, Record
-from tests.support.compacting import COMPACT, wait_compacted
-from tests.support.compacting import QUICK as COMPACTING
 from tests.support.compat.session import Session, read, send_all, values
 from tests.support.compat.transactions import (
     PARTITIONS,
@@ -27,8 +28,7 @@ from tests.support.compat.transactions import (
     sent,
     transactional,
 )
-from tests.support.raw_calls import StoredLog
-from tests.support.running import Broker, running_broker
+from tests.support.raw.calls import StoredLog
 
 WORKERS = 3
 SETTINGS = {"group.initial.rebalance.delay.ms": 100, **COMPACTING}

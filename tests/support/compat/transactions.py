@@ -8,6 +8,7 @@ import pytest
 
 from moldau.broker.wire.messages.describe_groups import DescribeGroupsRequest
 from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.support.brokers.running import Broker, wait_until
 from tests.support.clients.base import (
     EARLIEST,
     Consumer,
@@ -18,9 +19,8 @@ from tests.support.clients.base import (
     Refused,
 )
 from tests.support.compat.session import Session, numbered, read, send_all, values
-from tests.support.raw_client import RawClient
-from tests.support.raw_group import coordinator_port
-from tests.support.running import Broker, wait_until
+from tests.support.raw.client import RawClient
+from tests.support.raw.group import coordinator_port
 
 UNKNOWN_MEMBER_ID, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED = 25, 50, 90
 FENCED = {47, PRODUCER_FENCED}  # what a request of an old epoch is answered with

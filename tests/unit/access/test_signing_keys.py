@@ -13,7 +13,7 @@ import pytest
 from moldau.broker.access import signing_keys
 from moldau.broker.access.signing_keys import KeySet
 from moldau.broker.settings.sasl import TokenSettings
-from tests.support.tokens import key_set, public_fields, rsa_key
+from tests.support.brokers.tokens import key_set, public_fields, rsa_key
 
 
 def names(keys: KeySet) -> set[str | None]:

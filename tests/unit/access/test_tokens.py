@@ -22,7 +22,7 @@ from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.target import Target
 from moldau.broker.store.tokens import TokenStore, read_token
 from moldau.broker.store.topics import TopicStore
-from tests.support.redis_server import RedisServer
+from tests.support.stores.redis_server import RedisServer
 
 SHA_256 = Mechanism.SCRAM_SHA_256
 ALICE = Identity("User:alice")

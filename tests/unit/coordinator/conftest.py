@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running import remove_dir, short_temp_dir
+from tests.support.brokers.running import remove_dir, short_temp_dir
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from tests.support.fake_peers import FakePeer, fake_peer
+from tests.support.drivers.fake_peers import FakePeer, fake_peer
 
 ID = b"t" * 16
 OURS, THEIRS = (

@@ -30,7 +30,7 @@ from moldau.broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tests.support.fake_peers import FakePeer, fake_peer, until
+from tests.support.drivers.fake_peers import FakePeer, fake_peer, until
 
 ID = b"t" * 16
 HISTORY = b"of the store"

@@ -28,10 +28,10 @@ from moldau.broker.wire.messages.list_transactions import (
     TransactionState as ListedState,
 )
 from moldau.broker.wire.schema import NO_UUID, Message
-from tests.support.gaps import lose_and_go_on
-from tests.support.log_host import Host, append, until
-from tests.support.redis_server import RedisServer
-from tests.support.transactional import Coordinator, end, send, transactional_batch
+from tests.support.drivers.log_host import Host, append, until
+from tests.support.drivers.transactional import Coordinator, end, send, transactional_batch
+from tests.support.stores.gaps import lose_and_go_on
+from tests.support.stores.redis_server import RedisServer
 
 HISTORY = b"second"
 

@@ -19,7 +19,7 @@ from moldau.broker.wire.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from moldau.broker.wire.schema import Message
-from tests.support.fake_peers import fake_peer, until
+from tests.support.drivers.fake_peers import fake_peer, until
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from moldau.broker.coordinator.sights import Sights
 from moldau.broker.expressions import match_steps
-from tests.support.consumer_driver import ConsumerDriver
-from tests.support.group_world import completed
+from tests.support.drivers.consumer_driver import ConsumerDriver
+from tests.support.drivers.group_world import completed
 
 
 def test_8_24_an_expression_stands_for_what_its_client_may_see() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.assign.job import Job, Seat
 from moldau.broker.group.topics import Place, TopicFacts
-from tests.support.group_world import completed
+from tests.support.drivers.group_world import completed
 
 Targets = dict[str, frozenset[Place]]
 

@@ -10,8 +10,8 @@ from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.offsets import TopicPartition, new_commit
-from tests.support.consumer_driver import ConsumerDriver
-from tests.support.group_world import START_MS
+from tests.support.drivers.consumer_driver import ConsumerDriver
+from tests.support.drivers.group_world import START_MS
 
 TOPIC = ["t"]
 

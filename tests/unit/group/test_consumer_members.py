@@ -9,8 +9,8 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
-from tests.support.consumer_driver import ConsumerDriver
-from tests.support.group_world import completed
+from tests.support.drivers.consumer_driver import ConsumerDriver
+from tests.support.drivers.group_world import completed
 
 TOPIC = ["t"]
 

@@ -16,8 +16,8 @@ from moldau.broker.group.offsets import new_commit
 from moldau.broker.group.record import encode
 from moldau.broker.group.timers import TimerKind
 from moldau.broker.wire.consumer_protocol import encode_assignment, parse_assignment
-from tests.support.consumer_driver import ConsumerDriver, Partition
-from tests.support.group_world import Call
+from tests.support.drivers.consumer_driver import ConsumerDriver, Partition
+from tests.support.drivers.group_world import Call
 
 TOPIC = ["t"]
 

@@ -14,8 +14,8 @@ from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import TopicPartition, new_commit
 from moldau.broker.group.record import encode
 from moldau.broker.group.timers import TimerKind
-from tests.support.group_driver import GroupDriver
-from tests.support.group_world import START_MS
+from tests.support.drivers.group_driver import GroupDriver
+from tests.support.drivers.group_world import START_MS
 
 # 26. Loading and restoring
 

@@ -6,7 +6,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import JoinedMember
 from moldau.broker.group.events import Protocols
 from moldau.broker.group.timers import TimerKind
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 RANGE: Protocols = (("range", b"r"),)
 BOTH: Protocols = (("range", b"r"), ("sticky", b"s"))

@@ -6,7 +6,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import LeaveAnswer, LeftMember
 from moldau.broker.group.events import LeavingMember
 from moldau.broker.group.offsets import new_commit
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 

@@ -13,7 +13,7 @@ from moldau.broker.group.offsets import (
     TopicPartition,
     new_commit,
 )
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 # 21. OffsetCommit
 

@@ -13,8 +13,8 @@ from moldau.broker.group.offsets import (
     TopicPartition,
     new_commit,
 )
-from tests.support.group_driver import GroupDriver
-from tests.support.subscriptions import consumer, keys, subscription
+from tests.support.drivers.group_driver import GroupDriver
+from tests.support.drivers.subscriptions import consumer, keys, subscription
 
 DAY = 24 * 3_600_000
 WEEK = 7 * DAY

@@ -18,7 +18,7 @@ from moldau.broker.group.record import decode as decode_record
 from moldau.broker.group.record import encode as encode_record
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.ulid import CROCKFORD, ulid
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 
 def test_a_ulid_of_the_specification() -> None:

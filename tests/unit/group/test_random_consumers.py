@@ -24,8 +24,8 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig, ConsumerLimits
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.topics import Place
-from tests.support.group_world import GroupWorld
-from tests.support.model_consumers import ModelConsumer
+from tests.support.drivers.group_world import GroupWorld
+from tests.unit.group.model_consumers import ModelConsumer
 
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 INSTANCES = {0: "h", 3: "i"}

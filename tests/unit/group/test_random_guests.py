@@ -22,9 +22,9 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.topics import Place
-from tests.support.group_world import GroupWorld
-from tests.support.model_consumers import ModelConsumer
-from tests.support.model_guests import ModelGuest
+from tests.support.drivers.group_world import GroupWorld
+from tests.unit.group.model_consumers import ModelConsumer
+from tests.unit.group.model_guests import ModelGuest
 
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SUBSCRIPTIONS = [("t",), ("t", "u")]

@@ -28,8 +28,8 @@ from moldau.broker.group.classic.purposes import SaveReplacement
 from moldau.broker.group.events import LeavingMember, Protocols, TimerFired
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
-from tests.support.group_driver import GroupDriver
-from tests.support.group_members import PARTITIONS, Consumer, Witness
+from tests.support.drivers.group_driver import GroupDriver
+from tests.unit.group.group_members import PARTITIONS, Consumer, Witness
 
 PROTOCOLS: list[Protocols] = [
     (("range", b"t"), ("sticky", b"t")),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction

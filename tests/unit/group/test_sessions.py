@@ -4,7 +4,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import ArmTimer
 from moldau.broker.group.events import TimerFired
 from moldau.broker.group.timers import TimerKey, TimerKind
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 # 18. Heartbeats
 

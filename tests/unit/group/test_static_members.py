@@ -4,7 +4,7 @@ import pytest
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.events import Protocols
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 RANGE: Protocols = (("range", b"r"),)
 BOTH: Protocols = (("range", b"r"), ("sticky", b"s"))

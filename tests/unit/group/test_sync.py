@@ -6,7 +6,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.events import Persisted
 from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.timers import TimerKind
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 
 def joined(*names: str, **options: object) -> GroupDriver:

@@ -5,7 +5,7 @@ import pytest
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.offsets import new_commit
 from moldau.broker.group.views import GroupListing, MemberView, list_groups
-from tests.support.group_driver import GroupDriver
+from tests.support.drivers.group_driver import GroupDriver
 
 
 def test_2_24_stable_shows_metadata_and_assignments() -> None:

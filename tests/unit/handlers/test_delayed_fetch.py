@@ -12,7 +12,7 @@ from moldau.broker.metrics.log_counters import LogCounters, TopicCounters
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.wire.messages.fetch import FetchRequest
-from tests.support.transactional import transactional_batch
+from tests.support.drivers.transactional import transactional_batch
 
 BATCH = bytes(transactional_batch(7, 0, [b"aborted"]))
 ABORTED = AbortedTransaction(1, 0, 7, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.redis_server import RedisServer
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from moldau.broker.wire import batch as layout
 from moldau.broker.wire.batch import checksum, read_header, set_base_offset
 from moldau.broker.wire.records import read_records
-from tests.support.raw_client import make_batch
+from tests.support.raw.client import make_batch
 
 NOW = 1_700_000_000_000
 LATEST = 12

@@ -12,9 +12,9 @@ from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.topics import TopicRecord
-from tests.support.log_batches import plain
-from tests.support.log_host import Host, append, until
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.log_host import Host, append, until
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain
 
 _names = (f"checked-{number}" for number in count())
 PARTITIONS = 3

@@ -21,7 +21,7 @@ from moldau.broker.wire.batch import (
 )
 from moldau.broker.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from moldau.broker.wire.records import Record, read_records
-from tests.support.cleaning import (
+from tests.unit.log.cleaning import (
     LIMIT,
     NOW,
     RETENTION,

@@ -13,12 +13,12 @@ import pytest
 from moldau.broker.log import cleaning_pass, committed, compaction, transactions
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.wire.batch import CONTROL
-from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
-from tests.support.committed_client import read_committed
-from tests.support.log_host import Host, append
-from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer
-from tests.support.transaction_history import (
+from tests.support.drivers.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
+from tests.support.drivers.committed_client import read_committed
+from tests.support.drivers.log_host import Host, append
+from tests.support.raw.client import make_batch
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.transaction_history import (
     Contents,
     History,
     check_seen,

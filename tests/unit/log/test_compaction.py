@@ -14,11 +14,20 @@ from moldau.broker.log.timestamps import (
     offset_of_largest_timestamp,
 )
 from moldau.broker.wire.batch import read_header, split_batches
-from tests.support.cleaner import NOW, Cleaner, check_size, config, contents, create, read_on, write
-from tests.support.log_host import Host, append
-from tests.support.raw_calls import StoredLog
-from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.cleaner import (
+    NOW,
+    Cleaner,
+    check_size,
+    config,
+    contents,
+    create,
+    read_on,
+    write,
+)
+from tests.support.drivers.log_host import Host, append
+from tests.support.raw.calls import StoredLog
+from tests.support.raw.client import make_batch
+from tests.support.stores.redis_server import RedisServer
 
 
 async def test_the_newest_of_each_key_stays(server: RedisServer, store: Any) -> None:

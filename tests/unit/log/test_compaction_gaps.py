@@ -11,10 +11,10 @@ from moldau.broker.log import cleaning_pass, compaction
 from moldau.broker.log.cleaning import KeyMap
 from moldau.broker.wire.batch import read_header
 from moldau.broker.wire.records import read_records
-from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
-from tests.support.gaps import lose_and_go_on
-from tests.support.log_host import Host, stored
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
+from tests.support.drivers.log_host import Host, stored
+from tests.support.stores.gaps import lose_and_go_on
+from tests.support.stores.redis_server import RedisServer
 
 
 async def test_compaction_across_a_gap(server: RedisServer, store: Any) -> None:

@@ -24,10 +24,19 @@ from moldau.broker.log.timestamps import (
 from moldau.broker.store import keys, resp
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.wire.records import Record, read_records
-from tests.support.cleaner import NOW, Cleaner, check_size, config, contents, create, read_on, write
-from tests.support.log_host import Host, until
-from tests.support.raw_calls import StoredLog
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.cleaner import (
+    NOW,
+    Cleaner,
+    check_size,
+    config,
+    contents,
+    create,
+    read_on,
+    write,
+)
+from tests.support.drivers.log_host import Host, until
+from tests.support.raw.calls import StoredLog
+from tests.support.stores.redis_server import RedisServer
 
 
 async def test_a_reader_that_was_not_notified_sees_no_hole(

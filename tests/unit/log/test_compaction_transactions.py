@@ -12,14 +12,14 @@ from moldau.broker.log.replica import LogReplica
 from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
 from moldau.broker.store import keys
 from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL
-from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
-from tests.support.committed_client import read_committed
-from tests.support.log_host import Host, WaitedAppend, begin
-from tests.support.raw_calls import StoredLog
-from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer
-from tests.support.transaction_history import Contents, cleaned_batches, indexed, participants
-from tests.support.transactional import end, records_batch
+from tests.support.drivers.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
+from tests.support.drivers.committed_client import read_committed
+from tests.support.drivers.log_host import Host, WaitedAppend, begin
+from tests.support.drivers.transactional import end, records_batch
+from tests.support.raw.calls import StoredLog
+from tests.support.raw.client import make_batch
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.transaction_history import Contents, cleaned_batches, indexed, participants
 
 
 async def test_7_23_no_aborted_record_survives_or_deletes_a_key(

@@ -16,12 +16,12 @@ from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest
 from moldau.broker.settings.kafka import TopicConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.wire.batch import find_batch
-from tests.support.cleaner import NOW, check_size, read_on
-from tests.support.gaps import lose_and_go_on
-from tests.support.log_batches import plain
-from tests.support.log_host import Host, append, stored
-from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.cleaner import NOW, check_size, read_on
+from tests.support.drivers.log_host import Host, append, stored
+from tests.support.raw.client import make_batch
+from tests.support.stores.gaps import lose_and_go_on
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain
 
 GAP = (6, 1000)
 _names = (f"gap-{number}" for number in itertools.count())

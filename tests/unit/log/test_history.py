@@ -11,9 +11,9 @@ import pytest
 
 from moldau.broker.log.history import FIRST_RESERVED, FIRST_RESERVED_IF_SLOW, LEAST_RESERVED
 from moldau.broker.store import keys
-from tests.support.log_batches import plain, sequenced
-from tests.support.log_host import Host, append, begin, stored
-from tests.support.lossy_store import LossyStore, programs
+from tests.support.drivers.log_host import Host, append, begin, stored
+from tests.support.stores.lossy import LossyStore, programs
+from tests.unit.log.log_batches import plain, sequenced
 
 _names = (f"history-{number}" for number in itertools.count())
 

@@ -19,9 +19,9 @@ from moldau.broker.log.partition import PartitionLog
 from moldau.broker.store.streams import Entry
 from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL, headers
 from moldau.broker.wire.control import read_end_marker
-from tests.support.log_host import Host, WaitedAppend, append, stored
-from tests.support.redis_server import RedisServer
-from tests.support.transactional import Coordinator, end, send, transactional_batch
+from tests.support.drivers.log_host import Host, WaitedAppend, append, stored
+from tests.support.drivers.transactional import Coordinator, end, send, transactional_batch
+from tests.support.stores.redis_server import RedisServer
 
 IN_FLIGHT = 5
 ENDED = (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)

@@ -15,7 +15,7 @@ from moldau.broker.wire.batch import (
 )
 from moldau.broker.wire.codecs import GZIP, OutputTooLarge
 from moldau.broker.wire.records import Record
-from tests.support.cleaning import (
+from tests.unit.log.cleaning import (
     LIMIT,
     NOW,
     RETENTION,

@@ -11,10 +11,10 @@ from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.topics import Change, TopicRecord, TopicStore, read_change
-from tests.support.gaps import lose_and_go_on
-from tests.support.log_batches import plain
-from tests.support.log_host import Host, append, until
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.log_host import Host, append, until
+from tests.support.stores.gaps import lose_and_go_on
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain
 
 _names = (f"epochs-{number}" for number in count())
 

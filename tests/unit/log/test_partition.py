@@ -12,11 +12,11 @@ import redis as redis_py
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFull, StoreRefused
 from moldau.broker.log.replica import Phase
-from tests.support.log_batches import fold, plain, sequenced, values
-from tests.support.log_host import Host, append, begin, stored, until
-from tests.support.raw_client import make_batch
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.drivers.log_host import Host, append, begin, stored, until
+from tests.support.raw.client import make_batch
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import fold, plain, sequenced, values
 
 _names = (f"log-{number}" for number in count())
 

@@ -8,10 +8,10 @@ from itertools import count
 from typing import Any
 
 from moldau.broker.log.replica import Phase
-from tests.support.log_batches import plain, values
-from tests.support.log_host import Host, append, begin, stored, until
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.drivers.log_host import Host, append, begin, stored, until
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain, values
 
 _names = (f"log-{number}" for number in count())
 

@@ -15,11 +15,11 @@ from moldau.broker.errors import StoreFault
 from moldau.broker.log import read_ahead
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.wire.batch import headers
-from tests.support.fake_peers import until
-from tests.support.gaps import lose_and_go_on
-from tests.support.log_batches import plain
-from tests.support.log_host import Host, append
-from tests.support.redis_server import RedisServer
+from tests.support.drivers.fake_peers import until
+from tests.support.drivers.log_host import Host, append
+from tests.support.stores.gaps import lose_and_go_on
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain
 
 LIMIT = 2_000
 _names = (f"ahead-{number}" for number in count())

@@ -15,11 +15,11 @@ from moldau.broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
 from moldau.broker.log.state import SEQUENCE_MODULUS
 from moldau.broker.store.replication import NEVER
 from moldau.broker.wire.batch import BatchHeader, read_header
-from tests.support.gaps import lose_and_go_on
-from tests.support.log_batches import plain, sequenced, values
-from tests.support.log_host import Host, WaitedAppend, append, begin, until
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.drivers.log_host import Host, WaitedAppend, append, begin, until
+from tests.support.stores.gaps import lose_and_go_on
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain, sequenced, values
 
 PRODUCER = 7
 _names = (f"recovery-{number}" for number in count())

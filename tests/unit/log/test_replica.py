@@ -12,10 +12,10 @@ from moldau.broker.log.loading import MAX_BYTES_PER_READ
 from moldau.broker.log.replica import Phase
 from moldau.broker.log.state import LogState
 from moldau.broker.wire.batch import read_header
-from tests.support.log_batches import plain, sequenced
-from tests.support.log_host import Host, WaitedAppend, append, begin, stored, until
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.drivers.log_host import Host, WaitedAppend, append, begin, stored, until
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.log_batches import plain, sequenced
 
 _names = (f"log-{number}" for number in count())
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from moldau.broker.log.partition import PartitionLog
-from tests.support.cleaner import NOW, Cleaner, check_size, config, create, write
-from tests.support.committed_client import read_committed
-from tests.support.log_host import Host
-from tests.support.redis_server import RedisServer
-from tests.support.transaction_history import indexed, participants
+from tests.support.drivers.cleaner import NOW, Cleaner, check_size, config, create, write
+from tests.support.drivers.committed_client import read_committed
+from tests.support.drivers.log_host import Host
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.log.transaction_history import indexed, participants
 
 
 async def committed_offsets(log: PartitionLog) -> list[int]:

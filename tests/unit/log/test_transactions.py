@@ -14,9 +14,9 @@ from moldau.broker.log.partition import PartitionLog
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.wire.batch import CONTROL, headers, read_header
 from moldau.broker.wire.control import EndMarker, build_end_marker, read_end_marker
-from tests.support.log_host import Host, WaitedAppend, append, begin, stored, until
-from tests.support.redis_server import RedisServer
-from tests.support.transactional import Coordinator, end, send, transactional_batch
+from tests.support.drivers.log_host import Host, WaitedAppend, append, begin, stored, until
+from tests.support.drivers.transactional import Coordinator, end, send, transactional_batch
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from moldau.broker.wire.batch import Buffer, read_header
 from moldau.broker.wire.codecs import OutputTooLarge
 from moldau.broker.wire.records import payload_of
-from tests.support.raw_client import make_batch
-from tests.support.record_batches import every_codec
+from tests.support.raw.client import make_batch
+from tests.support.raw.record_batches import every_codec
 
 NOW = 1_700_000_000_000
 MIB = 1 << 20

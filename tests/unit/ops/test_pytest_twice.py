@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running import ROOT
+from tests.support.brokers.running import ROOT
 
 SCRIPT = f"""
 set -eu

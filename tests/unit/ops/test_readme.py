@@ -3,7 +3,7 @@
 import re
 
 from moldau.broker.settings.options import OPTIONS
-from tests.support.running import ROOT
+from tests.support.brokers.running import ROOT
 
 ROW = re.compile(r"^\| `--([a-z-]+)` \| `([A-Z_]+)` \| `([a-z-]+)` \| \S", re.MULTILINE)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.settings.options import OPTIONS
-from tests.support.running import ROOT
+from tests.support.brokers.running import ROOT
 
 ANALYZE = shutil.which("systemd-analyze")
 UNIT, CONTAINER = ROOT / "ops" / "moldau.service", ROOT / "ops" / "Containerfile"

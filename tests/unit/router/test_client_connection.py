@@ -26,7 +26,7 @@ from moldau.broker.wire.messages.produce import (
 )
 from moldau.router.reply_queue import WorkerReplies
 from moldau.router.transport import WRITE_HIGH_WATER, PausableTransport
-from tests.support.fake_workers import (
+from tests.unit.router.fake_workers import (
     DESCRIBE,
     HEARTBEAT,
     METADATA,

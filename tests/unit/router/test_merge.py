@@ -40,7 +40,7 @@ from moldau.router.gathered_reply import GatheredReply
 from moldau.router.merge import merge
 from moldau.router.routing import SPLIT_FIELDS, RequestPart
 from moldau.router.unavailable import unavailable_response
-from tests.support.wire_messages import CASES, Case, random_messages
+from tests.support.raw.wire_messages import CASES, Case, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = (
     APIS[ApiKey.OFFSET_FETCH],

@@ -41,7 +41,8 @@ from moldau.router.routing import (
     RoutingTable,
     find_route,
 )
-from tests.support.routes import (
+from tests.support.raw.wire_messages import CASES, Case, Maker
+from tests.unit.router.routes import (
     TABLE,
     WORKERS,
     framed,
@@ -50,7 +51,6 @@ from tests.support.routes import (
     route_of,
     routed,
 )
-from tests.support.wire_messages import CASES, Case, Maker
 
 OF_ONE_GROUP = (
     ApiKey.OFFSET_COMMIT,

@@ -16,7 +16,7 @@ from moldau.broker.wire.messages.describe_transactions import DescribeTransactio
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from moldau.router.routing import ANY, MORE, Route, RouteKind
-from tests.support.routes import (
+from tests.unit.router.routes import (
     OF_ONE_TRANSACTION,
     WORKERS,
     framed,

@@ -15,7 +15,7 @@ from moldau.broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.fake_workers import (
+from tests.unit.router.fake_workers import (
     HEARTBEAT,
     HOME,
     PRODUCE,

@@ -20,7 +20,7 @@ from moldau.broker.wire.messages.describe_groups import (
 )
 from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.router import state
-from tests.support.fake_workers import (
+from tests.unit.router.fake_workers import (
     DESCRIBE,
     HEARTBEAT,
     HOME,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.security.certificate import read_certificate
-from tests.support.certificates import Authority
+from tests.support.brokers.certificates import Authority
 
 AUTHORITY = Authority()
 Attribute = x509.NameAttribute

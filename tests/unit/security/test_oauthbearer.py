@@ -21,7 +21,7 @@ from moldau.broker.security.oauthbearer import (
     read_key_set,
 )
 from moldau.broker.security.sasl import Accepted, Challenge, Rejected, Step
-from tests.support.tokens import claims, ec_key, key_set, public_fields, rsa_key, signed
+from tests.support.brokers.tokens import claims, ec_key, key_set, public_fields, rsa_key, signed
 
 NOW = 1_800_000_000_000
 RULES = TokenRules("https://issuer", frozenset({"kafka", "moldau"}))

@@ -32,7 +32,7 @@ from moldau.broker.security.tokens import (
     password_of,
     renewed,
 )
-from tests.support.delegation import TokenScramClient
+from tests.support.raw.delegation import TokenScramClient
 
 NOW = 1_800_000_000_000
 LIFETIMES = Lifetimes(7 * 86_400_000, 86_400_000)

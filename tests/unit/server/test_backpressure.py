@@ -9,7 +9,7 @@ import pytest
 from moldau.broker.server import flow_control as module
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call
-from tests.support.connections import (
+from tests.support.drivers.connections import (
     MIB,
     Recorder,
     answer,

@@ -18,7 +18,7 @@ from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call
 from moldau.broker.server.connection import Connection
 from moldau.broker.settings.processes import Listener
-from tests.support.connections import (
+from tests.support.drivers.connections import (
     MAX_FRAME,
     MIB,
     Recorder,

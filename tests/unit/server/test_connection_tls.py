@@ -20,9 +20,9 @@ from moldau.broker.server.call import Call
 from moldau.broker.server.connection import Connection
 from moldau.broker.settings.processes import Listener, TlsSettings
 from moldau.broker.wire.batch import Buffer
-from tests.support.certificates import Certificates
-from tests.support.connections import MAX_FRAME, MIB, framed, request, until
-from tests.support.tls_server import connected, in_thread, tls_served
+from tests.support.brokers.certificates import Certificates
+from tests.support.drivers.connections import MAX_FRAME, MIB, framed, request, until
+from tests.support.drivers.tls_server import connected, in_thread, tls_served
 
 CLIENTS, REQUESTS = 8, 60
 SIZES = (10, 100, 5_000, 16_384, 70_000, 300_000)

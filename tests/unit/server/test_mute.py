@@ -10,7 +10,7 @@ import pytest
 from moldau.broker.server import flow_control as module
 from moldau.broker.server.call import Call
 from moldau.broker.server.connection import Connection
-from tests.support.connections import (
+from tests.support.drivers.connections import (
     MIB,
     Recorder,
     answer,

@@ -11,7 +11,7 @@ from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.store.blocking import BlockingStore
 from moldau.broker.store.topics import TopicRecord
-from tests.support.redis_server import RedisServer
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

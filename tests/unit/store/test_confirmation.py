@@ -16,8 +16,8 @@ from moldau.broker.store.confirmation import Confirmation
 from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.target import Target
-from tests.support.log_host import until
-from tests.support.lossy_store import LossyStore, programs
+from tests.support.drivers.log_host import until
+from tests.support.stores.lossy import LossyStore, programs
 
 EVERY_SERVER = pytest.mark.parametrize("server", sorted(programs()))
 

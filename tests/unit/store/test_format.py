@@ -20,9 +20,9 @@ from moldau.broker.store.blocking import BlockingStore
 from moldau.broker.store.format import CURRENT_VALUE, GUARD, migrate
 from moldau.broker.store.store import Store
 from moldau.broker.store.topics import TopicRecord
-from tests.support.old_store import fill
-from tests.support.redis_server import RedisServer
-from tests.support.running import ROOT, wait_until
+from tests.support.brokers.running import ROOT, wait_until
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.store.old_store import fill
 
 OWN = {keys.FORMAT, keys.TOPICS}
 MIGRATE = (

@@ -15,7 +15,7 @@ from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.target import Target
 from moldau.broker.store.topics import TopicRecord, TopicStore
 from moldau.ops.serve.embedded_store import server_binary
-from tests.support.redis_server import RedisServer, start_redis
+from tests.support.stores.redis_server import RedisServer, start_redis
 
 
 class PutBack:

@@ -24,8 +24,8 @@ from moldau.broker.store.pipe import Pipe, reply_error, within
 from moldau.broker.store.resp import command
 from moldau.broker.store.target import Target
 from moldau.broker.wire.batch import Buffer
-from tests.support.redis_server import RedisServer, start_redis
-from tests.support.store_proxy import StoreProxy
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer, start_redis
 
 
 @asynccontextmanager

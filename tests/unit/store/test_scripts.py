@@ -7,7 +7,7 @@ import redis
 
 from moldau.broker.store import scripts
 from moldau.broker.store.scripts import script
-from tests.support.redis_server import RedisServer
+from tests.support.stores.redis_server import RedisServer
 
 FILES = sorted(Path(scripts.__file__).parent.glob("*.lua"))
 FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then\nreturn -1\nend"

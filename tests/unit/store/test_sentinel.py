@@ -17,8 +17,8 @@ from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.store import Store
 from moldau.broker.store.target import Target
 from moldau.ops.serve.embedded_store import server_binary
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.sentinel import Watched, watched_servers
+from tests.support.stores.redis_server import RedisServer, running_redis
+from tests.support.stores.sentinel import Watched, watched_servers
 
 PATIENCE_S = 30
 

@@ -13,7 +13,7 @@ from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.target import Target
 from moldau.broker.store.topics import Change, TopicStore, read_acknowledgement, read_change
 from moldau.broker.store.unapplied import Acknowledgement, Unapplied
-from tests.support.redis_server import RedisServer
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from moldau.broker.store.target import Target
 from moldau.broker.store.topics import Change, TopicStore
 from moldau.broker.store.unapplied import Acknowledgement
 from moldau.broker.store.watch import Watcher
-from tests.support.redis_server import RedisServer
-from tests.support.store_proxy import StoreProxy
+from tests.support.stores.proxy import StoreProxy
+from tests.support.stores.redis_server import RedisServer
 
 _names = (b"moldau:watched:%d" % number for number in count())
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.support.certificates import Authority, Certificates
+from tests.support.brokers.certificates import Authority, Certificates
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, object]:

@@ -7,8 +7,8 @@ import pytest
 from moldau.broker.wire.batch import TRANSACTIONAL
 from moldau.broker.wire.control import EndMarker, build_end_marker
 from moldau.broker.wire.records import Record
-from tests.support.committed import Transactions
-from tests.support.record_batches import batch_of
+from tests.support.proofs.committed import Transactions
+from tests.support.raw.record_batches import batch_of
 
 NOW = 1_000
 

@@ -15,9 +15,9 @@ import pytest
 
 from moldau.broker.settings.processes import TlsSettings
 from moldau.broker.tls import accepting, admission
-from tests.support.certificates import Certificates
-from tests.support.connections import until
-from tests.support.tls_server import connected, in_thread, tls_served
+from tests.support.brokers.certificates import Certificates
+from tests.support.drivers.connections import until
+from tests.support.drivers.tls_server import connected, in_thread, tls_served
 
 
 class Echo(asyncio.Protocol):
@@ -190,7 +190,7 @@ def test_handshakes_under_way_outlive_a_process_that_was_stopped(
 ) -> None:
     """For longer than a handshake may take: those that wait are served then, those that never
     speak are cut."""
-    command = [sys.executable, "-m", "tests.support.stopped_tls_server", str(certificates.server)]
+    command = [sys.executable, "-m", "tests.unit.tls.stopped_tls_server", str(certificates.server)]
     context = ssl.create_default_context(cafile=str(certificates.ca))
     with (
         subprocess.Popen(

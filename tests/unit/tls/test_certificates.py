@@ -11,9 +11,9 @@ from moldau.broker.peer import identify
 from moldau.broker.security.certificate import read_certificate
 from moldau.broker.security.identity import Identity, Role
 from moldau.broker.settings.processes import Listener, TlsSettings
-from tests.support.certificates import Authority, Certificates
-from tests.support.connections import until
-from tests.support.tls_server import Served, connected, in_thread, tls_served
+from tests.support.brokers.certificates import Authority, Certificates
+from tests.support.drivers.connections import until
+from tests.support.drivers.tls_server import Served, connected, in_thread, tls_served
 
 
 class Silent(asyncio.Protocol):

@@ -8,7 +8,7 @@ import pytest
 
 from moldau.broker.settings.processes import ConfigError, TlsSettings
 from moldau.broker.tls.context import check_tls, make_context
-from tests.support.certificates import Authority, Certificates
+from tests.support.brokers.certificates import Authority, Certificates
 
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 ECDSA = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"

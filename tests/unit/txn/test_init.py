@@ -4,7 +4,7 @@ import pytest
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.transitions import Identity
-from tests.support.txn_driver import P0, TxnDriver, error, identity
+from tests.support.drivers.txn_driver import P0, TxnDriver, error, identity
 
 
 def test_a_new_id_has_epoch_0_and_the_next_process_epoch_1() -> None:

@@ -27,8 +27,8 @@ from moldau.broker.txn.events import Add, MarkersWritten
 from moldau.broker.txn.record import Place, TxnState, encode
 from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.transitions import Identity
-from tests.support.txn_driver import GROUPS, P0, P1, P2
-from tests.support.txn_producers import Producer, WitnessedDriver
+from tests.support.drivers.txn_driver import GROUPS, P0, P1, P2
+from tests.unit.txn.txn_producers import Producer, WitnessedDriver
 
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 PLACES = [P0, P1, P2, GROUPS]

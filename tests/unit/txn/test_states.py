@@ -8,7 +8,7 @@ import pytest
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.transitions import Identity
-from tests.support.txn_driver import P0, P1, TxnDriver, error
+from tests.support.drivers.txn_driver import P0, P1, TxnDriver, error
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED

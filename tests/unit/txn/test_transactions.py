@@ -8,8 +8,8 @@ from moldau.broker.txn.events import Init, MarkersWritten, Persisted, TimerFired
 from moldau.broker.txn.record import encode
 from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.transactions import Transactions
-from tests.support.txn_driver import GROUPS, P0, TxnDriver, error
-from tests.support.txn_world import Call
+from tests.support.drivers.txn_driver import GROUPS, P0, TxnDriver, error
+from tests.support.drivers.txn_world import Call
 
 
 def slot_of(transactional_id: str) -> int:

@@ -1,7 +1,7 @@
 """What meets a transaction that is ending waits for its markers, and not for ever."""
 
 from moldau.broker.errors import ErrorCode
-from tests.support.txn_driver import P0, P1, P2, TxnDriver, error, identity
+from tests.support.drivers.txn_driver import P0, P1, P2, TxnDriver, error, identity
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 

@@ -30,7 +30,7 @@ from moldau.broker.wire.batch import (
     split_batches,
     stamp_append_time,
 )
-from tests.support.kafka_python import DefaultRecordBatch, DefaultRecordBatchBuilder
+from tests.support.raw.kafka_python import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 CODEC_GZIP = 1
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 
 import aiokafka.codec
@@ -33,7 +34,7 @@ from moldau.broker.wire.codecs import (
     compress,
     decompress,
 )
-from tests.support import kafka_python
+from tests.support.raw import kafka_python
 
 # Not before its package was imported by the module that knows how.
 kafka_codec = import_module(kafka_python.DefaultRecordBatch.__module__).codecs
@@ -305,6 +306,11 @@ def test_a_zstd_frame_to_skip_is_not_a_payload() -> None:
         decompress(ZSTD, struct.pack("<II", 0x184D2A50, 4) + b"skip" + compress(ZSTD, b"x"), MIB)
 
 
+@cache
+def packed_once(pack: Callable[[bytes], bytes]) -> bytes:
+    return pack(bytes(range(100)) * 5)
+
+
 @writers
 @examples(150)
 @given(
@@ -313,7 +319,7 @@ def test_a_zstd_frame_to_skip_is_not_a_payload() -> None:
 def test_damage_is_an_error_or_other_bytes(
     codec: int, pack: Callable[[bytes], bytes], flips: list[tuple[int, int]]
 ) -> None:
-    packed = bytearray(pack(bytes(range(100)) * 5))
+    packed = bytearray(packed_once(pack))
     for at, mask in flips:
         packed[at % len(packed)] ^= mask
     try:

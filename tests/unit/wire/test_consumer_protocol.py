@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.wire.consumer_protocol import assigned_partitions, subscribed_topics
-from tests.support import kafka_python
+from tests.support.raw import kafka_python
 
 
 def string(text: str) -> bytes:

@@ -1,7 +1,7 @@
 """Whatever bytes arrive, a decoder answers with a message or with MalformedMessage.
 
-Mutated and random frames for every API and version: no other exception, no memory that the frame
-does not justify, nothing read beyond the frame. Seeded, so that a failure can be had again.
+Mutated and random frames for every layout of every API: no other exception, no memory that the
+frame does not justify, nothing read beyond the frame. Seeded, so that a failure can be repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.frame import read_request_header, request_frame
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.broker.wire.schema import Field, Message, fields_of
-from tests.support.wire_messages import CASES, INTEGERS, Case, random_messages
+from tests.support.raw.wire_messages import CASES, INTEGERS, LAYOUTS, Case, random_messages
 
 MUTANTS_PER_CASE = 120
 RANDOM_FRAMES_PER_CASE = 60
@@ -101,7 +101,7 @@ def check(case: Case, frame: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", LAYOUTS, ids=str)
 def test_mutated_messages(case: Case) -> None:
     rng = random.Random(f"mutated {case}")
     originals = [case.encode(message) for message in random_messages(case, 10, seed=2)]
@@ -109,7 +109,7 @@ def test_mutated_messages(case: Case) -> None:
         check(case, mutated(rng.choice(originals), rng))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", LAYOUTS, ids=str)
 def test_random_bytes(case: Case) -> None:
     rng = random.Random(f"random {case}")
     for _ in range(RANDOM_FRAMES_PER_CASE):
@@ -119,7 +119,7 @@ def test_random_bytes(case: Case) -> None:
         check(case, bytes(rng.choices(alphabet, k=size)))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", LAYOUTS, ids=str)
 def test_every_prefix_of_a_message_is_malformed(case: Case) -> None:
     for message in random_messages(case, 3, seed=3):
         encoded = case.encode(message)
@@ -143,7 +143,7 @@ def peak_of(case: Case, frame: bytes) -> int:
     return peak
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", LAYOUTS, ids=str)
 def test_a_hostile_length_anywhere_costs_no_memory(case: Case) -> None:
     rng = random.Random(f"hostile {case}")
     hostile_here = [bytes.fromhex("ffffffff0f"), bytes.fromhex("ffffffff07")]
@@ -183,7 +183,7 @@ def smallest(field: Field, version: int) -> Any:
     return {"string": "", "bytes": b"", "records": b"", "uuid": b"\1" * 16}.get(field.kind, 0)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", LAYOUTS, ids=str)
 def test_many_tiny_elements_cost_no_more_than_their_share(case: Case) -> None:
     for message in dense_messages(case.message, case.version):
         frame = case.encode(message)

@@ -20,10 +20,12 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from moldau.broker.wire.schema import NO_UUID, Field, Message
-from tests.support.wire_messages import CASES, Case, random_messages
-from tests.support.wire_oracles import NOT_IN_KIO, kafkas_fields, without_ours
+from tests.support.raw.wire_messages import CASES, Case, one_of_each_layout, random_messages
+from tests.unit.wire.wire_oracles import NOT_IN_KIO, kafkas_fields, without_ours
 
-MESSAGES_PER_CASE = 12
+# A version with the layout of an earlier one has the same code, so a few messages show its fields.
+MESSAGES_PER_LAYOUT = 12
+MESSAGES_PER_VERSION = 2
 ERROR_CODES = sorted(code.value for code in ErrorCode)
 EPOCH = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -31,6 +33,7 @@ LONGEST_TIMEDELTA_MS = 1 << 40
 LAST_DATETIME_SECOND = 253_402_300_799  # the year 9999 ends
 
 KNOWN_CASES = [case for case in CASES if (case.api.key, case.version) not in NOT_IN_KIO]
+LAYOUTS = one_of_each_layout(KNOWN_CASES)
 
 
 def theirs_for(case: Case) -> Any:
@@ -147,12 +150,16 @@ def _take(ours: Field, field: Any, value: Any, version: int) -> Any:
     return list(value) if ours.is_array else value
 
 
+def how_many(case: Case) -> int:
+    return MESSAGES_PER_LAYOUT if case in LAYOUTS else MESSAGES_PER_VERSION
+
+
 def messages(case: Case) -> list[Message]:
     theirs = theirs_for(case)
     return [
         # kio refuses tags it does not know; kafka-python skips them, as Kafka does.
         fit(without_ours(message), theirs, case.version)
-        for message in random_messages(case, MESSAGES_PER_CASE, seed=1)
+        for message in random_messages(case, how_many(case), seed=1)
     ]
 
 

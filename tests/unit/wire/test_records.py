@@ -31,8 +31,8 @@ from moldau.broker.wire.records import (
     first_at_or_after,
     read_records,
 )
-from tests.support import kafka_python
-from tests.support.record_batches import (
+from tests.support.raw import kafka_python
+from tests.support.raw.record_batches import (
     CODECS,
     LIMIT,
     NOW,

@@ -18,7 +18,7 @@ from moldau.broker.wire.records import (
     first_at_or_after,
     read_records,
 )
-from tests.support.record_batches import (
+from tests.support.raw.record_batches import (
     LIMIT,
     NOW,
     batch_of,

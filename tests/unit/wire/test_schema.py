@@ -32,8 +32,8 @@ from moldau.broker.wire.schema import (
     Uuid,
     fields_of,
 )
-from tests.support.schema_messages import Inner, Named, decode, encode
-from tests.support.wire_messages import INTEGERS
+from tests.support.raw.wire_messages import INTEGERS
+from tests.unit.wire.schema_messages import Inner, Named, decode, encode
 
 
 class Everything(Message):

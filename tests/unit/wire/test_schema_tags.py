@@ -16,7 +16,7 @@ from moldau.broker.wire.schema import (
     Message,
     String,
 )
-from tests.support.schema_messages import Inner, Named, decode, encode
+from tests.unit.wire.schema_messages import Inner, Named, decode, encode
 
 # --- tagged fields ------------------------------------------------------------------------------
 

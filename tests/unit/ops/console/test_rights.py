@@ -9,7 +9,7 @@ from moldau.broker.wire.apis import APIS
 from moldau.ops.admin.acl_options import parse_operation
 from moldau.ops.client import Denied, refusal
 from moldau.ops.console.rights import OPERATIONS, denial_text
-from tests.support.denials import CASES
+from tests.support.raw.denials import CASES
 
 TOPIC, GROUP, CLUSTER = 29, 30, 31
 

@@ -10,7 +10,7 @@ import pytest
 from moldau.broker.settings.processes import Listener
 from moldau.ops.serve.listeners import Listeners
 from moldau.ops.serve.ports import PortTakenError, bind_port
-from tests.support.running import free_ports
+from tests.support.brokers.running import free_ports
 
 
 def test_each_process_has_its_port_and_its_unix_socket(short_tmp_path: Path) -> None:

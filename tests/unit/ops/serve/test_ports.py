@@ -6,7 +6,7 @@ import pytest
 
 from moldau.broker.settings.processes import ConfigError
 from moldau.ops.serve.ports import PortTakenError, check_ports
-from tests.support.running import free_ports
+from tests.support.brokers.running import free_ports
 
 
 def test_free_ports_are_free() -> None:

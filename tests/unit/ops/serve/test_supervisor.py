@@ -14,7 +14,7 @@ from moldau.ops.serve import supervisor as supervisor_module
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.children import State
 from moldau.ops.serve.supervisor import StartStages, Supervisor
-from tests.support.supervised import (
+from tests.unit.ops.serve.supervised import (
     BOOT_FAILURE,
     DEAF,
     OBEDIENT,

@@ -8,7 +8,7 @@ import pytest
 
 from moldau.ops.serve import health
 from moldau.ops.serve.children import State
-from tests.support.supervised import OBEDIENT, child, supervised, until
+from tests.unit.ops.serve.supervised import OBEDIENT, child, supervised, until
 
 # As the supervisor itself runs, not as workers do.
 pytestmark = pytest.mark.stdlib_loop

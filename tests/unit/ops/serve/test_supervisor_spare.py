@@ -9,7 +9,7 @@ import pytest
 from moldau.ops.serve import health
 from moldau.ops.serve import spare as spare_module
 from moldau.ops.serve.children import State
-from tests.support.supervised import OBEDIENT, child, is_gone, supervised, until
+from tests.unit.ops.serve.supervised import OBEDIENT, child, is_gone, supervised, until
 
 # As the supervisor itself runs, not as workers do.
 pytestmark = pytest.mark.stdlib_loop

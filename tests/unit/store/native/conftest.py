@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.native_store import SERVERS
-from tests.support.redis_server import RedisServer, running_redis
+from tests.support.stores.redis_server import RedisServer, running_redis
+from tests.unit.store.native.native_store import SERVERS
 
 
-@pytest.fixture(scope="package", params=SERVERS)
+@pytest.fixture(scope="module", params=SERVERS)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:

@@ -5,7 +5,8 @@ import random
 from typing import Any
 
 from moldau.broker.errors import StoreFault, StoreRefused
-from tests.support.native_store import (
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.store.native.native_store import (
     BASE,
     STREAM,
     following,
@@ -14,7 +15,6 @@ from tests.support.native_store import (
     opened,
     values,
 )
-from tests.support.redis_server import RedisServer
 
 
 class TestAppend:

@@ -3,14 +3,14 @@
 from typing import Any
 
 from moldau.broker.errors import StoreFault
-from tests.support.native_store import (
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.store.native.native_store import (
     MEMBER,
     OTHER,
     STREAM,
     opened,
     until,
 )
-from tests.support.redis_server import RedisServer
 
 
 class TestGroups:

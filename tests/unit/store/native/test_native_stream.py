@@ -9,7 +9,8 @@ from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.store import keys
 from moldau.broker.store.native import RawEntries
 from moldau.broker.store.native_steps import AT_ONCE
-from tests.support.native_store import (
+from tests.support.stores.redis_server import RedisServer
+from tests.unit.store.native.native_store import (
     BASE,
     MEMBER,
     STREAM,
@@ -17,7 +18,6 @@ from tests.support.native_store import (
     ids,
     opened,
 )
-from tests.support.redis_server import RedisServer
 
 
 class TestTheStream:

@@ -1,0 +1,377 @@
+"""A running `moldau serve` for tests: real processes, free ports, directories of its own.
+
+    broker = Broker.start(directory, workers=2, broker={"num.partitions": 3})
+    broker.bootstrap, broker.store_url, broker.pids("worker"), broker.kill("worker", 1)
+    broker.stop()
+
+Use the fixtures `moldau` and `start_moldau` of conftest.py rather than this class by itself; a
+module with a broker of its own makes a fixture of `running_broker`.
+"""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+
+from moldau.ops.serve.control import NotRunningError, ask_status
+from moldau.ops.serve.runtime import control_socket
+from tests.support.brokers import loaded
+
+STOP_PATIENCE_S = 30.0
+MOLDAU: tuple[str, ...] = (sys.executable, "-m", "moldau.ops.cli")
+# The same command, but its workers only keep the contract with the supervisor.
+MOLDAU_WITH_FAKE_WORKERS: tuple[str, ...] = (
+    sys.executable,
+    "-m",
+    "tests.support.brokers.fake_serve",
+)
+ROOT = Path(__file__).parents[3]
+# Whether processes of Moldau are forked from a loaded one (loaded.py).
+_forks_processes = loaded.IS_AVAILABLE
+
+
+class NotStartedError(AssertionError):
+    """`serve` ended before it was ready."""
+
+    def __init__(self, exit_code: int, log: str) -> None:
+        super().__init__(f"serve ended with exit code {exit_code}:\n{log}")
+        self.exit_code = exit_code
+        self.log = log
+
+
+def _where(port: int, workers: int, listeners: Sequence[str]) -> dict[str, object]:
+    """The options that say where to listen: each listener has a block of ports."""
+    if not listeners:
+        return {"port": port}
+    texts = [
+        f"{name}://127.0.0.1:{port + place * (1 + workers)}" for place, name in enumerate(listeners)
+    ]
+    return {"listeners": ",".join(texts)}
+
+
+class Broker:
+    """One `moldau serve`, from ready to stopped."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[str] | loaded.LoadedProcess,
+        directory: Path,
+        port: int,
+        data_dir: Path,
+    ) -> None:
+        self.process = process
+        self.directory = directory
+        self.port = port
+        self.data_dir = data_dir
+        self.bootstrap = f"127.0.0.1:{port}"
+        self.bootstraps: dict[str, str] = {}  # by listener
+        self.ready_line = ""
+        self._members: dict[int, psutil.Process] = {}
+
+    @classmethod
+    def start(
+        cls,
+        directory: Path,
+        *,
+        command: Sequence[str] = MOLDAU,
+        port: int | None = None,
+        data_dir: Path | None = None,
+        workers: int = 2,
+        env: Mapping[str, str] | None = None,
+        broker: Mapping[str, object] | None = None,
+        listeners: Sequence[str] = (),
+        **options: object,
+    ) -> "Broker":
+        """Start one and wait until it is ready. Raises NotStartedError.
+
+        `broker` are Kafka's broker settings; `listeners` names of listeners on this machine; other
+        options are those of `serve`, by field name. There is no spare process, which few tests use
+        and whose start costs a third of a worker's: `spare_process=None` for the default. Without
+        a `command`, the processes are forked from a loaded one, except within `fresh_processes`.
+        """
+        for _ in range(5):
+            chosen = port or free_ports(len(listeners or (1,)) * (1 + workers))
+            try:
+                started = cls._start(
+                    directory,
+                    list(command),
+                    chosen,
+                    data_dir or directory / "data",
+                    {
+                        "workers": workers,
+                        "http": "off",
+                        "spare_process": "false",
+                        **_where(chosen, workers, listeners),
+                        **options,
+                    },
+                    dict(env or {}),
+                    dict(broker or {}),
+                )
+                for place, name in enumerate(listeners):
+                    at = chosen + place * (1 + workers)
+                    started.bootstraps[name] = f"127.0.0.1:{at}"
+                return started
+            except NotStartedError as error:
+                # Another process took a port between our look and its use.
+                if port is not None or "is taken" not in error.log:
+                    raise
+        raise AssertionError("found no free ports in five attempts")
+
+    @classmethod
+    def _start(
+        cls,
+        directory: Path,
+        command: list[str],
+        port: int,
+        data_dir: Path,
+        options: dict[str, object],
+        env: dict[str, str],
+        broker: dict[str, object],
+    ) -> "Broker":
+        directory.mkdir(parents=True, exist_ok=True)
+        runtime = directory / "run"
+        flags = {"data-dir": data_dir, **options}
+        words = [
+            word
+            for name, value in flags.items()
+            if value is not None
+            for word in (f"--{name.replace('_', '-')}", str(value))
+        ]
+        if broker:
+            config = directory / f"broker-{port}.toml"
+            lines = [f'"{key}" = {json.dumps(str(value))}' for key, value in broker.items()]
+            config.write_text("\n".join(["[broker]", *lines, ""]))
+            words += ["--config", str(config)]
+        whole_env = {**clean_environment(), "MOLDAU_RUNTIME_DIR": str(runtime), **env}
+        process: subprocess.Popen[str] | loaded.LoadedProcess
+        with (directory / "log").open("ab") as log:
+            if can_be_forked(command, env):
+                process = loaded.run_loaded(
+                    [*command[1:], "serve", *words], env=whole_env, stderr=log.fileno()
+                )
+            else:
+                process = subprocess.Popen(
+                    [*command, "serve", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env=whole_env,
+                )
+        started = cls(process, directory, port, data_dir)
+        started._await_ready()
+        return started
+
+    def _await_ready(self) -> None:
+        assert self.process.stdout is not None
+        # The one line it prints; at its end, an empty one.
+        self.ready_line = self.process.stdout.readline().strip()
+        if not self.ready_line:
+            code = self.process.wait(STOP_PATIENCE_S)
+            self.process.stdout.close()
+            raise NotStartedError(code, self.log())
+        self.remember_members()
+
+    # --- looking -------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def status(self) -> dict[str, Any]:
+        """What `moldau status --json` prints, without starting it."""
+        return ask_status(control_socket(self.directory / "run", self.port))
+
+    @property
+    def store_url(self) -> str:
+        url: str = self.status()["store"]["url"]
+        return url
+
+    def processes(self, role: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.status()["processes"] if entry["role"] == role]
+
+    def pids(self, role: str) -> list[int]:
+        """The processes of a role that are there just now, by index."""
+        return [entry["pid"] for entry in self.processes(role) if entry["pid"] is not None]
+
+    def log(self) -> str:
+        """What it and its workers wrote to standard error."""
+        return (self.directory / "log").read_text(errors="replace")
+
+    def remember_members(self) -> None:
+        """Note every process that belongs to it now, for `leftovers`."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for member in psutil.Process(self.pid).children(recursive=True):
+                self._members[member.pid] = member
+
+    def leftovers(self) -> list[psutil.Process]:
+        """Which of the processes noted are still running; a zombie is not."""
+        return [member for member in self._members.values() if _is_running(member)]
+
+    # --- acting --------------------------------------------------------------------------------
+
+    def kill(self, role: str, index: int = 0, number: signal.Signals = signal.SIGKILL) -> int:
+        """Signal one process of a role (`supervisor` too); returns its pid."""
+        self.remember_members()
+        pid = self.pid if role == "supervisor" else self.pids(role)[index]
+        os.kill(pid, number)
+        return pid
+
+    def kill_everything(self) -> None:
+        """SIGKILL for every process, the supervisor first, so that it starts none again."""
+        pids = (self.pid, *self.pids("worker"), *self.pids("store"))
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(30)
+        wait_until(lambda: not self.leftovers(), 30, "nothing runs any more")
+
+    def wait_restarted(self, role: str, index: int, old_pid: int, patience_s: float = 60) -> None:
+        """Wait until another process than `old_pid` serves in its place."""
+
+        def is_back() -> bool:
+            entry = self.processes(role)[index]
+            return entry["state"] == "running" and entry["pid"] not in (None, old_pid)
+
+        wait_until(is_back, patience_s, f"{role} {index} is back\n{self.log()}")
+        self.remember_members()
+
+    def stop(self) -> int:
+        """SIGTERM, and wait; returns the exit code. No process of it is left afterwards."""
+        if self.process.poll() is None:
+            with contextlib.suppress(NotRunningError, KeyError):
+                self.remember_members()
+            self.process.terminate()
+        try:
+            code = self.process.wait(STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"serve did not stop on SIGTERM:\n{self.log()}") from None
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+        wait_until(lambda: not self.leftovers(), 30, "its processes are gone")
+        return code
+
+
+@contextlib.contextmanager
+def running_broker(*, unsaid: Sequence[str] = ("Traceback",), **options: Any) -> Iterator[Broker]:
+    """A broker in a directory of its own, for as long as a fixture lasts.
+
+    `options` are those of `Broker.start`. It has to end with exit code 0 when it is asked to, and
+    its log must have nothing of `unsaid` in it.
+    """
+    directory = short_temp_dir()
+    try:
+        broker = Broker.start(directory, **options)
+        try:
+            yield broker
+        finally:
+            code, log = broker.stop(), broker.log()
+    finally:
+        remove_dir(directory)
+    assert code == 0, log
+    for text in unsaid:
+        assert text not in log, log
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def run_moldau(
+    *words: str,
+    command: Sequence[str] = MOLDAU,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60,
+) -> subprocess.CompletedProcess[str]:
+    """Run `moldau …` to its end."""
+    return subprocess.run(
+        [*command, *words],
+        env={**clean_environment(), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def can_be_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether it is the `moldau` command itself, and nothing is said to its interpreter."""
+    is_plain = tuple(command) == MOLDAU and not any(name.startswith("PYTHON") for name in env)
+    return _forks_processes and is_plain
+
+
+@contextlib.contextmanager
+def fresh_processes() -> Iterator[None]:
+    """Meanwhile, every process of Moldau starts as it does for its users."""
+    global _forks_processes
+    before, _forks_processes = _forks_processes, False
+    try:
+        yield
+    finally:
+        _forks_processes = before
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without anybody's MOLDAU_ settings, and with this tree importable."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MOLDAU_")}
+    env["PYTHONPATH"] = str(ROOT)
+    return env
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` free TCP ports in a row, below the range the system hands out."""
+    for _ in range(200):
+        first = random.randrange(10_000, 32_000)
+        if all(is_port_free(port) for port in range(first, first + count)):
+            return first
+    raise AssertionError(f"no {count} free ports in a row")
+
+
+def is_port_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def wait_until(condition: Callable[[], bool], patience_s: float, what: str) -> None:
+    """Poll until it holds; fail naming `what` when it does not in time."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.02)
+
+
+def short_temp_dir() -> Path:
+    """A new directory with a short name: pytest's are too long for unix sockets."""
+    return Path(tempfile.mkdtemp(prefix="mo-", dir="/tmp"))
+
+
+def remove_dir(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def as_json(text: str) -> Any:
+    return msgspec.json.decode(text)
