@@ -12,34 +12,42 @@ import signal
 from functools import partial
 from pathlib import Path
 
-from moldau.broker import descriptors
 from moldau.broker.access.acls import Acls, configured_authorizer
 from moldau.broker.access.audit import make_audit
-from moldau.broker.access.kept import KeptByKind
+from moldau.broker.access.cached_tables import CachedTables
 from moldau.broker.access.logins import LoginServices
+from moldau.broker.broker import Broker
+from moldau.broker.change_feed import ChangeFeed
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.group_events import GroupEvents
 from moldau.broker.coordinator.sights import Sights
 from moldau.broker.coordinator.topics_seen import topics_seen
 from moldau.broker.coordinator.transaction_services import TransactionServices
+from moldau.broker.dispatch import Dispatcher
 from moldau.broker.errors import StoreFault
-from moldau.broker.frame_checks import FrameChecks
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.dispatch import Dispatcher
-from moldau.broker.in_step import InStep
+from moldau.broker.handlers.private.ended_sessions import Sessions
+from moldau.broker.handlers.private.metrics import MetricsCollector
+from moldau.broker.handlers.private.record_counts import RecordCounts
+from moldau.broker.handlers.private.record_times import RecordTimes
+from moldau.broker.handlers.private.stream_views import StreamViews
+from moldau.broker.handlers.private.subscribers import Subscribers
+from moldau.broker.handlers.private.visible_names import Visibility
 from moldau.broker.log.compaction import Compaction
 from moldau.broker.log.history import LogHistory
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.maintenance import Maintenance
 from moldau.broker.log.topics import Topic, Topics
 from moldau.broker.log_levels import request_logger
-from moldau.broker.loop_lag import LoopLag
 from moldau.broker.metrics.access_counters import FAILURE, SUCCESS
 from moldau.broker.metrics.document import METRICS, Family, encode
-from moldau.broker.metrics.record_counts import RECORD_COUNTS
-from moldau.broker.metrics.record_times import RECORD_TIMES
+from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.metrics.request_counters import RequestCounters
-from moldau.broker.metrics.stream_views import STREAM_VIEWS
+from moldau.broker.net import descriptors
+from moldau.broker.net.frame_checks import FrameChecks
+from moldau.broker.private.record_counts import RECORD_COUNTS
+from moldau.broker.private.record_times import RECORD_TIMES
+from moldau.broker.private.stream_views import STREAM_VIEWS
+from moldau.broker.private.visible_names import VISIBLE
 from moldau.broker.process import (
     BootFailure,
     Listening,
@@ -48,29 +56,21 @@ from moldau.broker.process import (
     say_ready,
     watch_parent,
 )
-from moldau.broker.record_counts import RecordCounts
-from moldau.broker.record_times import RecordTimes
-from moldau.broker.report import WorkerReport
 from moldau.broker.security.connection_limits import (
     CONNECTION_LIMITS,
     LimitsInForce,
     encode_limits,
 )
 from moldau.broker.security.identity import ENDED_SESSIONS, Identity, worker_identity
-from moldau.broker.security.visible import VISIBLE
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.connection import Connection
 from moldau.broker.server.metering import ClientMetering
-from moldau.broker.server.sessions import Sessions
-from moldau.broker.server.subscribers import Subscribers
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.kafka.limits import connection_limits
 from moldau.broker.settings.processes import Listener, WorkerSettings
 from moldau.broker.settings.static import static_config
 from moldau.broker.store.store import Store, StoreFiles, reached
 from moldau.broker.store.topics import Change
-from moldau.broker.stream_views import StreamViews
-from moldau.broker.visible import Visibility
 
 logger = logging.getLogger("moldau.worker")
 
@@ -88,7 +88,7 @@ class Worker:
         self._connections: set[Connection] = set()
         self._listening = Listening()
         self._background: list[asyncio.Task[None]] = []
-        self._kept = KeptByKind()
+        self._kept = CachedTables()
         self._requests = RequestCounters()
         self._metering: ClientMetering | None = None  # None: there is no quota for clients
         self._parent_gone = False
@@ -164,7 +164,7 @@ class Worker:
         if self.broker.telemetry is not None:
             self._kept.add("client-metrics", self.broker.telemetry)
         await self._kept.load()
-        in_step = InStep(self.broker, self._kept, contents)
+        in_step = ChangeFeed(self.broker, self._kept, contents)
         await in_step.load_logs()
         if settings.index == 0:
             await self.topics.finish_deletions()
@@ -172,7 +172,7 @@ class Worker:
         self._loop_lag = LoopLag()
         self._budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
         self._frame_checks = FrameChecks(self._budget.frames)
-        report = WorkerReport(
+        report = MetricsCollector(
             settings.index,
             self.store,
             self.topics,

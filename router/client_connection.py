@@ -7,7 +7,7 @@
 
 Nothing is buffered without bound: the client is not read from while a worker's socket is full,
 while it does not read its own replies, or while it has too many unanswered requests. What is kept
-of requests counts against the memory that all clients share (broker/frame_memory.py).
+of requests counts against the memory that all clients share (broker/net/frame_memory.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import cast
 import msgspec
 
 from moldau.broker.limited_log import LimitedLog
-from moldau.broker.peer import identify
+from moldau.broker.net.peer import identify
 from moldau.broker.security.identity import NEVER, Identity, Role, preamble, read_preamble
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.advertised import software_of

@@ -14,9 +14,9 @@ import asyncio
 import logging
 import signal
 
-from moldau.broker import descriptors
-from moldau.broker.loop_lag import LoopLag
 from moldau.broker.metrics.document import Document, Family, Kind, Sample
+from moldau.broker.metrics.loop_lag import LoopLag
+from moldau.broker.net import descriptors
 from moldau.broker.process import (
     Listening,
     collect_seldom,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from moldau.broker.access.connection_limiter import ConnectionLimiter
-from moldau.broker.frame_checks import FrameChecks
-from moldau.broker.frame_memory import FrameMemory
 from moldau.broker.metrics.document import METRICS, Document, encode
+from moldau.broker.net.frame_checks import FrameChecks
+from moldau.broker.net.frame_memory import FrameMemory
 from moldau.broker.security.quota_rates import Windows
 from moldau.broker.settings.processes import ConnectionLimits, Endpoint
 from moldau.broker.wire.frame import private_reply, read_request_header

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Collection, Iterable
 from itertools import chain, repeat
 
+from moldau.broker.broker import Broker
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import Answer, HeartbeatAnswer
@@ -22,9 +23,8 @@ from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.topics import Place, by_topic
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
+from moldau.broker.handlers.details.group_token import GroupToken
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.server.request_route import RequestRoute

@@ -6,11 +6,11 @@ v8. KIP-814: v9 lets a static leader skip the assignment. Below v7 a protocol na
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.group.effects import Answer, JoinAnswer
 from moldau.broker.group.events import Join
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, is_denied
+from moldau.broker.handlers.details.group_token import GroupToken
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.join_group import (

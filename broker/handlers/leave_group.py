@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import Answer, LeaveAnswer
 from moldau.broker.group.events import Leave, LeavingMember
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, is_denied
+from moldau.broker.handlers.details.group_token import GroupToken
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.leave_group import (

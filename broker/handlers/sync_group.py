@@ -5,11 +5,11 @@ KIP-345: static members from v3. KIP-559: protocol type and name from v5.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.group.effects import Answer, SyncAnswer
 from moldau.broker.group.events import Sync
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, is_denied
+from moldau.broker.handlers.details.group_token import GroupToken
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

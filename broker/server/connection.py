@@ -15,11 +15,11 @@ from typing import cast
 
 import msgspec
 
-from moldau.broker import descriptors
 from moldau.broker.limited_log import LimitedLog
+from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.metrics.request_counters import RequestCounters
-from moldau.broker.metrics.turn_clock import turn
-from moldau.broker.peer import identify
+from moldau.broker.net import descriptors
+from moldau.broker.net.peer import identify
 from moldau.broker.security.identity import Identity, Role, read_preamble
 from moldau.broker.security.sasl import most_received
 from moldau.broker.server.budget import Budget
@@ -138,7 +138,7 @@ class Connection(Receiving):
             self.last_active = self._loop.time()  # slow is not idle
             return
         self._receiving = True
-        turn.now_ns = self._received_ns = monotonic_ns()
+        loop_clock.now_ns = self._received_ns = monotonic_ns()
         self.counters.bytes_in += nbytes
         for frame in frames:
             if not (self._backlog or self._read_paused or self._held or self.closing):
@@ -301,7 +301,7 @@ class Connection(Receiving):
             return
         out = self._out
         freed = 0
-        now, durations = turn.now_ns, self.counters.durations
+        now, durations = loop_clock.now_ns, self.counters.durations
         while parts is not None:
             answered = calls.popleft()
             freed += answered.size

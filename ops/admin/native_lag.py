@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from moldau.broker.metrics.record_counts import (
+from moldau.broker.private.record_counts import (
     MAX_BEHIND,
     RECORD_COUNTS,
     UNKNOWN,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moldau.broker.metrics.stream_views import (
+from moldau.broker.private.stream_views import (
     MAX_STREAMS,
     STREAM_VIEWS,
     Question,

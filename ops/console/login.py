@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from moldau.broker.private.visible_names import VISIBLE, decode_visible
 from moldau.broker.security.identity import (
     WHO_AM_I,
     Identity,
@@ -18,12 +19,11 @@ from moldau.broker.security.identity import (
     encode_identity,
     preamble,
 )
-from moldau.broker.security.visible import VISIBLE, decode_visible
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.ops.client import AuthenticationFailed, Connection
 from moldau.ops.client.security import PLAIN, Sasl
 from moldau.ops.console.threads import Threads
-from moldau.ops.console.visible import Visible, merged
+from moldau.ops.console.visible_names import Visible, merged
 from moldau.ops.http.reports import PATIENCE_S, ask_process
 from moldau.ops.http.settings import ConsoleLogin
 

@@ -7,7 +7,7 @@ bounded; the rest has its turn the next time. Pure.
 
 from __future__ import annotations
 
-from moldau.broker.metrics.record_times import MAX_PLACES, Place, Times
+from moldau.broker.private.record_times import MAX_PLACES, Place, Times
 from moldau.ops.http.lag import Lags
 
 MAX_KNOWN = 100_000

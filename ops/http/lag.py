@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from moldau.broker.metrics.document import GroupRow, PartitionRow
-from moldau.broker.metrics.record_counts import UNKNOWN, Behind
-from moldau.broker.metrics.record_times import Place
+from moldau.broker.private.record_counts import UNKNOWN, Behind
+from moldau.broker.private.record_times import Place
 from moldau.ops.http.reports import Reports
 
 

@@ -9,8 +9,8 @@ import time
 
 import msgspec
 
-from moldau.broker.metrics.record_counts import RECORD_COUNTS, Behind, decode_counts, encode_behind
-from moldau.broker.metrics.record_times import RECORD_TIMES, Place, decode_times, encode_places
+from moldau.broker.private.record_counts import RECORD_COUNTS, Behind, decode_counts, encode_behind
+from moldau.broker.private.record_times import RECORD_TIMES, Place, decode_times, encode_places
 from moldau.ops.http.known_counts import KnownCounts
 from moldau.ops.http.known_times import KnownTimes
 from moldau.ops.http.lag import Lags

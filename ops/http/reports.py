@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from moldau.broker.metrics.document import METRICS, Document, decode
-from moldau.broker.metrics.record_counts import Behind
-from moldau.broker.metrics.record_times import Place
+from moldau.broker.private.record_counts import Behind
+from moldau.broker.private.record_times import Place
 from moldau.broker.wire.frame import LENGTH, private_frame
 
 PATIENCE_S = 1.0

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import redis
 
-from moldau.broker.metrics.record_counts import (
+from moldau.broker.private.record_counts import (
     MAX_BEHIND,
     RECORD_COUNTS,
     UNKNOWN,
@@ -15,7 +15,7 @@ from moldau.broker.metrics.record_counts import (
     decode_counts,
     encode_behind,
 )
-from moldau.broker.metrics.stream_views import (
+from moldau.broker.private.stream_views import (
     MAX_ENTRIES,
     MAX_FIELD_BYTES,
     MAX_GROUPS,

@@ -14,10 +14,10 @@ from moldau.broker.metrics.document import (
     Kind,
     PartitionRow,
 )
-from moldau.broker.security.visible import VisibleNames, decode_visible, encode_visible
+from moldau.broker.private.visible_names import VisibleNames, decode_visible, encode_visible
 from moldau.ops.admin.group_history import Event, film
 from moldau.ops.console.history import History
-from moldau.ops.console.visible import (
+from moldau.ops.console.visible_names import (
     NOTHING,
     Visible,
     VisibleHistory,

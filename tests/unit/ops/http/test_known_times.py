@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
-from moldau.broker.metrics.record_times import MAX_PLACES
+from moldau.broker.private.record_times import MAX_PLACES
 from moldau.ops.http.known_times import KnownTimes
 from moldau.ops.http.lag import Lags
 from moldau.ops.http.reports import Reports
