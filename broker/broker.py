@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from moldau.broker.access.acls import Acls
@@ -18,21 +17,18 @@ from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.group_settings import GroupSettings
 from moldau.broker.coordinator.transaction_services import TransactionServices
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.handlers.details.named_configs import ConfigChange, NamedConfigs, changed
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topic, Topics
-from moldau.broker.log_levels import LogLevels
+from moldau.broker.logging_setup import LogLevels
 from moldau.broker.metrics.access_counters import AccessCounters
 from moldau.broker.placement import leader_of
 from moldau.broker.security.authorizer import AllowEverything, Authorizer
 from moldau.broker.security.quota_rates import Windows
 from moldau.broker.server.deadlines import Deadlines
-from moldau.broker.settings.kafka import BrokerConfig, validate_broker, validate_group
+from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.kafka.limits import connection_limits
 from moldau.broker.settings.processes import Endpoint, WorkerSettings
 from moldau.broker.store.store import Store
-from moldau.broker.store.topics import Change
-from moldau.broker.telemetry.subscriptions import read_subscription
 
 
 class Parked(Protocol):
@@ -134,60 +130,8 @@ class Broker:
     async def load_config(self) -> None:
         self.use_config(await self.config_of(str(self.node_id)))
 
-    # --- group configuration ---
-
     def _use_group_settings(self) -> None:
         self.group_coordinator.use_config(self.config, self.group_settings.by_id)
-
-    async def alter_group_config(
-        self, group_id: str, change: ConfigChange, *, validate_only: bool
-    ) -> None:
-        """Replace what is set for a group, which need not exist, by what `change` makes of it."""
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
-        store = self.store.topics
-        check = partial(validate_group, broker=self.config)
-        configs = NamedConfigs(store.group_configs, store.set_group_config, check)
-        if await configs.alter(group_id, change, validate_only=validate_only):
-            await self.group_settings.load()
-            await store.announce(Change("group", group_id))
-
-    # --- subscriptions to clients' metrics ---
-
-    async def alter_client_metrics_config(
-        self, name: str, change: ConfigChange, *, validate_only: bool
-    ) -> None:
-        """Replace what is set for a subscription; set nothing, and it is gone."""
-        if self.telemetry is None:
-            text = "client metrics cannot be configured: moldau.telemetry.enable is false"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-        store = self.store.topics
-        configs = NamedConfigs(
-            store.client_metrics_configs, store.set_client_metrics_config, read_subscription
-        )
-        if await configs.alter(name, change, validate_only=validate_only):
-            await self.telemetry.load()
-            await store.announce(Change("client-metrics", name))
-
-    async def alter_broker_config(
-        self, node: str, change: ConfigChange, *, validate_only: bool
-    ) -> None:
-        """Replace what is set for a broker ("" for all) by what `change` makes of it."""
-        if node:
-            self.node_named(node)
-        while True:
-            dynamic = await self.store.topics.broker_configs()
-            old = dynamic.get(node)
-            before = BrokerConfig(self.config.static, dynamic.get("", {}))
-            new = changed(old, change, partial(validate_broker, broker=before))
-            if validate_only:
-                return
-            if await self.store.topics.set_broker_config(node, old, new):
-                break
-        await self.load_config()
-        await self.store.topics.announce(Change("config"))
 
 
 def _windows(config: BrokerConfig, prefix: str) -> Windows:

@@ -10,8 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from moldau.broker.broker import Broker
-from moldau.broker.limited_log import LimitedLog
-from moldau.broker.log_levels import request_logger
+from moldau.broker.logging_setup import LimitedLog, request_logger
 from moldau.broker.security.identity import Role
 from moldau.broker.server.call import Call
 from moldau.broker.server.metering import timed

@@ -37,7 +37,7 @@ from moldau.broker.log.history import LogHistory
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.maintenance import Maintenance
 from moldau.broker.log.topics import Topic, Topics
-from moldau.broker.log_levels import request_logger
+from moldau.broker.logging_setup import request_logger
 from moldau.broker.metrics.access_counters import FAILURE, SUCCESS
 from moldau.broker.metrics.document import METRICS, Family, encode
 from moldau.broker.metrics.loop_lag import LoopLag

@@ -19,7 +19,7 @@ from typing import cast
 
 import msgspec
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.net.peer import identify
 from moldau.broker.security.identity import NEVER, Identity, Role, preamble, read_preamble
 from moldau.broker.settings.processes import Listener

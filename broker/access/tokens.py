@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.security.identity import USER
 from moldau.broker.security.sasl import MAX_NAME, Mechanism
 from moldau.broker.security.scram import KnownCredential

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.net import descriptors
 
 logger = logging.getLogger("moldau.connections")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import cast
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.security.certificate import read_certificate
 from moldau.broker.security.identity import ANONYMOUS, OPERATOR, Identity
 from moldau.broker.security.principals import PrincipalRules

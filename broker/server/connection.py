@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.net import descriptors

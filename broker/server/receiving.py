@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Limiter
 from moldau.broker.server.flow_control import FlowControl

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.net import descriptors
 from moldau.broker.net.accepting import Acceptor
 from moldau.broker.tls import admission

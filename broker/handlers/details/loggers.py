@@ -10,7 +10,7 @@ import msgspec
 
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log_levels import LEVELS, ROOT
+from moldau.broker.logging_setup import LEVELS, ROOT
 from moldau.broker.settings.kafka import ConfigEntry, ConfigOperation, ConfigSource, ConfigType
 from moldau.broker.store.topics import Change
 from moldau.broker.wire.messages.incremental_alter_configs import AlterableConfig

@@ -6,10 +6,9 @@ The batches of a request are appended independently; the reply goes out when all
 from __future__ import annotations
 
 from moldau.broker.broker import Broker
-from moldau.broker.errors import KafkaError, StoreTimeout
+from moldau.broker.errors import ErrorCode, KafkaError, StoreTimeout
 from moldau.broker.handlers.details.authorization import TOPIC, denial
 from moldau.broker.handlers.details.lookup import check_writable, nothing_to_write
-from moldau.broker.handlers.details.produce_errors import for_version
 from moldau.broker.handlers.details.produce_route import (
     ALL_REPLICAS,
     fill_refusal,
@@ -30,6 +29,15 @@ from moldau.broker.wire.messages.produce import (
 )
 
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12  # to the transaction of their producer
+FIRST_VERSION_WITH_ABORTABLE = 11
+FIRST_VERSION_WITH_CONCURRENT = 12
+
+# The coordinator cannot be asked right now: clients know these of their own requests to it only.
+_UNAVAILABLE = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 class ProduceCall:
@@ -213,5 +221,21 @@ class PartitionAppend(Append):
         if self.append_time:
             answer.log_append_time_ms = timestamp
         if error is not None and self.participation is not None:
-            error = for_version(error, self.owner.call.header.api_version)
+            error = _error_for_version(error, self.owner.call.header.api_version)
         self.owner.answered(self, error)
+
+
+def _error_for_version(fault: BaseException, version: int) -> BaseException:
+    """What a transactional producer gets: retriable where it should send the batch again."""
+    if not isinstance(fault, KafkaError):
+        return fault
+    code = fault.code
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code in _UNAVAILABLE or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_WITH_CONCURRENT
+    ):
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
+    return fault if code is fault.code else KafkaError(code, fault.message)
