@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from moldau.broker.broker import Broker
 from moldau.broker.logging_setup import LimitedLog, request_logger
+from moldau.broker.private.api import PrivateHandler
 from moldau.broker.security.identity import Role
 from moldau.broker.server.call import Call
 from moldau.broker.server.metering import timed
 from moldau.broker.server.request_route import RequestRoute
 from moldau.broker.wire.advertised import unsupported_api_versions
 from moldau.broker.wire.apis import APIS, Api, ApiKey
-from moldau.broker.wire.frame import private_reply
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.broker.wire.schema import Decoder, Message
 
@@ -29,7 +29,6 @@ limited = LimitedLog(logger)  # clients can send any number of bad requests
 # repeat this one.
 AwaitedHandler = Callable[[Broker, Any, Call], Awaitable[Message]]
 ReplyingHandler = Callable[[Broker, Any, Call], RequestRoute | None]
-PrivateHandler = Callable[[bytes], Awaitable[bytes]]  # from the body of a request
 
 
 def handler_of(api: Api) -> AwaitedHandler | ReplyingHandler:
@@ -133,14 +132,14 @@ class Dispatcher:
             call.connection.resume()
 
 
-async def _serve_private(serve: PrivateHandler, call: Call, question: bytes) -> None:
+async def _serve_private(serve: PrivateHandler, call: Call, body: bytes) -> None:
     try:
-        body = await serve(question)
+        frame = await serve(body, call.header.correlation_id)
     except Exception:
         logger.exception("serving the private API %d failed", call.header.api_key)
         call.connection.abort()
     else:
-        call.reply_with([private_reply(call.header.correlation_id, body)])
+        call.reply_with([frame])
         call.connection.resume()
 
 

@@ -39,15 +39,20 @@ from moldau.broker.log.maintenance import Maintenance
 from moldau.broker.log.topics import Topic, Topics
 from moldau.broker.logging_setup import request_logger
 from moldau.broker.metrics.access_counters import FAILURE, SUCCESS
-from moldau.broker.metrics.document import METRICS, Family, encode
+from moldau.broker.metrics.document import Family
 from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.net import descriptors
 from moldau.broker.net.frame_checks import FrameChecks
-from moldau.broker.private.record_counts import RECORD_COUNTS
-from moldau.broker.private.record_times import RECORD_TIMES
-from moldau.broker.private.stream_views import STREAM_VIEWS
-from moldau.broker.private.visible_names import VISIBLE
+from moldau.broker.private.table import (
+    CONNECTION_LIMITS,
+    ENDED_SESSIONS,
+    METRICS,
+    RECORD_COUNTS,
+    RECORD_TIMES,
+    STREAM_VIEWS,
+    VISIBLE_NAMES,
+)
 from moldau.broker.process import (
     BootFailure,
     Listening,
@@ -56,12 +61,8 @@ from moldau.broker.process import (
     say_ready,
     watch_parent,
 )
-from moldau.broker.security.connection_limits import (
-    CONNECTION_LIMITS,
-    LimitsInForce,
-    encode_limits,
-)
-from moldau.broker.security.identity import ENDED_SESSIONS, Identity, worker_identity
+from moldau.broker.security.connection_limits import LimitsInForce
+from moldau.broker.security.identity import Identity, worker_identity
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.connection import Connection
 from moldau.broker.server.metering import ClientMetering
@@ -186,20 +187,19 @@ class Worker:
             self.broker.telemetry,
         )
 
-        async def metrics(_: bytes) -> bytes:
-            return encode(await report.document())
-
         subscriptions = {
-            ENDED_SESSIONS: self._sessions.routers.subscribe,
-            CONNECTION_LIMITS: self._limits.subscribe,
+            ENDED_SESSIONS.key: self._sessions.routers.subscribe,
+            CONNECTION_LIMITS.key: self._limits.subscribe,
         }
-        private = {
-            METRICS: metrics,
-            RECORD_TIMES: RecordTimes(self.topics, self.logs).answer,
-            RECORD_COUNTS: RecordCounts(self.topics, self.logs).answer,
-            STREAM_VIEWS: StreamViews(self.store.native_views).answer,
-            VISIBLE: Visibility(self.broker, self._logins.by_listener).answer,
-        }
+        private = dict(
+            (
+                METRICS.served_by(report.answer),
+                RECORD_TIMES.served_by(RecordTimes(self.topics, self.logs).answer),
+                RECORD_COUNTS.served_by(RecordCounts(self.topics, self.logs).answer),
+                STREAM_VIEWS.served_by(StreamViews(self.store.native_views).answer),
+                VISIBLE_NAMES.served_by(Visibility(self.broker, self._logins.by_listener).answer),
+            )
+        )
         self._dispatcher = Dispatcher(self.broker, private, subscriptions)
         self.broker.log_levels.on_changed = self._log_levels_changed
         await self._listen()
@@ -307,7 +307,7 @@ class Worker:
         rates = self.broker.quotas.table.connection_rates
         self.broker.limiter.counts.use(LimitsInForce(connection_limits(config), rates))
         common = connection_limits(BrokerConfig(config.static, config.dynamic_default))
-        self._limits.keep(encode_limits(LimitsInForce(common, rates)))
+        self._limits.keep(LimitsInForce(common, rates))
 
     def _log_levels_changed(self) -> None:
         self._dispatcher.logs_requests = request_logger.isEnabledFor(logging.DEBUG)

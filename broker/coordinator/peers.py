@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.security.identity import preamble, worker_identity
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import worker_identity
 from moldau.broker.wire.advertised import PING
 from moldau.broker.wire.apis import APIS, Api, ApiKey
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
@@ -43,7 +44,7 @@ class Link:
 
     def __init__(self, path: str, own: int, worker: int, api: Api, version: int) -> None:
         self._path = path
-        self._greeting = preamble(worker_identity(own)) + PING
+        self._greeting = PREAMBLE.request(worker_identity(own)) + PING
         self.worker = worker
         self._api = api
         self._version = version

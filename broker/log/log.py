@@ -19,7 +19,7 @@ from moldau.broker.log.markers import Marker
 from moldau.broker.log.state import Producer
 from moldau.broker.log.waiters import Waiters
 from moldau.broker.metrics.log_counters import TopicCounters
-from moldau.broker.private.record_counts import Counts
+from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.store.watch import Watcher

@@ -20,7 +20,8 @@ from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.net import descriptors
 from moldau.broker.net.peer import identify
-from moldau.broker.security.identity import Identity, Role, read_preamble
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import Identity, Role
 from moldau.broker.security.sasl import most_received
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call, Dispatch, Metering
@@ -38,7 +39,7 @@ from moldau.broker.server.receiving import Receiving
 from moldau.broker.server.request_route import RequestRoute
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.batch import Buffer
-from moldau.broker.wire.frame import PREAMBLE, RequestHeader, read_request_header
+from moldau.broker.wire.frame import RequestHeader, read_request_header
 from moldau.broker.wire.frame_reader import MIN_REQUEST, InvalidFrameSize
 from moldau.broker.wire.parts import coalesce
 from moldau.broker.wire.primitives import MalformedMessage
@@ -47,6 +48,7 @@ from moldau.broker.wire.request_cache import RequestCache
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)
 
+PREAMBLE_KEY = PREAMBLE.key
 MIN_TOKEN = 1  # bytes of a frame while a client logs in: SaslHandshake v0 is followed by tokens
 
 
@@ -187,7 +189,7 @@ class Connection(Receiving):
                 limited.warning("malformed header", "closing %s: %s", self.peer, fault)
                 self.abort()
                 return
-            if header.api_key == PREAMBLE and self.listener is None:
+            if header.api_key == PREAMBLE_KEY and self.listener is None:
                 self._introduced(header, frame)
                 return
         if metering is None:
@@ -218,7 +220,7 @@ class Connection(Receiving):
 
     def _introduced(self, header: RequestHeader, frame: bytearray) -> None:
         try:
-            self.identity = identity = read_preamble(header, frame)
+            self.identity = identity = PREAMBLE.read_request(memoryview(frame)[header.body_at :])
         except ValueError as fault:
             logger.warning("closing a unix connection: its preamble cannot be read: %s", fault)
             self.abort()

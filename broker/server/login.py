@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.private.table import WHO_AM_I
 from moldau.broker.security.identity import (
     NEVER,
     USER,
-    WHO_AM_I,
     Identity,
     Role,
-    encode_identity,
 )
 from moldau.broker.security.plain import PlainConversation
 from moldau.broker.security.sasl import (
@@ -48,7 +47,7 @@ from moldau.broker.security.sasl import (
 from moldau.broker.settings.sasl import SaslSettings
 from moldau.broker.wire.advertised import api_versions, software_of, unsupported_api_versions
 from moldau.broker.wire.apis import APIS, ApiKey
-from moldau.broker.wire.frame import LENGTH, RequestHeader, private_reply, read_request_header
+from moldau.broker.wire.frame import LENGTH, RequestHeader, read_request_header
 from moldau.broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from moldau.broker.wire.primitives import MalformedMessage
@@ -133,10 +132,10 @@ class Login:
             return
         try:
             header = read_request_header(frame)
-            if header.api_key == WHO_AM_I and self._is_relayed:
-                body = encode_identity(self._connection.identity)
+            if header.api_key == WHO_AM_I.key and self._is_relayed:
                 call = self._connection.take(header, len(frame))
-                call.reply_with([private_reply(header.correlation_id, body)])
+                identity = self._connection.identity
+                call.reply_with([WHO_AM_I.answer(identity, header.correlation_id)])
                 return
             self._serve(header, frame)
         except MalformedMessage as fault:

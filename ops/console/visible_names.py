@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from moldau.broker.metrics.document import ClientRow, Document, GroupRow
-from moldau.broker.private.visible_names import VisibleNames
+from moldau.broker.private.table import VisibleNames
 from moldau.ops.admin.group_history import Event
 from moldau.ops.console.history import POINTS, History
 from moldau.ops.console.index import Index

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Collection, Mapping
 
 from moldau.broker.handlers.private.subscribers import Subscribers
-from moldau.broker.security.identity import ENDED_SESSIONS, EndedSessions, encode_ended
+from moldau.broker.private.table import ENDED_SESSIONS
+from moldau.broker.security.identity import EndedSessions
 from moldau.broker.server.connection import Connection
 
 logger = logging.getLogger("moldau.server")
@@ -39,4 +40,4 @@ class Sessions:
         if closed:
             some = [*sorted(names)[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])]
             logger.info("closed %d connections of %s: %s", closed, of, ", ".join(some))
-        self.routers.tell(encode_ended(ended))
+        self.routers.tell(ended)

@@ -79,7 +79,7 @@ class MetricsCollector:
         self._access = access
         self._telemetry = telemetry
 
-    async def document(self) -> Document:
+    async def answer(self, _: None = None) -> Document:
         store = await self._store_families() if self._worker == 0 else []
         led = [log async for log in in_slices(self._led())]
         partitions = await self._partition_rows(led)

@@ -9,14 +9,7 @@ from moldau.broker.log.counting import CountBudget
 from moldau.broker.log.log import Log
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics
-from moldau.broker.private.record_counts import (
-    MAX_BEHIND,
-    UNKNOWN,
-    Behind,
-    Counts,
-    decode_behind,
-    encode_counts,
-)
+from moldau.broker.private.table import MAX_BEHIND, UNKNOWN, Behind, Counts
 
 MAX_RECORDS = 50_000  # that are counted one by one for a question
 COUNTING_S = 0.4
@@ -27,21 +20,21 @@ class RecordCounts:
         self._topics = topics
         self._logs = logs
 
-    async def answer(self, question: bytes) -> bytes:
-        """Raises ValueError."""
-        behind = decode_behind(question)[:MAX_BEHIND]
+    async def answer(self, wanted: list[Behind]) -> Counts:
+        behind = wanted[:MAX_BEHIND]
         budget = CountBudget(MAX_RECORDS, time.monotonic() + COUNTING_S)
         by_place: dict[tuple[str, int], list[int]] = {}
         for number, (topic, partition, _, _) in enumerate(behind):
             by_place.setdefault((topic, partition), []).append(number)
         counts: Counts = [UNKNOWN] * len(behind)
         for place, numbers in by_place.items():
-            wanted = [behind[number] for number in numbers]
             for number, found in zip(
-                numbers, await self._count(place, wanted, budget), strict=True
+                numbers,
+                await self._count(place, [behind[number] for number in numbers], budget),
+                strict=True,
             ):
                 counts[number] = found
-        return encode_counts(counts)
+        return counts
 
     async def _count(
         self, place: tuple[str, int], wanted: list[Behind], budget: CountBudget

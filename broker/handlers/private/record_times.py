@@ -15,13 +15,7 @@ from moldau.broker.log.callbacks import await_callback
 from moldau.broker.log.log import NO_TIMESTAMP, FetchReader, Log
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics
-from moldau.broker.private.record_times import (
-    MAX_PLACES,
-    Place,
-    Times,
-    decode_places,
-    encode_times,
-)
+from moldau.broker.private.table import MAX_RECORD_TIMES, RecordOffset, Times
 from moldau.broker.wire.batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -50,12 +44,11 @@ class RecordTimes:
         self._topics = topics
         self._logs = logs
 
-    async def answer(self, question: bytes) -> bytes:
-        """Raises ValueError."""
+    async def answer(self, wanted: list[RecordOffset]) -> Times:
         found: Times = []
         reads = 0
         until = time.monotonic() + READING_S
-        async for place in in_slices(decode_places(question)[:MAX_PLACES]):
+        async for place in in_slices(wanted[:MAX_RECORD_TIMES]):
             log = self._log(place)
             if log is None:
                 found.append(NO_TIMESTAMP)
@@ -70,9 +63,9 @@ class RecordTimes:
                 found.append(await _from_store(reader, offset))
             else:
                 found.append(None)
-        return encode_times(found)
+        return found
 
-    def _log(self, place: Place) -> Log | None:
+    def _log(self, place: RecordOffset) -> Log | None:
         name, partition, offset = place
         topic = self._topics.get(name)
         if topic is None or not 0 <= partition < topic.partitions:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import time
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.private.stream_views import (
-    MAX_STREAMS,
-    StreamView,
-    decode_question,
-    encode_views,
-)
+from moldau.broker.private.stream_views import MAX_STREAMS, StreamsWanted, StreamView
 from moldau.broker.store.native_views import NativeViews
 
 LOOKING_S = 1.0
@@ -20,9 +15,7 @@ class StreamViews:
     def __init__(self, views: NativeViews) -> None:
         self._views = views
 
-    async def answer(self, question: bytes) -> bytes:
-        """Raises ValueError."""
-        wanted = decode_question(question)
+    async def answer(self, wanted: StreamsWanted) -> list[StreamView | None]:
         until = time.monotonic() + LOOKING_S
         found: list[StreamView | None] = []
         for key in wanted.streams[:MAX_STREAMS]:
@@ -36,4 +29,4 @@ class StreamViews:
             except StoreFault:  # deleted or replaced between two commands, or no store
                 view = None
             found.append(view)
-        return encode_views(found)
+        return found

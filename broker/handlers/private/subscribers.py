@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
+from moldau.broker.private.api import PrivateApi
 from moldau.broker.server.call import Call
 from moldau.broker.server.connection import Connection
-from moldau.broker.wire.frame import private_reply
+
+A = TypeVar("A")
 
 
-class Subscribers:
-    """Of one private API, `key`."""
+class Subscribers(Generic[A]):
+    """The routers that asked one private API."""
 
-    def __init__(self, key: int) -> None:
-        self._key = key
+    def __init__(self, api: PrivateApi[None, A]) -> None:
+        self._api = api
         self._routers: set[Connection] = set()
         self._current: bytes | None = None
 
     def subscribe(self, call: Call) -> None:
-        """A router gets every notice from now on, and what is kept for it at once."""
+        """The router gets what is kept at once, and then every notice."""
         self._routers.add(call.connection)
         call.no_reply()
         if self._current is not None:
             call.connection.push(self._current)
 
-    def tell(self, body: bytes) -> None:
-        self._push(private_reply(self._key, body))
+    def tell(self, news: A) -> None:
+        self._push(self._api.answer(news))
 
-    def keep(self, body: bytes) -> None:
-        """Tell it also those who ask later; if it is not what they know already."""
-        frame = private_reply(self._key, body)
+    def keep(self, news: A) -> None:
+        """Tell also those who subscribe later. Nothing is sent if it is the same as before."""
+        frame = self._api.answer(news)
         if frame != self._current:
             self._current = frame
             self._push(frame)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from moldau.broker.broker import Broker
 from moldau.broker.handlers.private.metrics import in_slices
-from moldau.broker.private.visible_names import VisibleNames, encode_visible
-from moldau.broker.security.identity import Identity, decode_identity
+from moldau.broker.private.table import VisibleNames
+from moldau.broker.security.identity import Identity
 from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
 from moldau.broker.server.login import Logins
 
@@ -18,11 +18,7 @@ class Visibility:
         self._broker = broker
         self._logins = logins
 
-    async def answer(self, question: bytes) -> bytes:
-        """Raises ValueError."""
-        return encode_visible(await self._visible(decode_identity(question)))
-
-    async def _visible(self, identity: Identity) -> VisibleNames:
+    async def answer(self, identity: Identity) -> VisibleNames:
         logins = self._logins.get(identity.listener)
         if logins is None or not logins.is_current(
             identity.user, identity.revision, identity.token
