@@ -1,8 +1,8 @@
-"""Keeps what a worker holds in memory in step with the store.
+"""Applies the changes that other workers announce, so that memory agrees with the store.
 
-Other workers announce their changes in a stream, which a blocking read follows; the change is
-read from the store, and acknowledged to the worker that made it. After a lost connection, or when
-the store was emptied or exchanged, everything is loaded again.
+Changes are announced in a stream, which a blocking read follows (store/watch.py). For each of them
+the changed data is read from the store, and the change is acknowledged to the worker that made it.
+After a lost connection, or when the store was emptied or exchanged, everything is loaded again.
 """
 
 from __future__ import annotations
@@ -15,47 +15,27 @@ from moldau.broker.broker import Broker
 from moldau.broker.errors import StoreFault
 from moldau.broker.handlers.details import loggers
 from moldau.broker.store.topics import Change
-from moldau.broker.store.watch import Watcher
 
 logger = logging.getLogger("moldau.worker")
 
 STORE_CHECK_SECONDS = 1.0
-RELOAD_SECONDS = 0.2  # between tries
+RELOAD_SECONDS = 0.2  # between attempts
 
 
 class ChangeFeed:
-    def __init__(self, broker: Broker, kept: CachedTables, contents: str) -> None:
+    def __init__(self, broker: Broker, tables: CachedTables, contents: str) -> None:
         """`contents`: the identity of the data set that the worker started with."""
         self._broker = broker
         self._store = broker.store
         self._topics = broker.topics
         self._logs = broker.logs
         self._groups = broker.group_coordinator
-        self._kept = kept
+        self._tables = tables
         self._contents = contents
 
-    def follow(self, changes_at: bytes) -> Watcher:
-        """Apply every change behind `changes_at`: the last one when loading began."""
-        store, logs = self._store, self._logs
-        store.history.on_changed = self._history_changed
-        watcher = Watcher(
-            store.blocking,
-            store.control,
-            self._broker.settings.index,
-            on_change=self._changed,
-            on_wake=logs.woken,
-            on_applied=store.topics.unapplied.acknowledged,
-            on_entries=logs.received,
-            on_native=logs.received,
-            on_reset=self._missed_changes,
-        )
-        logs.watcher = watcher
-        watcher.start(changes_at)
-        return watcher
+    # --- one change ---
 
-    # --- changes ---
-
-    def _changed(self, change: Change) -> None:
+    def changed(self, change: Change) -> None:
         self._store.topics.read_in_order(change)
         if change.kind != "worker":
             self._logs.spawn(self._apply(change))
@@ -74,8 +54,8 @@ class ChangeFeed:
     async def _read(self, change: Change) -> None:
         if change.kind == "config":
             await self._broker.load_config()
-        elif change.kind in self._kept:
-            await self._kept.refresh(change.kind, change.name)
+        elif change.kind in self._tables:
+            await self._tables.refresh(change.kind, change.name)
         elif change.kind == "topic":
             await self._topics.refresh(change.name)
         elif change.kind == loggers.CHANGE:
@@ -89,18 +69,20 @@ class ChangeFeed:
                     await self._logs.leader_epochs.refresh(topic.key(change.partition))
                 await self._logs.log_for(topic, change.partition).load_start()
 
-    # --- everything again ---
+    # --- everything ---
 
-    def _missed_changes(self) -> None:
+    def missed_changes(self) -> None:
         self._logs.spawn(self._reload())
 
-    def _history_changed(self) -> None:
+    def store_changed(self) -> None:
+        """The store may have lost what was written last."""
         self._logs.history_changed()
         self._logs.spawn(self._reload())
         self._logs.spawn(self._groups.store_lost_history())
 
     async def watch_contents(self) -> None:
-        """A FLUSHALL sends no notification: deleted topics would still be served from memory."""
+        """Notice a FLUSHALL, which sends no notification: deleted topics would still be served from
+        memory."""
         while True:
             await asyncio.sleep(STORE_CHECK_SECONDS)
             try:
@@ -115,7 +97,7 @@ class ChangeFeed:
             try:
                 await self._check_contents()
                 await self._broker.load_config()
-                await self._kept.load()
+                await self._tables.load()
                 await self.load_logs()
                 for found in self._logs.all():
                     await found.load_start()
@@ -127,7 +109,7 @@ class ChangeFeed:
                 return
 
     async def load_logs(self) -> None:
-        """Topics, and what is known of their logs. Raises StoreFault."""
+        """Load topics, and what the store knows of their logs. Raises StoreFault."""
         await self._topics.load()
         await self._logs.leader_epochs.load()
         await self._logs.readership.load()

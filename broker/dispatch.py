@@ -51,20 +51,19 @@ REPLYING = cast(
 class Dispatcher:
     """Called by connections for every request that no route serves."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        private: Mapping[int, PrivateHandler] = {},
-        subscriptions: Mapping[int, Callable[[Call], None]] = {},
-    ) -> None:
-        """`private`: what serves APIs that are not Kafka's, for the operator only; so are
-        `subscriptions`, whose answers come later and more than once."""
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._private = private
-        self._subscriptions = subscriptions
+        # Private requests by key, for the operator only; subscriptions are answered more than once.
+        self.private: Mapping[int, PrivateHandler] = {}
+        self.subscriptions: Mapping[int, Callable[[Call], None]] = {}
         self._decoders: dict[tuple[int, int], Decoder[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.logs_requests = False  # every one; no route is kept then, as routes pass by here
+        self._logs_requests = False  # then no route is kept: routes do not pass here
+
+    def use_log_levels(self) -> bool:
+        """Returns whether every request is logged from now on."""
+        self._logs_requests = request_logger.isEnabledFor(logging.DEBUG)
+        return self._logs_requests
 
     def __call__(self, call: Call, frame: bytearray) -> None:
         header = call.header
@@ -89,7 +88,7 @@ class Dispatcher:
             )  # fmt: skip
             call.connection.abort()
             return
-        if self.logs_requests:
+        if self._logs_requests:
             _log_request(call, api)
         replying = REPLYING.get(header.api_key)
         if replying is not None:
@@ -98,14 +97,14 @@ class Dispatcher:
             except Exception:
                 _give_up(call, api)
                 return
-            if route is not None and not self.logs_requests and route.learn(frame):
+            if route is not None and not self._logs_requests and route.learn(frame):
                 call.connection.routes.add(route)
             return
         self._spawn(call, self._serve(call, api, request))
 
     def _serve_private(self, call: Call, frame: bytearray) -> None:
         key, is_operator = call.header.api_key, call.identity.role is Role.OPERATOR
-        private, subscribe = self._private.get(key), self._subscriptions.get(key)
+        private, subscribe = self.private.get(key), self.subscriptions.get(key)
         if private is not None and is_operator:
             body = bytes(frame[call.header.body_at :])
             self._spawn(call, _serve_private(private, call, body))

@@ -48,12 +48,11 @@ class Acls:
         store: AclStore,
         changes: TopicStore,
         authorizer: AclAuthorizer,
-        on_changed: Callable[[], None],
     ) -> None:
         self._store = store
         self._changes = changes
         self._authorizer = authorizer
-        self._on_changed = on_changed
+        self.on_changed: Callable[[], None] = lambda: None
         self._parsed: dict[bytes, Acl] = {}
         self._loading = asyncio.Lock()
         self._is_emptied = False
@@ -88,7 +87,7 @@ class Acls:
                 index = AclIndex(_DENY_EVERYTHING)
             self._parsed = parsed
             self._authorizer.use(index)
-            self._on_changed()
+            self.on_changed()
 
     def store_emptied(self) -> None:
         """Followed by `load`."""

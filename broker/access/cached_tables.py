@@ -7,6 +7,7 @@ when changes may have been missed. While the store cannot be reached, what was l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 
@@ -26,19 +27,17 @@ class CachedByName(CachedTable, Protocol):
 class CachedTables:
     """By the kind of change that concerns it (`Change.kind`)."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, CachedTable] = {}
-
-    def add(self, kind: str, kept: CachedTable) -> None:
-        self._kept[kind] = kept
+    def __init__(self, by_kind: Mapping[str, CachedTable | None]) -> None:
+        """None: this kind is turned off."""
+        self._tables = {kind: table for kind, table in by_kind.items() if table is not None}
 
     def __contains__(self, kind: str) -> bool:
-        return kind in self._kept
+        return kind in self._tables
 
     async def refresh(self, kind: str, name: str) -> None:
-        kept = self._kept[kind]
-        await (kept.refresh(name) if isinstance(kept, CachedByName) else kept.load())
+        table = self._tables[kind]
+        await (table.refresh(name) if isinstance(table, CachedByName) else table.load())
 
     async def load(self) -> None:
-        for kept in self._kept.values():
-            await kept.load()
+        for table in self._tables.values():
+            await table.load()

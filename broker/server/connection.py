@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
+from types import MappingProxyType
 from typing import cast
 
 import msgspec
@@ -24,7 +25,7 @@ from moldau.broker.private.table import PREAMBLE
 from moldau.broker.security.identity import Identity, Role
 from moldau.broker.security.sasl import most_received
 from moldau.broker.server.budget import Budget
-from moldau.broker.server.call import Call, Dispatch, Metering
+from moldau.broker.server.call import Call, Dispatch, Limiter, Metering
 from moldau.broker.server.flow_control import (
     MAX_BACKLOG,
     MAX_BACKLOG_BYTES,
@@ -82,9 +83,15 @@ class Connection(Receiving):
         max_frame: int,
         listener: Listener | None,
         counters: RequestCounters | None = None,
+        *,
+        logins: Mapping[str, Logins] = MappingProxyType({}),
+        metering: Metering | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
-        """`listener`: where it came in; None on the unix socket. `counters`: of the worker."""
-        super().__init__(budget, max_frame)
+        """`listener`: where it came in; None on the unix socket. `counters`: those of the worker.
+        `logins`: by the listeners whose clients have to log in. `metering`: None when no client
+        has a quota."""
+        super().__init__(budget, max_frame, limiter)
         self.counters = counters or RequestCounters()
         self._received_ns = 0  # when the frames that are being served came
         self._receiving = False  # replies completed meanwhile go out at its end
@@ -92,13 +99,12 @@ class Connection(Receiving):
         self._connections = connections
         self._out: list[Buffer] = []
         self._flush_scheduled = False
-        self.metering: Metering | None = None  # None: there is no quota
+        self.metering = metering
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
         self.may_write: set[str] = set()  # topics for which the authorizer was asked
-        # By the listeners whose clients have to log in.
-        self.logins: Mapping[str, Logins] = {}
+        self.logins = logins
         self._max_frame = max_frame
         self.login: Login | None = None
 

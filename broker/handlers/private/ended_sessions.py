@@ -20,7 +20,7 @@ logger = logging.getLogger("moldau.server")
 MOST_NAMED = 10  # in a line of the log
 
 
-class Sessions:
+class SessionEnder:
     def __init__(self, connections: set[Connection]) -> None:
         self._connections = connections
         self.routers = Subscribers(ENDED_SESSIONS)
