@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.private.table import PREAMBLE
@@ -37,6 +37,12 @@ CLIENT_ID = "moldau"
 
 # Called with the response; None: there is none, and what became of the request is unknown.
 Answered = Callable[[Message | None], None]
+
+
+class Links(Protocol):
+    """The links to other workers, as those who ask them see them."""
+
+    def link(self, worker: int, api: ApiKey, version: int) -> Link: ...
 
 
 class Link:

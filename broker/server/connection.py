@@ -23,7 +23,7 @@ from moldau.broker.net import descriptors
 from moldau.broker.net.peer import identify
 from moldau.broker.private.table import PREAMBLE
 from moldau.broker.security.identity import Identity, Role
-from moldau.broker.security.sasl import most_received
+from moldau.broker.security.login_steps import MIN_TOKEN
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call, Dispatch, Limiter, Metering
 from moldau.broker.server.flow_control import (
@@ -50,7 +50,6 @@ logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)
 
 PREAMBLE_KEY = PREAMBLE.key
-MIN_TOKEN = 1  # bytes of a frame while a client logs in: SaslHandshake v0 is followed by tokens
 
 
 class Connection(Receiving):
@@ -255,7 +254,6 @@ class Connection(Receiving):
             logger.error("closing %s: listener %r is not known here", self.peer, listener)
             self.abort()
             return
-        self.expect_tokens(most_received("", logins.settings.max_receive_bytes))
         self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
         self.login = Login(self, logins, is_relayed=self.listener is None)
         self.serve_with(self.login.serve)
