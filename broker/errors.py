@@ -15,7 +15,9 @@ MoldauError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import TypeVar
 
 
 class ErrorCode(IntEnum):
@@ -144,6 +146,10 @@ class RecordsRefused(KafkaError):
 
 class StoreFault(MoldauError):
     """The store did not do what was asked."""
+
+
+T = TypeVar("T")
+Callback = Callable[[T | StoreFault], None]  # called with what was asked for, or with the fault
 
 
 class StoreUnavailable(StoreFault):

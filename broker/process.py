@@ -24,10 +24,10 @@ from typing import NoReturn, Protocol, TypeVar
 import msgspec
 import uvloop
 
-from moldau.broker import descriptors
-from moldau.broker.accepting import PlainServer
 from moldau.broker.errors import MoldauError
 from moldau.broker.logging_setup import set_up_logging
+from moldau.broker.net import descriptors
+from moldau.broker.net.accepting import PlainServer
 from moldau.broker.settings.processes import ConfigError, Listener, RouterSettings, WorkerSettings
 from moldau.broker.tls.accepting import TlsServer
 from moldau.broker.tls.certificates import Certificates

@@ -7,7 +7,7 @@
 
 Nothing is buffered without bound: the client is not read from while a worker's socket is full,
 while it does not read its own replies, or while it has too many unanswered requests. What is kept
-of requests counts against the memory that all clients share (broker/frame_memory.py).
+of requests counts against the memory that all clients share (broker/net/frame_memory.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import cast
 
 import msgspec
 
-from moldau.broker.limited_log import LimitedLog
-from moldau.broker.peer import identify
-from moldau.broker.security.identity import NEVER, Identity, Role, preamble, read_preamble
+from moldau.broker.logging_setup import LimitedLog
+from moldau.broker.net.peer import identify
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import NEVER, Identity, Role
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.advertised import software_of
-from moldau.broker.wire.frame import PREAMBLE, read_request_header
+from moldau.broker.wire.frame import read_request_header
 from moldau.broker.wire.frame_reader import InvalidFrameSize
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
 from moldau.broker.wire.primitives import MalformedMessage
@@ -127,10 +128,10 @@ class ClientConnection(asyncio.Protocol):
     def _private(self, frame: bytes) -> bytes | None:
         """What is not Kafka's: for whom the operator speaks, and what the router is asked."""
         header = read_request_header(frame)
-        if header.api_key != PREAMBLE:
+        if header.api_key != PREAMBLE.key:
             return self._state.private_reply(frame)
         try:
-            identity = read_preamble(header, frame)
+            identity = PREAMBLE.read_request(frame[header.body_at :])
         except ValueError as fault:
             raise MalformedMessage(f"a preamble that cannot be read: {fault}") from None
         if identity.role is not Role.CLIENT:
@@ -138,7 +139,7 @@ class ClientConnection(asyncio.Protocol):
         self.identity = identity
         self._forwarder.use_listener(identity.listener)
         for connection in self.workers.every:
-            connection.transport.write(preamble(identity))
+            connection.transport.write(PREAMBLE.request(identity))
         return b""
 
     # --- logging in ---
@@ -165,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
         self.identity = identity
         self._state.limiter.authenticated(self)
         for connection in self.workers.every:
-            connection.transport.write(preamble(identity))
+            connection.transport.write(PREAMBLE.request(identity))
         self._end_session_at(identity.expires_at)
         self._forwarder.resume_after_login()
         self.requests = self._forwarder

@@ -10,17 +10,18 @@ import asyncio
 import logging
 from typing import Protocol, cast
 
-from moldau.broker.security.identity import WHO_AM_I, Identity, decode_identity, preamble
+from moldau.broker.private.api import answer_body
+from moldau.broker.private.table import PREAMBLE, WHO_AM_I
+from moldau.broker.security.identity import Identity
 from moldau.broker.wire.apis import APIS, ApiKey
-from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, private_frame, request_frame
+from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, request_frame
 from moldau.broker.wire.frame_reader import MIN_RESPONSE, InvalidFrameSize, frame_size
 from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from moldau.broker.wire.primitives import INT32
 
 logger = logging.getLogger("moldau.router")
 
 MAX_REPLY = 1 << 20
-_QUESTION = private_frame(WHO_AM_I, b"")
+_QUESTION = WHO_AM_I.request(None)
 
 
 class Asker(Protocol):
@@ -35,7 +36,7 @@ class LoginRelay(asyncio.Protocol):
     def __init__(self, asker: Asker, identity: Identity, mechanism: str) -> None:
         self._asker: Asker | None = asker
         handshake = SaslHandshakeRequest(mechanism)
-        self._unsent = preamble(identity) + request_frame(
+        self._unsent = PREAMBLE.request(identity) + request_frame(
             APIS[ApiKey.SASL_HANDSHAKE], 1, 0, None, handshake
         )
         self._transport: asyncio.Transport | None = None
@@ -99,7 +100,7 @@ class LoginRelay(asyncio.Protocol):
             reply, self._reply = self._reply, b""
             assert self._asker is not None
             try:
-                identity = decode_identity(frame[LENGTH_SIZE + INT32.size :])
+                identity = WHO_AM_I.read_answer(answer_body(frame))
             except ValueError as fault:
                 logger.critical("closing a client: a worker does not say who it is: %s", fault)
                 self._lost()

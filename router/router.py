@@ -14,9 +14,10 @@ import asyncio
 import logging
 import signal
 
-from moldau.broker import descriptors
-from moldau.broker.loop_lag import LoopLag
 from moldau.broker.metrics.document import Document, Family, Kind, Sample
+from moldau.broker.metrics.loop_lag import LoopLag
+from moldau.broker.net import descriptors
+from moldau.broker.private.table import CONNECTION_LIMITS, ENDED_SESSIONS
 from moldau.broker.process import (
     Listening,
     collect_seldom,
@@ -24,12 +25,12 @@ from moldau.broker.process import (
     say_ready,
     watch_parent,
 )
-from moldau.broker.security.connection_limits import CONNECTION_LIMITS, decode_limits
-from moldau.broker.security.identity import ENDED_SESSIONS, decode_ended
+from moldau.broker.security.connection_limits import LimitsInForce
+from moldau.broker.security.identity import EndedSessions
 from moldau.broker.settings.processes import Listener, RouterSettings
 from moldau.router.client_connection import ClientConnection
 from moldau.router.state import RouterState
-from moldau.router.workers import Workers
+from moldau.router.workers import Subscriptions, Workers
 
 logger = logging.getLogger("moldau.router")
 
@@ -59,7 +60,7 @@ class Router:
             loop.add_signal_handler(number, self._stop.set)
         watch_parent(self._lost_parent)
         workers = Workers(settings.worker_sockets)
-        subscriptions = {CONNECTION_LIMITS: self._use_limits}
+        subscriptions: Subscriptions = {CONNECTION_LIMITS: self._use_limits}
         if any(each.listener.uses_sasl for each in settings.listeners):
             subscriptions[ENDED_SESSIONS] = self._close_sessions
         workers.subscriptions = subscriptions
@@ -123,13 +124,12 @@ class Router:
             tells_expiry=first,
         )
 
-    def _use_limits(self, body: bytearray) -> None:
+    def _use_limits(self, limits: LimitsInForce) -> None:
         """They were changed while the broker runs."""
-        self._state.limiter.counts.use(decode_limits(body))
+        self._state.limiter.counts.use(limits)
 
-    def _close_sessions(self, body: bytearray) -> None:
+    def _close_sessions(self, ended: EndedSessions) -> None:
         """Of users that were removed, or have another password."""
-        ended = decode_ended(body)
         for client in list(self._clients):
             if ended.concerns(client.identity):
                 client.close()

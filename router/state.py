@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from moldau.broker.access.connection_limiter import ConnectionLimiter
-from moldau.broker.frame_checks import FrameChecks
-from moldau.broker.frame_memory import FrameMemory
-from moldau.broker.metrics.document import METRICS, Document, encode
+from moldau.broker.metrics.document import Document
+from moldau.broker.net.frame_checks import FrameChecks
+from moldau.broker.net.frame_memory import FrameMemory
+from moldau.broker.private.table import METRICS
 from moldau.broker.security.quota_rates import Windows
 from moldau.broker.settings.processes import ConnectionLimits, Endpoint
-from moldau.broker.wire.frame import private_reply, read_request_header
+from moldau.broker.wire.frame import read_request_header
 from moldau.router.local_answers import LocalAnswers
 from moldau.router.routing import RoutingTable
 from moldau.router.worker_connection import WorkerConnection
@@ -69,9 +70,9 @@ class RouterState:
     def private_reply(self, frame: bytes) -> bytes | None:
         """The router's metrics; None: the request is for something else."""
         header = read_request_header(frame)
-        if header.api_key != METRICS or self.report is None:
+        if header.api_key != METRICS.key or self.report is None:
             return None
-        return private_reply(header.correlation_id, encode(self.report()))
+        return METRICS.answer(self.report(), header.correlation_id)
 
     def next_for_login(self) -> int | None:
         """The worker that gets the next login: one after the other; None when none is up."""

@@ -17,7 +17,8 @@ import asyncio
 import logging
 from typing import Protocol
 
-from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import Identity
 from moldau.router.reply_queue import WorkerReplies
 from moldau.router.transport import PausableTransport
 
@@ -63,7 +64,7 @@ class WorkerConnection(asyncio.Protocol):
             self._client.worker_unreachable(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        unsent = [preamble(self._client.identity), *self.transport.unsent]
+        unsent = [PREAMBLE.request(self._client.identity), *self.transport.unsent]
         self.transport.attach(transport)
         if self._client.is_closed:
             self.transport.abort()

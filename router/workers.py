@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
+from moldau.broker.private.api import PrivateApi
 from moldau.broker.wire.advertised import PING
 from moldau.broker.wire.frame import (
     LENGTH,
     LENGTH_SIZE,
     RESPONSE_CORRELATION_ID_AT,
     RESPONSE_CORRELATION_ID_END,
-    private_frame,
 )
 from moldau.broker.wire.primitives import INT32
 
@@ -23,8 +23,8 @@ logger = logging.getLogger("moldau.router")
 RETRY_S = 0.02
 KEEP_ALIVE_S = 30.0
 
-# By private API: called with what a worker tells of it.
-Subscriptions = Mapping[int, Callable[[bytearray], None]]
+# By private API: called with each answer of a worker.
+Subscriptions = dict[PrivateApi[None, Any], Callable[[Any], None]]
 
 
 class Workers:
@@ -107,6 +107,7 @@ class Sentinel(asyncio.Protocol):
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
+        self._by_key = {api.key: api for api in subscriptions}
         self._received = bytearray()
         self._lost = asyncio.Event()
         self._answered = asyncio.Event()
@@ -116,8 +117,8 @@ class Sentinel(asyncio.Protocol):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         # The ping last: when a worker counts as up, what it tells at once is known.
-        for key in self._subscriptions:
-            self._transport.write(private_frame(key, b""))
+        for api in self._subscriptions:
+            self._transport.write(api.request(None))
         self._transport.write(PING)
 
     def data_received(self, data: bytes) -> None:
@@ -128,9 +129,10 @@ class Sentinel(asyncio.Protocol):
             if len(received) < end:
                 return
             (key,) = INT32.unpack_from(received, RESPONSE_CORRELATION_ID_AT)
-            heard = self._subscriptions.get(key)
-            if heard is not None:
-                heard(received[RESPONSE_CORRELATION_ID_END:end])
+            api = self._by_key.get(key)
+            if api is not None:
+                news = api.read_answer(received[RESPONSE_CORRELATION_ID_END:end])
+                self._subscriptions[api](news)
             else:
                 self._answered.set()
             del received[:end]

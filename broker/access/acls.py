@@ -41,19 +41,18 @@ def configured_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
 
 
 class Acls:
-    """`Kept`, for changes of the kind "acl"."""
+    """A `CachedTable` for changes of kind "acl"."""
 
     def __init__(
         self,
         store: AclStore,
         changes: TopicStore,
         authorizer: AclAuthorizer,
-        on_changed: Callable[[], None],
     ) -> None:
         self._store = store
         self._changes = changes
         self._authorizer = authorizer
-        self._on_changed = on_changed
+        self.on_changed: Callable[[], None] = lambda: None
         self._parsed: dict[bytes, Acl] = {}
         self._loading = asyncio.Lock()
         self._is_emptied = False
@@ -88,7 +87,7 @@ class Acls:
                 index = AclIndex(_DENY_EVERYTHING)
             self._parsed = parsed
             self._authorizer.use(index)
-            self._on_changed()
+            self.on_changed()
 
     def store_emptied(self) -> None:
         """Followed by `load`."""

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from moldau.broker import descriptors
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.metrics.access_counters import ConnectionCounters
+from moldau.broker.net import descriptors
 from moldau.broker.security.connection_limits import (
     CREATION_RATE,
     PER_IP,

@@ -12,12 +12,12 @@ from moldau.broker.store.quotas import QuotaStore
 
 
 class Quotas:
-    """`Kept` for changes of kind "quota"."""
+    """A `CachedTable` for changes of kind "quota"."""
 
     def __init__(self, store: QuotaStore, windows: Windows, mutation_windows: Windows) -> None:
         self._store = store
         self.usages = Usages(QuotaTable({}), windows, mutation_windows)
-        self.on_changed: Callable[[], None] | None = None
+        self.on_changed: Callable[[], None] = lambda: None
 
     @property
     def table(self) -> QuotaTable:
@@ -27,8 +27,7 @@ class Quotas:
         table = QuotaTable(await self._store.all())
         if table.quotas != self.table.quotas:
             self.usages.use(table)
-            if self.on_changed is not None:
-                self.on_changed()
+            self.on_changed()
 
     async def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> bool:
         """Store them; `load` makes them count here. False: nothing is different. Raises

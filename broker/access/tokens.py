@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.security.identity import USER
 from moldau.broker.security.sasl import MAX_NAME, Mechanism
 from moldau.broker.security.scram import KnownCredential
@@ -36,7 +36,7 @@ TokenChange = Callable[[Token, int], Token | None]
 
 
 class Tokens:
-    """`Kept`, for changes of the kind "token"."""
+    """A `CachedTable` for changes of kind "token"."""
 
     def __init__(self, store: TokenStore, changes: TopicStore, config: BrokerConfig) -> None:
         self._store = store

@@ -64,9 +64,6 @@ class GroupEvents:
         self._has_events = asyncio.Event()
         self._commits_since = time.monotonic()
         self._noted_before: dict[str, tuple[float, int]] = {}  # by group: since when, how often
-        coordinator.on_changed = self.changed
-        coordinator.on_moving = self.note_offsets_before
-        coordinator.commit_counts = {}
 
     # --- collecting ---
 

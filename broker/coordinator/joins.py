@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from moldau.broker.coordinator.peers import Link, error_code
+from moldau.broker.coordinator.peers import Link, Links, error_code
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer, Answer
@@ -43,10 +43,6 @@ WAIT_FOR_MARKERS_S = 0.1
 FIRST_RETRY_S = 0.005
 
 Joined = Callable[[ErrorCode, int], None]
-
-
-class Links(Protocol):
-    def link(self, worker: int, api: ApiKey, version: int) -> Link: ...
 
 
 class Transactions(Protocol):

@@ -18,10 +18,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from moldau.broker.coordinator.local_markers import LocalMarkers
-from moldau.broker.coordinator.peers import Link, error_code
+from moldau.broker.coordinator.peers import Link, Links, error_code
 from moldau.broker.errors import ErrorCode, StoreFault
 from moldau.broker.log.markers import Marker
 from moldau.broker.placement import leader_of
@@ -45,10 +45,6 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.05, 1.0
 LOG_EVERY_S = 10.0
 
 GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-
-
-class Links(Protocol):
-    def link(self, worker: int, api: ApiKey, version: int) -> Link: ...
 
 
 class Ending:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
-from moldau.broker.coordinator.peers import Link
+from moldau.broker.coordinator.peers import Links
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.markers import ADMINISTRATORS, Marker
@@ -36,10 +36,6 @@ logger = logging.getLogger("moldau.coordinator")
 LIST_VERSION, DESCRIBE_VERSION = 2, 0
 LOOK_AGAIN_S = 2.0  # coordinators load, or end what is theirs
 NOT_ENDED = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-
-class Links(Protocol):
-    def link(self, worker: int, api: ApiKey, version: int) -> Link: ...
 
 
 class Transactions(Protocol):

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.security.identity import preamble, worker_identity
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import worker_identity
 from moldau.broker.wire.advertised import PING
 from moldau.broker.wire.apis import APIS, Api, ApiKey
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
@@ -38,12 +39,18 @@ CLIENT_ID = "moldau"
 Answered = Callable[[Message | None], None]
 
 
+class Links(Protocol):
+    """The links to other workers, as those who ask them see them."""
+
+    def link(self, worker: int, api: ApiKey, version: int) -> Link: ...
+
+
 class Link:
     """To one worker, for one kind of request."""
 
     def __init__(self, path: str, own: int, worker: int, api: Api, version: int) -> None:
         self._path = path
-        self._greeting = preamble(worker_identity(own)) + PING
+        self._greeting = PREAMBLE.request(worker_identity(own)) + PING
         self.worker = worker
         self._api = api
         self._version = version

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.joins import Joins
 from moldau.broker.coordinator.local_markers import LocalMarkers
@@ -11,10 +9,7 @@ from moldau.broker.coordinator.markers import Markers
 from moldau.broker.coordinator.orphans import Orphans
 from moldau.broker.coordinator.peers import Peers
 from moldau.broker.coordinator.producer_ids import ProducerIds
-from moldau.broker.coordinator.transaction_coordinator import (
-    REPLICATED_WITHIN_S,
-    TransactionCoordinator,
-)
+from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics
@@ -57,9 +52,6 @@ class TransactionServices:
             spawn=logs.spawn,
             now_ms=groups.now_ms,
         )
-        groups.transactional.when_replicated = partial(
-            store.replication.within, REPLICATED_WITHIN_S
-        )
         self.joins = Joins(
             self.coordinator,
             self.peers,
@@ -67,8 +59,7 @@ class TransactionServices:
             worker=worker,
             workers=workers,
         )
-        logs.joins = self.joins
-        logs.orphans = Orphans(
+        self.orphans = Orphans(
             self.coordinator,
             self.peers,
             history,

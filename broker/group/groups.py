@@ -41,13 +41,13 @@ from moldau.broker.group.pending import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
 from moldau.broker.group.unknown import answer_unknown, not_of_this_kind, refuse
-from moldau.broker.slotted import Slotted
+from moldau.broker.slot_table import SlotTable
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""
 
 
-class Groups(Slotted[Machine]):
+class Groups(SlotTable[Machine]):
     """A group belongs to the slot of its id."""
 
     def __init__(

@@ -6,14 +6,14 @@ of transaction version 2 (KIP-890) leave this to TxnOffsetCommit. PRODUCER_FENCE
 
 from __future__ import annotations
 
-from moldau.broker.handlers.authorization import (
+from moldau.broker.broker import Broker
+from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
     TRANSACTIONAL_ID,
     TRANSACTIONAL_ID_DENIED,
     is_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.placement import slot_of
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

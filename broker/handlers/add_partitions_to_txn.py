@@ -8,9 +8,10 @@ CLUSTER_ACTION. PRODUCER_FENCED is known from v2 on.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault
-from moldau.broker.handlers.adding import FIRST_VERSION_WITH_MANY, AddCall, Wanted
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.add_partitions import FIRST_VERSION_WITH_MANY, AddCall, Wanted
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -18,7 +19,6 @@ from moldau.broker.handlers.authorization import (
     is_cluster_denied,
     is_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.log.topics import INTERNAL
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -5,9 +5,9 @@ Each entity is changed for itself. A reply is given when all workers have the ch
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from moldau.broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import CLUSTER, denial, is_cluster_denied
 from moldau.broker.security.quota_entities import Entity
 from moldau.broker.security.quota_requests import checked_changes, checked_entity
 from moldau.broker.security.resources import Operation

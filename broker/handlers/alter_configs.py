@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.handlers.config_resources import OnceEach, alter, fill_error
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.named_configs import ConfigChange
+from moldau.broker.handlers.details.configs import ConfigChange, OnceEach, alter, fill_error
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.alter_configs import (
     AlterConfigsRequest,

@@ -6,16 +6,16 @@ for the present assignment succeeds, as it does in Kafka; any other one is refus
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER,
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     denial,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import Found, check_found, find_topics
+from moldau.broker.handlers.details.lookup import Found, check_found, find_topics
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.alter_partition_reassignments import (

@@ -5,10 +5,10 @@ Moving a partition to where it is succeeds; every other directory is unknown.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import Found, find_topics, raise_fault
+from moldau.broker.handlers.details.authorization import CLUSTER_DENIED, is_cluster_denied
+from moldau.broker.handlers.details.lookup import Found, find_topics, raise_fault
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.alter_replica_log_dirs import (

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from moldau.broker.access.users import NoSuchCredential
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
-from moldau.broker.handlers.authorization import CLUSTER, denial, is_cluster_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import CLUSTER, denial, is_cluster_denied
 from moldau.broker.security.accounts import Alteration
 from moldau.broker.security.resources import Operation
 from moldau.broker.security.sasl import MAX_NAME, Mechanism

@@ -6,7 +6,7 @@ answered by the dispatcher, in the v0 layout.
 
 from __future__ import annotations
 
-from moldau.broker.handlers.context import Broker
+from moldau.broker.broker import Broker
 from moldau.broker.server.call import Call
 from moldau.broker.wire.advertised import api_versions, software_of
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

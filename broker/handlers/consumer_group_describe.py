@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.views import ConsumerMemberView
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
     GROUP_DENIED_TEXT,
@@ -18,7 +19,6 @@ from moldau.broker.handlers.authorization import (
     is_hidden,
     operations,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.consumer_group_describe import (

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Collection, Iterable
 from itertools import chain, repeat
 
+from moldau.broker.broker import Broker
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import Answer, HeartbeatAnswer
@@ -22,11 +23,9 @@ from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.topics import Place, by_topic
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.security.resources import Operation
-from moldau.broker.server.call import Call
+from moldau.broker.server.call import Call, ReplyHandle
 from moldau.broker.server.request_route import RequestRoute
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.frame import RequestHeader, response_frame
@@ -42,7 +41,7 @@ from moldau.broker.wire.response_template import ResponseTemplate
 HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 
 
-class HeartbeatToken(GroupToken):
+class HeartbeatReply(ReplyHandle):
     __slots__ = ("rests",)
 
     def __init__(self, call: Call) -> None:
@@ -64,7 +63,7 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
     version = call.header.api_version
     if version == 0 and not request.member_id and request.member_epoch == 0:
         request.member_id = str(uuid.uuid4())
-    event = _event(request, HeartbeatToken(call), request.member_epoch, call)
+    event = _event(request, HeartbeatReply(call), request.member_epoch, call)
     wrong = check_request(coordinator.groups.config.consumer, event, version)
     if not request.group_id:
         wrong = HeartbeatAnswer(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
@@ -105,7 +104,7 @@ def _note_sight(broker: Broker, call: Call, group_id: str, pattern: str) -> None
 
 
 def _event(
-    request: ConsumerGroupHeartbeatRequest, token: HeartbeatToken, epoch: int, call: Call
+    request: ConsumerGroupHeartbeatRequest, token: HeartbeatReply, epoch: int, call: Call
 ) -> ConsumerHeartbeat:
     owned, names = request.topic_partitions, request.subscribed_topic_names
     return ConsumerHeartbeat(
@@ -204,7 +203,7 @@ class BeatRoute(RequestRoute):
         self._settled = None
         self._coordinator.submit(self._group_id, event)
         token = event.call
-        assert isinstance(token, HeartbeatToken)
+        assert isinstance(token, HeartbeatReply)
         if token.rests and (found := self._rests(event.epoch)) is not None:
             self._settled = found[0].assigned
 
@@ -253,5 +252,5 @@ class BeatRoute(RequestRoute):
         (epoch,) = INT32.unpack_from(frame, self._epoch_at)
         if epoch <= 0:
             return False  # it joins, or leaves
-        self.submit(_event(self._said, HeartbeatToken(call), epoch, call))
+        self.submit(_event(self._said, HeartbeatReply(call), epoch, call))
         return True

@@ -5,14 +5,14 @@ In force on every worker before the reply.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
-from moldau.broker.handlers.acl_fields import NO_AUTHORIZER, acl_of
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.acl_fields import NO_AUTHORIZER, acl_of
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.acl import Acl
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -5,9 +5,9 @@ The token can be used on every worker before the reply. There is no place for an
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for
-from moldau.broker.handlers.authorization import USER, is_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import USER, is_denied
 from moldau.broker.security.resources import Operation
 from moldau.broker.security.tokens import (
     Token,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from moldau.broker.handlers.authorization import TOPIC, check_allowed, check_foreign_stream
-from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.create_topics import check_replicas
-from moldau.broker.handlers.lookup import Found, find_topics, raise_fault
+from moldau.broker.handlers.details.authorization import TOPIC, check_allowed, check_foreign_stream
+from moldau.broker.handlers.details.lookup import Found, find_topics, raise_fault
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.create_partitions import (

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     TOPIC,
     check_allowed,
     check_foreign_stream,
@@ -17,7 +18,6 @@ from moldau.broker.handlers.authorization import (
     is_cluster_hidden,
     is_hidden,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.log.topics import INTERNAL
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

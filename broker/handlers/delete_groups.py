@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.delete_groups import (

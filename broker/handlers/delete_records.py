@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for
-from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import Found, current_log, find_topics
+from moldau.broker.handlers.details.authorization import TOPIC, TOPIC_DENIED, is_denied
+from moldau.broker.handlers.details.lookup import Found, current_log, find_topics
 from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

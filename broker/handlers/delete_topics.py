@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     TOPIC,
     denial,
     is_cluster_hidden,
     is_denied,
     is_hidden,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.delete_topics import (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.quota_requests import Filter, matching
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.broker.handlers.authorization import NOT_REQUESTED, cluster_operations
-from moldau.broker.handlers.context import Broker
+from moldau.broker.broker import Broker
+from moldau.broker.handlers.details.authorization import NOT_REQUESTED, cluster_operations
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.describe_cluster import (
     DescribeClusterBroker,

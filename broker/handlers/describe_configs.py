@@ -6,9 +6,10 @@ KIP-226: synonyms. KIP-569: types and documentation from v3.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError
-from moldau.broker.handlers import broker_loggers
-from moldau.broker.handlers.config_resources import (
+from moldau.broker.handlers.details import loggers
+from moldau.broker.handlers.details.configs import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -17,7 +18,6 @@ from moldau.broker.handlers.config_resources import (
     check_access,
     fill_error,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.log.topics import check_name
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
@@ -77,7 +77,7 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
         own = (await broker.store.topics.client_metrics_configs()).get(item.resource_name, {})
         return describe_client_metrics(own, item.configuration_keys)
     if item.resource_type == BROKER_LOGGER:
-        return broker_loggers.describe(broker, item.resource_name, item.configuration_keys)
+        return loggers.describe(broker, item.resource_name, item.configuration_keys)
     if item.resource_type == CLIENT_METRICS and item.resource_name:
         return []  # they are not collected
     named = f"{item.resource_name!r} of type {item.resource_type}"

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import KafkaError
-from moldau.broker.handlers.authorization import DELEGATION_TOKEN, USER
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import DELEGATION_TOKEN, USER
 from moldau.broker.security.identity import Identity
 from moldau.broker.security.resources import Operation
 from moldau.broker.security.tokens import Token, check_allowed, split_principal

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.states import GroupState
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
     GROUP_DENIED_TEXT,
     is_denied,
     operations,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.describe_groups import (

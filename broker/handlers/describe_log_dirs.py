@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import MoldauError, StoreFault, StoreRefused, code_for
-from moldau.broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import CLUSTER_DENIED, is_cluster_denied
 from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -6,10 +6,15 @@ has.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, MoldauError, code_for, message_for
-from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, TOPIC_DENIED_TEXT, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import Found, current_log, find_topics
+from moldau.broker.handlers.details.authorization import (
+    TOPIC,
+    TOPIC_DENIED,
+    TOPIC_DENIED_TEXT,
+    is_denied,
+)
+from moldau.broker.handlers.details.lookup import Found, current_log, find_topics
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.txn.serial import NO_NUMBER

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, code_for, message_for
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.describe_quorum import (

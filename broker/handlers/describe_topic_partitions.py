@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     TOPIC,
     TOPIC_DENIED,
     check_allowed,
     is_hidden,
     operations,
 )
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import NO_LEADER, find_topics, raise_fault
+from moldau.broker.handlers.details.lookup import NO_LEADER, find_topics, raise_fault
 from moldau.broker.log.topics import INTERNAL, Topic, check_name
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

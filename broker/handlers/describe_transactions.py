@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     TOPIC,
     TRANSACTIONAL_ID,
     TRANSACTIONAL_ID_DENIED,
     is_denied,
     is_hidden,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.describe_transactions import (

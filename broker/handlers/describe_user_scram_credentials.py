@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.security.scram import NUMBERS
 from moldau.broker.server.call import Call

@@ -6,14 +6,14 @@ took place: none.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import find_topics, raise_fault
+from moldau.broker.handlers.details.lookup import find_topics, raise_fault
 from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import StoreFault
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     TRANSACTIONAL_ID,
     TRANSACTIONAL_ID_DENIED,
     is_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.txn.effects import Answer, EndAnswer

@@ -6,8 +6,8 @@ long as was said when they began.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.tokens import Token, check_allowed, expired
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.expire_delegation_token import (

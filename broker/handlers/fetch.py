@@ -11,11 +11,11 @@ a client could ask for any amount of memory at once.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, read_code_for
-from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, log_denial
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
-from moldau.broker.handlers.lookup import unknown_topic
+from moldau.broker.handlers.details.authorization import TOPIC, TOPIC_DENIED, log_denial
+from moldau.broker.handlers.details.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
+from moldau.broker.handlers.details.lookup import unknown_topic
 from moldau.broker.log.epochs import UNDEFINED
 from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation

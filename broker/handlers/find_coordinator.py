@@ -8,10 +8,10 @@ the answer to the workers: it has no ACLs.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import KafkaError
-from moldau.broker.handlers.authorization import GROUP as GROUP_RESOURCE
-from moldau.broker.handlers.authorization import TRANSACTIONAL_ID, denial, is_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import GROUP as GROUP_RESOURCE
+from moldau.broker.handlers.details.authorization import TRANSACTIONAL_ID, denial, is_denied
 from moldau.broker.placement import (
     FIRST_VERSION_WITH_MANY_KEYS,
     GROUP,

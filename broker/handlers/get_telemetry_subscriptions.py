@@ -6,14 +6,17 @@ asked for as totals: a push that gets lost takes nothing with it, and Prometheus
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import KafkaError, code_for
-from moldau.broker.handlers.context import Broker
 from moldau.broker.server.call import Call
-from moldau.broker.telemetry.instances import COMPRESSION_TYPES
+from moldau.broker.telemetry.instances import COMPRESSION_TYPES, Asker
+from moldau.broker.telemetry.subscriptions import Client
 from moldau.broker.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
+
+MAX_CLIENT_ID = 256  # characters
 
 
 async def handle(
@@ -22,9 +25,7 @@ async def handle(
     telemetry = broker.telemetry
     assert telemetry is not None  # the dispatcher refuses it otherwise
     try:
-        found = telemetry.instances.ask(
-            request.client_instance_id, telemetry.asker(call), telemetry.now_ms()
-        )
+        found = telemetry.instances.ask(request.client_instance_id, asker(call), telemetry.now_ms())
     except KafkaError as refusal:
         return GetTelemetrySubscriptionsResponse(error_code=code_for(refusal))
     return GetTelemetrySubscriptionsResponse(
@@ -36,3 +37,12 @@ async def handle(
         delta_temporality=False,
         requested_metrics=list(found.wanted.metrics),
     )
+
+
+def asker(call: Call) -> Asker:
+    """The client as telemetry knows it."""
+    identity = call.identity
+    name, version = identity.software
+    client_id = (call.header.client_id or "")[:MAX_CLIENT_ID]
+    client = Client(client_id, identity.host, identity.port, name, version)
+    return Asker(identity.principal, id(call.connection), client)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from moldau.broker.handlers.config_resources import BROKER, CLIENT_METRICS, GROUP, OnceEach, alter
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.named_configs import ConfigChange
+from moldau.broker.broker import Broker
+from moldau.broker.handlers.details.configs import (
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    ConfigChange,
+    OnceEach,
+    alter,
+)
 from moldau.broker.server.call import Call
 from moldau.broker.settings.kafka import (
     BROKER_KEYS,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, code_for
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER,
     CLUSTER_DENIED,
     TOPIC,
@@ -21,7 +22,6 @@ from moldau.broker.handlers.authorization import (
     is_denied,
     log_denial,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import CLUSTER_NAME, Operation
 from moldau.broker.server.call import Call
 from moldau.broker.txn.effects import Answer, InitAnswer

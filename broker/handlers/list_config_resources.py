@@ -5,16 +5,16 @@ Version 0 asks for client metrics only: there are none unless telemetry is on.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import CLUSTER_DENIED, is_cluster_denied
-from moldau.broker.handlers.config_resources import (
+from moldau.broker.handlers.details.authorization import CLUSTER_DENIED, is_cluster_denied
+from moldau.broker.handlers.details.configs import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
     GROUP,
     TOPIC,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.list_config_resources import (

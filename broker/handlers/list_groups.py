@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.group.views import list_groups
-from moldau.broker.handlers.authorization import GROUP, is_cluster_hidden, is_hidden
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import GROUP, is_cluster_hidden, is_hidden
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.list_groups import (

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import asyncio
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, MoldauError, read_code_for
-from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.delayed_fetch import READ_COMMITTED
-from moldau.broker.handlers.lookup import Found, check_epoch, check_found, current_log, find_topics
+from moldau.broker.handlers.details.authorization import TOPIC, TOPIC_DENIED, is_denied
+from moldau.broker.handlers.details.delayed_fetch import READ_COMMITTED
+from moldau.broker.handlers.details.lookup import (
+    Found,
+    check_epoch,
+    check_found,
+    current_log,
+    find_topics,
+)
 from moldau.broker.log.log import OffsetAndTimestamp
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -5,12 +5,12 @@ A partition lives in the store, and any worker serves it: there are no replicas 
 
 from __future__ import annotations
 
-from moldau.broker.handlers.authorization import (
+from moldau.broker.broker import Broker
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.list_partition_reassignments import (

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from moldau.broker import expressions
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import TRANSACTIONAL_ID, is_hidden
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import TRANSACTIONAL_ID, is_hidden
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.txn.record import TxnState

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, StoreFault, code_for
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     NOT_REQUESTED,
     TOPIC,
     check_allowed,
@@ -20,8 +21,7 @@ from moldau.broker.handlers.authorization import (
     is_hidden,
     operations,
 )
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import NO_LEADER, Found, raise_fault
+from moldau.broker.handlers.details.lookup import NO_LEADER, Found, raise_fault
 from moldau.broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -6,11 +6,17 @@ GROUP_ID_NOT_FOUND. KIP-848's topic ids: v10.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from moldau.broker.group.commits import check_metadata
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import (
+    GROUP,
+    GROUP_DENIED,
+    TOPIC,
+    TOPIC_DENIED,
+    is_denied,
+)
 from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

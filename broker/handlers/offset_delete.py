@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from moldau.broker.group.commits import check_offset_delete, check_topic_delete
 from moldau.broker.group.offsets import TopicPartition
-from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.details.authorization import (
+    GROUP,
+    GROUP_DENIED,
+    TOPIC,
+    TOPIC_DENIED,
+    is_denied,
+)
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.offset_delete import (

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from moldau.broker.group.offsets import NO_EPOCH, NO_OFFSET, CommittedOffsets
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
     TOPIC,
@@ -18,7 +19,6 @@ from moldau.broker.handlers.authorization import (
     is_denied,
     is_hidden,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.offset_fetch import (

@@ -6,10 +6,15 @@ Kafka the offsets up to the start of the next epoch are a gap: what it reads the
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import MoldauError, read_code_for
-from moldau.broker.handlers.authorization import TOPIC, TOPIC_DENIED, is_cluster_hidden, is_denied
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import Found, check_epoch, current_log, find_topics
+from moldau.broker.handlers.details.authorization import (
+    TOPIC,
+    TOPIC_DENIED,
+    is_cluster_hidden,
+    is_denied,
+)
+from moldau.broker.handlers.details.lookup import Found, check_epoch, current_log, find_topics
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.offset_for_leader_epoch import (

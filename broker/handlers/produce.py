@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import asyncio
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     TOPIC,
     TRANSACTIONAL_ID,
     denial,
     is_denied,
     log_denial,
 )
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.produce_many import ProduceCall
-from moldau.broker.handlers.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
+from moldau.broker.handlers.details.produce_many import ProduceCall
+from moldau.broker.handlers.details.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
 from moldau.broker.log.admission import UnpacksLarge
 from moldau.broker.log.topics import INTERNAL, Topic
 from moldau.broker.security.resources import Operation

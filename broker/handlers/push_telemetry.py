@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import KafkaError, code_for
-from moldau.broker.handlers.context import Broker
+from moldau.broker.handlers.get_telemetry_subscriptions import asker
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
@@ -21,7 +22,7 @@ async def handle(
     try:
         instance = telemetry.instances.check(
             request.client_instance_id,
-            telemetry.asker(call),
+            asker(call),
             telemetry.now_ms(),
             subscription_id=request.subscription_id,
             compression_type=request.compression_type,

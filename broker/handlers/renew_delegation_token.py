@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.tokens import Token, check_allowed, renewed
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.renew_delegation_token import (

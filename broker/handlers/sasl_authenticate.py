@@ -5,8 +5,8 @@ v1 has the session's lifetime (KIP-368). Logins are served in `server/login.py`.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.context import Broker
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,

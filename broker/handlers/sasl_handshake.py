@@ -6,8 +6,8 @@ given the reason, instead of being disconnected.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.context import Broker
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 

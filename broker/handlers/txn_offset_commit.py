@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, coordinator_code_for
 from moldau.broker.group.commits import check_metadata
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
     TOPIC,
@@ -20,8 +21,7 @@ from moldau.broker.handlers.authorization import (
     TRANSACTIONAL_ID_DENIED,
     is_denied,
 )
-from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.lookup import Found, find_topics, raise_fault
+from moldau.broker.handlers.details.lookup import Found, find_topics, raise_fault
 from moldau.broker.log.topics import Topic
 from moldau.broker.placement import slot_of
 from moldau.broker.security.resources import Operation

@@ -8,13 +8,13 @@ say that all of them failed, and is not served for that reason.
 
 from __future__ import annotations
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     CLUSTER_DENIED_TEXT,
     is_cluster_denied,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.advertised import FEATURES

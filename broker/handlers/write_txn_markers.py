@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.handlers.authorization import (
+from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     is_cluster_denied,
     is_cluster_hidden,
 )
-from moldau.broker.handlers.context import Broker
 from moldau.broker.log.markers import ADMINISTRATORS, Marker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -43,7 +43,7 @@ from moldau.broker.log.reservation import Reservation
 from moldau.broker.log.tail import CachedEntry
 from moldau.broker.log.waiters import Waiters
 from moldau.broker.metrics.log_counters import LogCounters
-from moldau.broker.metrics.turn_clock import turn
+from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.store.resp import append_prefix
 
 logger = logging.getLogger("moldau.log")
@@ -149,7 +149,7 @@ class LogAppender:
 
     def _send(self, flight: Flight) -> None:
         streams = self._host.streams
-        flight.sent_ns = turn.now_ns
+        flight.sent_ns = loop_clock.now_ns
         if flight.even_if_full:
             blob = b"".join(flight.parts)
             streams.append_even_if_full(self._reader.key, flight.base, blob, self._replied)
@@ -206,7 +206,7 @@ class LogAppender:
         self._flight = None
         streams, state = self._host.streams, self._reader.state
         counters = self._host.counters
-        counters.append[(turn.now_ns - flight.sent_ns).bit_length()] += 1
+        counters.append[(loop_clock.now_ns - flight.sent_ns).bit_length()] += 1
         counters.batches[len(flight.appends).bit_length()] += 1
         replicas = self._replication.replicas
         if replicas:

@@ -7,10 +7,10 @@ that Redis applications write and read as well. No caller asks which of them it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
+from moldau.broker.errors import Callback, ErrorCode, KafkaError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.counting import CountBudget
 from moldau.broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
@@ -19,7 +19,7 @@ from moldau.broker.log.markers import Marker
 from moldau.broker.log.state import Producer
 from moldau.broker.log.waiters import Waiters
 from moldau.broker.metrics.log_counters import TopicCounters
-from moldau.broker.metrics.record_counts import Counts
+from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.store.watch import Watcher
@@ -32,9 +32,9 @@ NO_TIMESTAMP = -1
 # makes one for each of its partitions.
 Bounds = tuple[int, int, int, int]
 
-ReadDone = Callable[[list[Buffer] | StoreFault], None]
+ReadDone = Callback[list[Buffer]]
 # None: the log was trimmed or compacted meanwhile, and what was read has to be read again.
-AbortedFound = Callable[[list[AbortedTransaction] | StoreFault | None], None]
+AbortedFound = Callback[list[AbortedTransaction] | None]
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -24,7 +24,7 @@ from moldau.broker.log.state import SEQUENCE_MODULUS
 from moldau.broker.wire.batch import NO_PRODUCER_ID, BatchHeader
 
 PRODUCERS_KEPT = 1_000  # some never come back
-# Clients send a batch again after these errors; some are translated for them (produce_errors.py).
+# Clients send a batch again after these errors; some are translated for them (produce_many.py).
 SENT_AGAIN = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
 
 import msgspec
-
-# Not an API of Kafka: a request for this document. It has no body, and is served on unix sockets
-# only.
-METRICS = 32765
 
 
 class Kind(StrEnum):
@@ -121,16 +116,3 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     partitions: list[PartitionRow] = []
     groups: list[GroupRow] = []
     clients: list[ClientRow] = []
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Document)
-
-
-def encode(document: Document) -> bytes:
-    return _encoder.encode(document)
-
-
-def decode(data: Any) -> Document:
-    """Raises ValueError."""
-    return _decoder.decode(data)

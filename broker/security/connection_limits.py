@@ -24,11 +24,6 @@ CREATION_RATE = "max.connection.creation.rate"
 QUOTA_RATE = "the quota connection_creation_rate"
 
 
-# A private API, see `wire/frame.py`: a router asks a worker for the limits, which come at once
-# and whenever they change.
-CONNECTION_LIMITS = 32762
-
-
 class LimitsInForce(msgspec.Struct, frozen=True):
     """What is configured for all processes of the broker, and the quotas of addresses."""
 
@@ -37,19 +32,6 @@ class LimitsInForce(msgspec.Struct, frozen=True):
 
     def rate_of(self, ip: str) -> float | None:
         return self.rates.get(ip, self.rates.get(DEFAULT))
-
-
-_encoder = msgspec.msgpack.Encoder(order="sorted")
-_decoder = msgspec.msgpack.Decoder(LimitsInForce)
-
-
-def encode_limits(limits: LimitsInForce) -> bytes:
-    return _encoder.encode(limits)
-
-
-def decode_limits(body: bytes | bytearray | memoryview) -> LimitsInForce:
-    """Raises ValueError."""
-    return _decoder.decode(body)
 
 
 def no_rate(ip: str) -> float | None:

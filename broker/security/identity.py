@@ -11,8 +11,6 @@ from enum import StrEnum
 
 import msgspec
 
-from moldau.broker.wire.frame import PREAMBLE, RequestHeader, private_frame
-
 ANONYMOUS = "User:ANONYMOUS"  # Kafka's name for clients that need not authenticate
 USER = "User:"  # the only type of principals
 NEVER = 0
@@ -63,32 +61,6 @@ def worker_identity(index: int) -> Identity:
     return Identity(principal="User:local", host=f"worker {index}", listener="", role=Role.WORKER)
 
 
-# Private APIs, see `wire/frame.py`. A router that relays a login asks who has logged in. It also
-# asks for notice of sessions that are over, which is answered whenever there are some.
-WHO_AM_I = 32766
-ENDED_SESSIONS = 32764
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Identity)
-
-
-def preamble(identity: Identity) -> bytes:
-    """The frame that introduces `identity` to a worker; there is no reply.
-
-    Workers accept it on their unix sockets only: over TCP it is an API that is not served.
-    """
-    return private_frame(PREAMBLE, _encoder.encode(identity))
-
-
-def encode_identity(identity: Identity) -> bytes:
-    return _encoder.encode(identity)
-
-
-def decode_identity(body: bytes | bytearray | memoryview) -> Identity:
-    """Raises ValueError."""
-    return _decoder.decode(body)
-
-
 class EndedSessions(msgspec.Struct, frozen=True):
     """Sessions that are over: those of these users whose revision is not this one, and those of
     these delegation tokens."""
@@ -103,20 +75,3 @@ class EndedSessions(msgspec.Struct, frozen=True):
             return False
         revision = self.revisions.get(identity.user)
         return revision is not None and revision != identity.revision
-
-
-_ended_decoder = msgspec.msgpack.Decoder(EndedSessions)
-
-
-def encode_ended(ended: EndedSessions) -> bytes:
-    return _encoder.encode(ended)
-
-
-def decode_ended(body: bytes | bytearray | memoryview) -> EndedSessions:
-    """Raises ValueError."""
-    return _ended_decoder.decode(body)
-
-
-def read_preamble(header: RequestHeader, frame: bytes | bytearray) -> Identity:
-    """Raises ValueError."""
-    return _decoder.decode(memoryview(frame)[header.body_at :])

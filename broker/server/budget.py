@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from moldau.broker.frame_memory import FrameMemory
+from moldau.broker.net.frame_memory import FrameMemory
 
 MIN_REPLY = 1 << 16
 

@@ -91,6 +91,20 @@ class Call(msgspec.Struct, eq=False):
         return self.connection.identity.role is Role.WORKER
 
 
+class ReplyHandle:
+    """What a request leaves with a coordinator, which calls it with the answer, at once or later.
+    The handlers of the single APIs add `answered`."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def failed(self) -> None:
+        """No reply could be made. The client asks again on another connection."""
+        self._call.connection.abort()
+
+
 Dispatch = Callable[[Call, bytearray], None]
 
 

@@ -11,19 +11,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
+from types import MappingProxyType
 from typing import cast
 
 import msgspec
 
-from moldau.broker import descriptors
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
+from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.metrics.request_counters import RequestCounters
-from moldau.broker.metrics.turn_clock import turn
-from moldau.broker.peer import identify
-from moldau.broker.security.identity import Identity, Role, read_preamble
-from moldau.broker.security.sasl import most_received
+from moldau.broker.net import descriptors
+from moldau.broker.net.peer import identify
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import Identity, Role
+from moldau.broker.security.login_steps import MIN_TOKEN
 from moldau.broker.server.budget import Budget
-from moldau.broker.server.call import Call, Dispatch, Metering
+from moldau.broker.server.call import Call, Dispatch, Limiter, Metering
 from moldau.broker.server.flow_control import (
     MAX_BACKLOG,
     MAX_BACKLOG_BYTES,
@@ -38,7 +40,7 @@ from moldau.broker.server.receiving import Receiving
 from moldau.broker.server.request_route import RequestRoute
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.batch import Buffer
-from moldau.broker.wire.frame import PREAMBLE, RequestHeader, read_request_header
+from moldau.broker.wire.frame import RequestHeader, read_request_header
 from moldau.broker.wire.frame_reader import MIN_REQUEST, InvalidFrameSize
 from moldau.broker.wire.parts import coalesce
 from moldau.broker.wire.primitives import MalformedMessage
@@ -47,7 +49,7 @@ from moldau.broker.wire.request_cache import RequestCache
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)
 
-MIN_TOKEN = 1  # bytes of a frame while a client logs in: SaslHandshake v0 is followed by tokens
+PREAMBLE_KEY = PREAMBLE.key
 
 
 class Connection(Receiving):
@@ -80,9 +82,15 @@ class Connection(Receiving):
         max_frame: int,
         listener: Listener | None,
         counters: RequestCounters | None = None,
+        *,
+        logins: Mapping[str, Logins] = MappingProxyType({}),
+        metering: Metering | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
-        """`listener`: where it came in; None on the unix socket. `counters`: of the worker."""
-        super().__init__(budget, max_frame)
+        """`listener`: where it came in; None on the unix socket. `counters`: those of the worker.
+        `logins`: by the listeners whose clients have to log in. `metering`: None when no client
+        has a quota."""
+        super().__init__(budget, max_frame, limiter)
         self.counters = counters or RequestCounters()
         self._received_ns = 0  # when the frames that are being served came
         self._receiving = False  # replies completed meanwhile go out at its end
@@ -90,13 +98,12 @@ class Connection(Receiving):
         self._connections = connections
         self._out: list[Buffer] = []
         self._flush_scheduled = False
-        self.metering: Metering | None = None  # None: there is no quota
+        self.metering = metering
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
         self.may_write: set[str] = set()  # topics for which the authorizer was asked
-        # By the listeners whose clients have to log in.
-        self.logins: Mapping[str, Logins] = {}
+        self.logins = logins
         self._max_frame = max_frame
         self.login: Login | None = None
 
@@ -138,7 +145,7 @@ class Connection(Receiving):
             self.last_active = self._loop.time()  # slow is not idle
             return
         self._receiving = True
-        turn.now_ns = self._received_ns = monotonic_ns()
+        loop_clock.now_ns = self._received_ns = monotonic_ns()
         self.counters.bytes_in += nbytes
         for frame in frames:
             if not (self._backlog or self._read_paused or self._held or self.closing):
@@ -187,7 +194,7 @@ class Connection(Receiving):
                 limited.warning("malformed header", "closing %s: %s", self.peer, fault)
                 self.abort()
                 return
-            if header.api_key == PREAMBLE and self.listener is None:
+            if header.api_key == PREAMBLE_KEY and self.listener is None:
                 self._introduced(header, frame)
                 return
         if metering is None:
@@ -218,7 +225,7 @@ class Connection(Receiving):
 
     def _introduced(self, header: RequestHeader, frame: bytearray) -> None:
         try:
-            self.identity = identity = read_preamble(header, frame)
+            self.identity = identity = PREAMBLE.read_request(memoryview(frame)[header.body_at :])
         except ValueError as fault:
             logger.warning("closing a unix connection: its preamble cannot be read: %s", fault)
             self.abort()
@@ -247,7 +254,6 @@ class Connection(Receiving):
             logger.error("closing %s: listener %r is not known here", self.peer, listener)
             self.abort()
             return
-        self.expect_tokens(most_received("", logins.settings.max_receive_bytes))
         self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
         self.login = Login(self, logins, is_relayed=self.listener is None)
         self.serve_with(self.login.serve)
@@ -301,7 +307,7 @@ class Connection(Receiving):
             return
         out = self._out
         freed = 0
-        now, durations = turn.now_ns, self.counters.durations
+        now, durations = loop_clock.now_ns, self.counters.durations
         while parts is not None:
             answered = calls.popleft()
             freed += answered.size

@@ -4,7 +4,7 @@ Back-pressure: a connection with too many bytes of unanswered requests, or whose
 read its replies, is not read from until that has eased; the worker as a whole has a budget too.
 Unsent replies count against the budget: they make other clients' fetches smaller, but do not stop
 them. A client that has used more than its quota is muted: not read from, for as long as it takes.
-Requests that have not arrived whole, or wait to be served, count too (broker/frame_memory.py).
+Requests that have not arrived whole, or wait to be served, count too (broker/net/frame_memory.py).
 """
 
 from __future__ import annotations

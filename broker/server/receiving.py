@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Limiter
 from moldau.broker.server.flow_control import FlowControl
@@ -23,10 +23,10 @@ HALF_SENT = "half_sent"  # why a connection was closed, as metrics name it
 class Receiving(FlowControl):
     __slots__ = ("_frames", "limiter")
 
-    def __init__(self, budget: Budget, max_frame: int) -> None:
+    def __init__(self, budget: Budget, max_frame: int, limiter: Limiter | None) -> None:
         super().__init__(budget)
         self._frames = FrameReader(max_frame, budget.frames)
-        self.limiter: Limiter | None = None
+        self.limiter = limiter
 
     @property
     def peer(self) -> str:

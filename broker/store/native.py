@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, StoreRefused
+from moldau.broker.errors import Callback, ErrorCode, KafkaError, StoreFault, StoreRefused
 from moldau.broker.store import keys, native_steps, stream_commands
 from moldau.broker.store.native_library import NativeLibrary
 from moldau.broker.store.native_steps import EntriesDone, GroupReadDone, GroupSteps, read_entries
@@ -55,10 +55,6 @@ class GroupFacts(NamedTuple):
 
     last_delivered: bytes
     oldest_pending: bytes | None
-
-
-AppendDone = Callable[[tuple[bytes, ...] | StoreFault], None]
-BoundsDone = Callable[[Bounds | StoreFault], None]
 
 
 def is_no_group(fault: object) -> bool:
@@ -125,7 +121,11 @@ class NativeStreams:
     # --- appending ---
 
     def append(
-        self, stream: bytes, base: bytes, words: Iterable[bytes | int], done: AppendDone
+        self,
+        stream: bytes,
+        base: bytes,
+        words: Iterable[bytes | int],
+        done: Callback[tuple[bytes, ...]],
     ) -> None:
         """One batch; for words and outcomes see `append` in the library."""
 
@@ -138,7 +138,7 @@ class NativeStreams:
 
     # --- reading ---
 
-    def bounds(self, stream: bytes, base: bytes, done: BoundsDone) -> None:
+    def bounds(self, stream: bytes, base: bytes, done: Callback[Bounds]) -> None:
         def finish(reply: Any) -> None:
             self._library.check(reply)
             if isinstance(reply, StoreFault):

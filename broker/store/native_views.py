@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from moldau.broker.metrics.stream_views import (
+from moldau.broker.private.stream_views import (
     MAX_CONSUMERS,
     MAX_ENTRIES,
     MAX_FIELD_BYTES,

@@ -28,7 +28,7 @@ from moldau.broker.errors import (
     StoreUnavailable,
 )
 from moldau.broker.metrics.histogram import DurationHistogram
-from moldau.broker.metrics.turn_clock import turn
+from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.resp import command
 from moldau.broker.store.server_facts import SECTIONS
@@ -251,7 +251,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._out.extend(parts)
         if not self._waiting:
             self._last_progress = self._loop.time()
-            self._asked_ns = turn.now_ns
+            self._asked_ns = loop_clock.now_ns
             self._watch()
         self._waiting.append(done)
         if not self._flush_scheduled:
@@ -296,7 +296,7 @@ class Pipe(asyncio.BufferedProtocol):
         reader.feed(_received, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
         waiting = self._waiting
         self._last_progress = self._loop.time()
-        turn.now_ns = now = monotonic_ns()
+        loop_clock.now_ns = now = monotonic_ns()
         if self._asked_ns:
             self.round_trips.counts[(now - self._asked_ns).bit_length()] += 1
             self._asked_ns = 0

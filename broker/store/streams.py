@@ -6,11 +6,11 @@ Entries are `(base offset, blob, nonce)`; callers never see an entry id or a fie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from moldau.broker.errors import StoreFault
+from moldau.broker.errors import Callback, StoreFault
 from moldau.broker.store import keys, resp, stream_commands
 from moldau.broker.store.aborted import AbortedTransaction, decode_aborted, encode_aborted
 from moldau.broker.store.cleaned import CleanPart, decode_part
@@ -62,11 +62,6 @@ class SavedState(NamedTuple):
     reserved: int  # offsets below it are a worker's to use
 
 
-StartDone = Callable[[SavedStart | StoreFault], None]
-EntriesDone = Callable[[list[Entry] | StoreFault], None]
-AbortedDone = Callable[[list[AbortedTransaction] | StoreFault], None]
-
-
 def decode_entries(reply: list[Any]) -> list[Entry]:
     return [
         Entry(int(entry_id[:-2]), fields[1], fields[3] if len(fields) > 2 else b"")
@@ -116,7 +111,7 @@ class Streams:
 
     # --- reading ---
 
-    def read(self, key: bytes, offset: int, count: int, done: EntriesDone) -> None:
+    def read(self, key: bytes, offset: int, count: int, done: Callback[list[Entry]]) -> None:
         """The entry that contains the offset and up to `count` after it, in one round trip."""
         first: list[Any] = []
 
@@ -131,7 +126,7 @@ class Streams:
         self._reads.send((resp.read_back(key, offset),), first.append)
         self._reads.send((resp.read_on(key, offset + 1, count),), second)
 
-    def read_on(self, key: bytes, offset: int, count: int, done: EntriesDone) -> None:
+    def read_on(self, key: bytes, offset: int, count: int, done: Callback[list[Entry]]) -> None:
         """Up to `count` entries that begin at the offset or after it."""
 
         def finish(reply: Any) -> None:
@@ -201,7 +196,7 @@ class Streams:
         )
         return SavedState(_saved_start(start), snapshot, history, int(reserved or 0))
 
-    def saved_start(self, key: bytes, done: StartDone) -> None:
+    def saved_start(self, key: bytes, done: Callback[SavedStart]) -> None:
         def finish(reply: Any) -> None:
             done(reply if isinstance(reply, StoreFault) else _saved_start(reply))
 
@@ -265,7 +260,9 @@ class Streams:
             where = (keys.state(key), keys.aborted(key))
             await self._control.ask("EVAL", _SAVE_ABORTED, 2, *where, *words)
 
-    def aborted_from(self, key: bytes, marker: int, count: int, done: AbortedDone) -> None:
+    def aborted_from(
+        self, key: bytes, marker: int, count: int, done: Callback[list[AbortedTransaction]]
+    ) -> None:
         """Up to `count`, from this offset of a marker on."""
 
         def finish(reply: Any) -> None:

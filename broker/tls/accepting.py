@@ -17,9 +17,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from moldau.broker import descriptors
-from moldau.broker.accepting import Acceptor
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
+from moldau.broker.net import descriptors
+from moldau.broker.net.accepting import Acceptor
 from moldau.broker.tls import admission
 from moldau.broker.tls.admission import Admission
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.slotted import Slotted
+from moldau.broker.slot_table import SlotTable
 from moldau.broker.txn import recovery
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect, Failed, Reply
@@ -24,7 +24,7 @@ Effects: TypeAlias = list[Effect]
 Views: TypeAlias = list[TxnView]  # in the class, `list` is the method
 
 
-class Transactions(Slotted[Transaction]):
+class Transactions(SlotTable[Transaction]):
     """A transactional id belongs to a slot, as groups do."""
 
     def __init__(

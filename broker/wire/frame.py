@@ -32,9 +32,6 @@ _HEAD = struct.Struct(">hhih")  # API key, version, correlation id, length of th
 _RESPONSE_HEAD = struct.Struct(">ii")
 _RESPONSE_HEAD_TAGS = struct.Struct(">iiB")
 JOIN_BELOW = 16384  # smaller responses are joined: cheaper than writing many parts
-# Not an API of Kafka: what a router or a worker sends first on a worker's unix socket, to say for
-# whom it speaks (broker/security/identity.py).
-PREAMBLE = 32767
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -117,13 +114,3 @@ def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int
     if position != len(frame):
         raise MalformedMessage(f"{len(frame) - position} bytes after the response")
     return correlation_id, message
-
-
-def private_reply(correlation_id: int, body: bytes) -> bytes:
-    """The reply to a request of an API that is not Kafka's."""
-    return _RESPONSE_HEAD.pack(INT32.size + len(body), correlation_id) + body
-
-
-def private_frame(key: int, body: bytes) -> bytes:
-    """A request of an API that is not Kafka's: version 0, no client id, `body` as it is."""
-    return LENGTH.pack(_HEAD.size + len(body)) + _HEAD.pack(key, 0, 0, -1) + body

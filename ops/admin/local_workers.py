@@ -6,9 +6,15 @@ brokers nothing is known.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from moldau.broker.private.api import PrivateApi
+from moldau.broker.private.client import ask_blocking
 from moldau.ops.client import ClientError, Cluster, LocalSockets, Node
-from moldau.ops.client.private import ask_private
 from moldau.ops.local_broker import find_local_broker
+
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 TIMEOUT_S = 5.0
 
@@ -17,13 +23,13 @@ class LocalWorkers:
     def __init__(self, cluster: Cluster) -> None:
         self._sockets = cluster.local or _sockets_of(cluster)
 
-    def ask(self, node: Node, key: int, body: bytes) -> bytes | None:
+    def ask(self, node: Node, api: PrivateApi[Q, A], request: Q) -> A | None:
         """A private request to a worker; None: it cannot be asked from here."""
         if self._sockets is None:
             return None
         # By its id alone: where brokers advertise the router's address, that is not a worker's.
         path = self._sockets(Node(max(node.node_id, 0), "", 0))
-        return ask_private(path, key, body, TIMEOUT_S)
+        return ask_blocking(path, api, request, TIMEOUT_S)
 
 
 def _sockets_of(cluster: Cluster) -> LocalSockets | None:

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from moldau.broker.metrics.record_counts import (
-    MAX_BEHIND,
-    RECORD_COUNTS,
-    UNKNOWN,
-    Behind,
-    decode_counts,
-    encode_behind,
-)
+from moldau.broker.private.table import MAX_BEHIND, RECORD_COUNTS, UNKNOWN, Behind
 from moldau.ops.admin.local_workers import LocalWorkers
 from moldau.ops.admin.topic_state import config_values
 from moldau.ops.client import Cluster, Node, TopicPartition
@@ -64,10 +57,10 @@ class NativeLags:
         asked, later = wanted[:MAX_BEHIND], wanted[MAX_BEHIND:]
         if self._workers is None:
             self._workers = LocalWorkers(self._cluster)
-        answer = self._workers.ask(leader, RECORD_COUNTS, encode_behind(asked))
+        answer = self._workers.ask(leader, RECORD_COUNTS, asked)
         if answer is None:
             return []
-        for behind, count in zip(asked, decode_counts(answer), strict=True):
+        for behind, count in zip(asked, answer, strict=True):
             if count is None:
                 later.append(behind)
             elif count != UNKNOWN:

@@ -7,14 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moldau.broker.metrics.stream_views import (
-    MAX_STREAMS,
-    STREAM_VIEWS,
-    Question,
-    StreamView,
-    decode_views,
-    encode_question,
-)
+from moldau.broker.private.stream_views import MAX_STREAMS, StreamsWanted, StreamView
+from moldau.broker.private.table import STREAM_VIEWS
 from moldau.broker.store import keys
 from moldau.ops.admin.local_workers import LocalWorkers
 from moldau.ops.client import Cluster
@@ -33,10 +27,10 @@ def stream_views(
     nodes = cluster.nodes()
     found: list[StreamView | None] = []
     for first in range(0, len(streams), MAX_STREAMS):
-        question = Question(list(streams[first : first + MAX_STREAMS]), groups, entries)
-        answers = (workers.ask(node, STREAM_VIEWS, encode_question(question)) for node in nodes)
+        wanted = StreamsWanted(list(streams[first : first + MAX_STREAMS]), groups, entries)
+        answers = (workers.ask(node, STREAM_VIEWS, wanted) for node in nodes)
         answer = next((each for each in answers if each is not None), None)
         if answer is None:
             return None
-        found += decode_views(answer)
+        found += answer
     return found

@@ -11,11 +11,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.private.api import PrivateApi
 from moldau.broker.wire.apis import APIS, Api
-from moldau.broker.wire.frame import LENGTH, private_frame, read_response, request_frame
+from moldau.broker.wire.frame import LENGTH, read_response, request_frame
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
 from moldau.broker.wire.primitives import INT32, MalformedMessage
 from moldau.broker.wire.schema import Message
@@ -25,6 +26,9 @@ from moldau.ops.client.sasl import VERSIONS as SASL_VERSIONS
 from moldau.ops.client.sasl import authentication
 from moldau.ops.client.security import PLAINTEXT, Sasl, Security
 from moldau.ops.client.tls import client_context
+
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 TIMEOUT_S = 30.0
 MAX_REPLY_BYTES = 1 << 28
@@ -135,13 +139,14 @@ class Connection:
         self.reply_bytes = size
         return reply
 
-    def ask_private(self, key: int, body: bytes = b"") -> bytes:
-        """The answer to a request that is not Kafka's; over a unix socket, with no other sent."""
-        self._socket.sendall(private_frame(key, body))
+    def ask_private(self, api: PrivateApi[Q, A], request: Q) -> A:
+        """A private request, over a unix socket and with no other on its way. Raises ValueError,
+        too."""
+        self._socket.sendall(api.request(request))
         (size,) = LENGTH.unpack(self._read(LENGTH.size))
         if not INT32.size <= size < MAX_REPLY_BYTES:
             raise MalformedMessage(f"a reply of {size} bytes")
-        return bytes(self._read(size)[INT32.size :])
+        return api.read_answer(self._read(size)[INT32.size :])
 
     def authenticate(self, sasl: Sasl) -> None:
         """Raises AuthenticationFailed, too."""

@@ -30,7 +30,7 @@ from moldau.ops.console.recent import RecentReports
 from moldau.ops.console.sessions import CHANGED, Session
 from moldau.ops.console.threads import Threads
 from moldau.ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
-from moldau.ops.console.visible import VisibleHistory, visible_events
+from moldau.ops.console.visible_names import VisibleHistory, visible_events
 from moldau.ops.http.reports import Reports, usages
 
 T = TypeVar("T")

@@ -7,24 +7,17 @@ it remembers.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from moldau.broker.security.identity import (
-    WHO_AM_I,
-    Identity,
-    Role,
-    decode_identity,
-    encode_identity,
-    preamble,
-)
-from moldau.broker.security.visible import VISIBLE, decode_visible
+from moldau.broker.private.client import ask_blocking, ask_each
+from moldau.broker.private.table import PREAMBLE, VISIBLE_NAMES, WHO_AM_I
+from moldau.broker.security.identity import Identity, Role
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.ops.client import AuthenticationFailed, Connection
 from moldau.ops.client.security import PLAIN, Sasl
 from moldau.ops.console.threads import Threads
-from moldau.ops.console.visible import Visible, merged
-from moldau.ops.http.reports import PATIENCE_S, ask_process
+from moldau.ops.console.visible_names import Visible, merged
+from moldau.ops.http.reports import PATIENCE_S
 from moldau.ops.http.settings import ConsoleLogin
 
 TIMEOUT_S = 10.0
@@ -79,10 +72,10 @@ class Logins:
         for path in self._sockets:
             try:
                 with Connection(
-                    path, introduction=preamble(stranger), timeout=TIMEOUT_S
+                    path, introduction=PREAMBLE.request(stranger), timeout=TIMEOUT_S
                 ) as connection:
                     connection.authenticate(sasl)
-                    identity = decode_identity(connection.ask_private(WHO_AM_I))
+                    identity = connection.ask_private(WHO_AM_I, None)
             except AuthenticationFailed:
                 raise
             except (OSError, MalformedMessage, ValueError):
@@ -95,20 +88,16 @@ class Logins:
     def is_over(self, identity: Identity) -> bool:
         """Whether workers refuse to serve this session: of a user that was removed, or has another
         password. False while none answers."""
-        question = encode_identity(identity)
         for path in self._sockets:
-            try:
-                with Connection(path, timeout=TIMEOUT_S) as connection:
-                    return decode_visible(connection.ask_private(VISIBLE, question)).is_over
-            except (OSError, MalformedMessage, ValueError):
-                continue
+            found = ask_blocking(path, VISIBLE_NAMES, identity, TIMEOUT_S)
+            if found is not None:
+                return found.is_over
         return False
 
     async def ask_visible(self, identity: Identity) -> Visible | None:
         """What a user may see; None: its session is over. Raises LoginUnavailable."""
-        question = encode_identity(identity)
-        asked = [ask_process(path, VISIBLE, question, PATIENCE_S) for path in self._sockets]
-        found = [decode_visible(each) for each in await asyncio.gather(*asked) if each is not None]
+        answers = await ask_each(self._sockets, VISIBLE_NAMES, identity, PATIENCE_S)
+        found = [each for each in answers if each is not None]
         if not found:
             raise LoginUnavailable
         return None if any(each.is_over for each in found) else merged(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from moldau.broker.log.native.ids import parse
-from moldau.broker.metrics.stream_views import GroupView, PendingView, StreamView
+from moldau.broker.private.stream_views import GroupView, PendingView, StreamView
 from moldau.ops.console.index import TopicGroup
 
 YEAR_2001_MS = 978_307_200_000  # ids below it were chosen by hand and are no times

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 
 from moldau.broker.security.identity import NEVER, EndedSessions, Identity
-from moldau.ops.console.visible import NOTHING, Shown, Visible
+from moldau.ops.console.visible_names import NOTHING, Shown, Visible
 
 IDLE_S = 3600.0
 LONGEST_S = 12 * 3600.0

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import Identity
 from moldau.broker.wire.schema import Message
 from moldau.ops.client import API_OF, ClientError, Cluster, Denied, LocalSockets, Node
 from moldau.ops.console.rights import denial_text
@@ -41,7 +42,7 @@ class UserCluster(Cluster):
             local=local,
             timeout=timeout,
             client_id=client_id,
-            introduction=preamble(session.identity),
+            introduction=PREAMBLE.request(session.identity),
         )
         self.session = session
         self._is_over = is_over

@@ -6,7 +6,7 @@ bounded; the rest has its turn the next time, and is unknown until then. Pure.
 
 from __future__ import annotations
 
-from moldau.broker.metrics.record_counts import MAX_BEHIND, Behind, Counts
+from moldau.broker.private.table import MAX_BEHIND, Behind, Counts
 from moldau.ops.http.lag import Lags
 
 State = tuple[int, int]  # of a stream: its end, and how many records it has

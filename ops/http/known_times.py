@@ -7,7 +7,7 @@ bounded; the rest has its turn the next time. Pure.
 
 from __future__ import annotations
 
-from moldau.broker.metrics.record_times import MAX_PLACES, Place, Times
+from moldau.broker.private.table import MAX_RECORD_TIMES, RecordOffset, Times
 from moldau.ops.http.lag import Lags
 
 MAX_KNOWN = 100_000
@@ -15,14 +15,14 @@ MAX_KNOWN = 100_000
 
 class KnownTimes:
     def __init__(self) -> None:
-        self.times: dict[Place, int] = {}  # milliseconds since 1970; -1: it has none
+        self.times: dict[RecordOffset, int] = {}  # milliseconds since 1970; -1: it has none
         self._turn = 0
 
-    def wanted(self, lags: Lags) -> dict[int, list[Place]]:
+    def wanted(self, lags: Lags) -> dict[int, list[RecordOffset]]:
         """What to ask, by leader. What is not waited for any more is forgotten."""
         known = self.times
-        kept: dict[Place, int] = {}
-        wanted: dict[int, dict[Place, None]] = {}
+        kept: dict[RecordOffset, int] = {}
+        wanted: dict[int, dict[RecordOffset, None]] = {}
         for leader, place in lags.waiting():
             if place in known:
                 if len(kept) < MAX_KNOWN:
@@ -33,13 +33,13 @@ class KnownTimes:
         self._turn += 1
         return {leader: self._some(list(places)) for leader, places in wanted.items()}
 
-    def _some(self, places: list[Place]) -> list[Place]:
-        if len(places) <= MAX_PLACES:
+    def _some(self, places: list[RecordOffset]) -> list[RecordOffset]:
+        if len(places) <= MAX_RECORD_TIMES:
             return places
-        first = self._turn * MAX_PLACES % len(places)
-        return (places[first:] + places[:first])[:MAX_PLACES]
+        first = self._turn * MAX_RECORD_TIMES % len(places)
+        return (places[first:] + places[:first])[:MAX_RECORD_TIMES]
 
-    def answered(self, places: list[Place], times: Times) -> None:
+    def answered(self, places: list[RecordOffset], times: Times) -> None:
         for place, found in zip(places, times, strict=False):
             if found is not None:
                 self.times[place] = found

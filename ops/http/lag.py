@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from moldau.broker.metrics.document import GroupRow, PartitionRow
-from moldau.broker.metrics.record_counts import UNKNOWN, Behind
-from moldau.broker.metrics.record_times import Place
+from moldau.broker.private.table import UNKNOWN, Behind, RecordOffset
 from moldau.ops.http.reports import Reports
 
 
@@ -76,7 +75,7 @@ class Lags:
         """Of the worst partition; None: of none of them it is known."""
         return worst(each.seconds for each in self.of(group))
 
-    def waiting(self) -> Iterator[tuple[int, Place]]:
+    def waiting(self) -> Iterator[tuple[int, RecordOffset]]:
         """The first record of each partition that a group has not committed, with its leader."""
         rows = self._rows
         for group in self.groups:

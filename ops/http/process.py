@@ -19,8 +19,8 @@ import uvicorn
 import uvloop
 
 from moldau.broker.logging_setup import set_up_logging
+from moldau.broker.private.table import ENDED_SESSIONS
 from moldau.broker.process import prepare_process, say_ready, watch_parent
-from moldau.broker.security.identity import ENDED_SESSIONS, decode_ended
 from moldau.broker.settings.processes import Listener
 from moldau.broker.tls.certificates import Certificates
 from moldau.ops.http.app import HttpApp
@@ -127,9 +127,7 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None
     if logins is not None:
         # They say when a user was removed, or has another password.
         workers = Workers(settings.worker_sockets)
-        workers.subscriptions = {
-            ENDED_SESSIONS: lambda body: sessions.users_changed(decode_ended(body))
-        }
+        workers.subscriptions = {ENDED_SESSIONS: sessions.users_changed}
         background += [asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))]
     return background
 

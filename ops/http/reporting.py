@@ -4,17 +4,16 @@ of what groups wait for, and how many records follow where offsets do not tell."
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 
 import msgspec
 
-from moldau.broker.metrics.record_counts import RECORD_COUNTS, Behind, decode_counts, encode_behind
-from moldau.broker.metrics.record_times import RECORD_TIMES, Place, decode_times, encode_places
+from moldau.broker.private.client import ask
+from moldau.broker.private.table import RECORD_COUNTS, RECORD_TIMES, Behind, RecordOffset
 from moldau.ops.http.known_counts import KnownCounts
 from moldau.ops.http.known_times import KnownTimes
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Reporters, Reports, ask_process
+from moldau.ops.http.reports import Reporters, Reports
 
 TIMES_PATIENCE_S = 0.5
 COUNTS_PATIENCE_S = 0.8
@@ -39,20 +38,14 @@ class Reporting:
             reports, times=self._known.times, clock_ms=clock_ms, counts=self._counts.counts
         )
 
-    async def _ask_times(self, leader: int, places: list[Place]) -> None:
+    async def _ask_times(self, leader: int, places: list[RecordOffset]) -> None:
         path = self._reporters.workers[leader]
-        body = encode_places(places)
-        found = await ask_process(path, RECORD_TIMES, body, TIMES_PATIENCE_S)
-        if found is None:
-            return
-        with contextlib.suppress(ValueError):
-            self._known.answered(places, decode_times(found))
+        found = await ask(path, RECORD_TIMES, places, TIMES_PATIENCE_S)
+        if found is not None:
+            self._known.answered(places, found)
 
     async def _ask_counts(self, leader: int, behind: list[Behind]) -> None:
         path = self._reporters.workers[leader]
-        body = encode_behind(behind)
-        found = await ask_process(path, RECORD_COUNTS, body, COUNTS_PATIENCE_S)
-        if found is None:
-            return
-        with contextlib.suppress(ValueError):
-            self._counts.answered(behind, decode_counts(found))
+        found = await ask(path, RECORD_COUNTS, behind, COUNTS_PATIENCE_S)
+        if found is not None:
+            self._counts.answered(behind, found)

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from moldau.broker.metrics.document import METRICS, Document, decode
-from moldau.broker.metrics.record_counts import Behind
-from moldau.broker.metrics.record_times import Place
-from moldau.broker.wire.frame import LENGTH, private_frame
+from moldau.broker.metrics.document import Document
+from moldau.broker.private.client import ask_each
+from moldau.broker.private.table import METRICS, Behind, RecordOffset
 
 PATIENCE_S = 1.0
-MAX_REPORT_BYTES = 64 << 20
-_REPLY_HEAD = struct.Struct(">ii")  # length, correlation id
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -48,7 +44,7 @@ class Reports(msgspec.Struct, frozen=True):
     workers: list[Document | None]
     routers: list[Document | None]
     # When records were made that groups have not committed yet, and what the clock says.
-    times: dict[Place, int] = {}
+    times: dict[RecordOffset, int] = {}
     clock_ms: int = 0
     # How many records groups are behind where offsets do not tell; UNKNOWN: too many to count.
     counts: dict[Behind, int] = {}
@@ -67,11 +63,9 @@ class Reporters:
     async def ask_all(self, patience_s: float = PATIENCE_S) -> Reports:
         async with asyncio.TaskGroup() as group:
             status = group.create_task(self.status(patience_s))
-            asked = [
-                group.create_task(_ask_report(path, patience_s))
-                for path in (*self.workers, *self._routers)
-            ]
-        documents = [each.result() for each in asked]
+            sockets = (*self.workers, *self._routers)
+            asked = group.create_task(ask_each(sockets, METRICS, None, patience_s))
+        documents = asked.result()
         count = len(self.workers)
         return Reports(status.result(), documents[:count], documents[count:])
 
@@ -87,32 +81,6 @@ class Reporters:
                     writer.close()
         except (OSError, TimeoutError, ValueError):
             return None
-
-
-async def ask_process(path: str, key: int, body: bytes, patience_s: float) -> bytes | None:
-    """The answer of a process to a private request; None: it did not come in time."""
-    try:
-        async with asyncio.timeout(patience_s):
-            reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
-            try:
-                writer.write(private_frame(key, body))
-                head = await reader.readexactly(_REPLY_HEAD.size)
-                (size,) = LENGTH.unpack_from(head)
-                if not 4 <= size <= MAX_REPORT_BYTES:
-                    return None
-                return await reader.readexactly(size - 4)
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, EOFError):
-        return None
-
-
-async def _ask_report(path: str, patience_s: float) -> Document | None:
-    found = await ask_process(path, METRICS, b"", patience_s)
-    try:
-        return None if found is None else decode(found)
-    except ValueError:
-        return None
 
 
 # --- /proc ---

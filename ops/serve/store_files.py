@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.limited_log import LimitedLog
+from moldau.broker.logging_setup import LimitedLog
 
 if TYPE_CHECKING:
     from moldau.broker.store.blocking import BlockingStore

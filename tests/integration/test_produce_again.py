@@ -1,6 +1,6 @@
 """A producer that repeats itself on one connection: what changes meanwhile holds for it at once.
 
-Requests that begin like one before are recognised by their bytes (handlers/produce_route.py):
+Requests that begin like one before are recognised by their bytes (details/produce_route.py):
 nothing about their topic may be remembered longer than it is true.
 """
 

@@ -11,7 +11,8 @@ import pytest
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of, slot_of
-from moldau.broker.security.identity import preamble, worker_identity
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import worker_identity
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.frame import read_response, request_frame
 from moldau.broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -57,7 +58,7 @@ class Peer:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(30)
         self._socket.connect(str(worker_socket(broker.directory / "run", broker.port, worker)))
-        self._socket.sendall(preamble(worker_identity(1 - worker)))
+        self._socket.sendall(PREAMBLE.request(worker_identity(1 - worker)))
         self.history = (broker.data_dir / "history").read_bytes()
 
     def call(self, api: ApiKey, version: int, request: Message) -> Any:

@@ -12,10 +12,10 @@ from typing import cast
 
 import pytest
 
+from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreUnavailable
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.handlers import offset_fetch, txn_offset_commit
-from moldau.broker.handlers.context import Broker
 from moldau.broker.placement import slot_of
 from moldau.broker.server.call import Call
 from moldau.broker.txn.record import GROUP_OFFSETS, Place

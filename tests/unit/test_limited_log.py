@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from moldau.broker.limited_log import MOST, WINDOW_S, LimitedLog
+from moldau.broker.logging_setup import MOST, WINDOW_S, LimitedLog
 
 
 def test_a_kind_is_logged_so_often_and_then_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("moldau.broker.limited_log.time.monotonic", lambda: now)
+    monkeypatch.setattr("moldau.broker.logging_setup.time.monotonic", lambda: now)
     log = LimitedLog(logging.getLogger("moldau.test"))
     for number in range(MOST + 500):
         log.warning("a", "closing %s", number)

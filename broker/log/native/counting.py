@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from moldau.broker.log.counting import CountBudget
 from moldau.broker.log.native.ids import Id, parse
 from moldau.broker.log.native.replica import NativeReplica
-from moldau.broker.metrics.record_counts import UNKNOWN, Counts
+from moldau.broker.private.table import UNKNOWN, Counts
 from moldau.broker.store.native import NativeStreams, StreamGroup
 
 MAX_COUNTED = 10_000

@@ -25,7 +25,7 @@ from moldau.broker.log.native.reader import NativeReader
 from moldau.broker.log.native.readership import Readership
 from moldau.broker.log.native.replica import NativeReplica, ReplicaHost
 from moldau.broker.log.retries import AwaitedRetries
-from moldau.broker.metrics.record_counts import Counts
+from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.native import MAX_WORDS
 from moldau.broker.store.replication import Replication

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from moldau.broker.errors import StoreFault, StoreFull, StoreRefused
+from moldau.broker.errors import Callback, StoreFault, StoreFull, StoreRefused
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.log import topic_gone
 from moldau.broker.log.native.ids import Id, Numbering, Run, parse, parse_mark, too_large
@@ -128,7 +128,7 @@ class NativeReplica:
             raise StoreRefused(text)
 
     async def read_bounds(self) -> Bounds:
-        def ask(done: Callable[[Bounds | StoreFault], None]) -> None:
+        def ask(done: Callback[Bounds]) -> None:
             self.host.native.bounds(self.key, self.base, done)
 
         return await await_callback(ask)

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.metrics.document import PartitionRow
-from moldau.broker.metrics.stream_views import MAX_STREAMS
+from moldau.broker.private.stream_views import MAX_STREAMS
 from moldau.broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 import pytest
 import redis
 
-from moldau.broker.metrics.record_counts import (
-    MAX_BEHIND,
-    RECORD_COUNTS,
-    UNKNOWN,
-    Behind,
-    Counts,
-    decode_counts,
-    encode_behind,
-)
-from moldau.broker.metrics.stream_views import (
+from moldau.broker.private.api import PrivateApi, private_frame
+from moldau.broker.private.client import ask_blocking, exchange
+from moldau.broker.private.stream_views import (
     MAX_ENTRIES,
     MAX_FIELD_BYTES,
     MAX_GROUPS,
     MAX_PENDING,
     MAX_STREAMS,
-    STREAM_VIEWS,
-    Question,
-    decode_views,
-    encode_question,
+    StreamsWanted,
 )
-from moldau.ops.client.private import ask_private
+from moldau.broker.private.table import (
+    MAX_BEHIND,
+    RECORD_COUNTS,
+    STREAM_VIEWS,
+    UNKNOWN,
+    Behind,
+    Counts,
+)
 from moldau.ops.serve.runtime import worker_socket
 from tests.support.brokers.running import Broker, wait_until
 from tests.support.raw.calls import create_topic
 from tests.support.raw.client import RawClient
 
+Q = TypeVar("Q")
+A = TypeVar("A")
 
-def ask(broker: Broker, key: int, body: bytes, worker: int = 0) -> bytes:
+
+def ask(broker: Broker, api: PrivateApi[Q, A], request: Q, worker: int = 0) -> A:
     path = worker_socket(broker.directory / "run", broker.port, worker)
-    found = ask_private(str(path), key, body, 30)
+    found = ask_blocking(str(path), api, request, 30)
     assert found is not None
     return found
 
 
 def counts(broker: Broker, behind: list[Behind], worker: int = 0) -> Counts:
-    return decode_counts(ask(broker, RECORD_COUNTS, encode_behind(behind), worker))
+    return ask(broker, RECORD_COUNTS, behind, worker)
 
 
 @pytest.fixture
@@ -92,10 +94,9 @@ def test_a_stream_is_shown_within_bounds(moldau: Broker, topic: str) -> None:
         for number in range(MAX_GROUPS + 5):
             store.xgroup_create(stream, f"g{number:03}", "0")
         store.xreadgroup("g000", b"\xfe consumer", {stream: ">"})
-        question = Question([stream, b"no-such-key"] + [stream] * 40, has_entries=True)
-        answer = ask(moldau, STREAM_VIEWS, encode_question(question))
-        assert len(answer) < 10 << 20
-        views = decode_views(answer)
+        wanted = StreamsWanted([stream, b"no-such-key"] + [stream] * 40, has_entries=True)
+        views = ask(moldau, STREAM_VIEWS, wanted)
+        assert len(STREAM_VIEWS.answer(views)) < 10 << 20
         assert len(views) == MAX_STREAMS
         view, missing = views[0], views[1]
         assert view is not None
@@ -117,7 +118,7 @@ def test_a_stream_is_shown_within_bounds(moldau: Broker, topic: str) -> None:
 
 def test_questions_that_are_none_close_the_connection_and_nothing_else(moldau: Broker) -> None:
     path = str(worker_socket(moldau.directory / "run", moldau.port, 0))
-    for key in (RECORD_COUNTS, STREAM_VIEWS):
+    for api in (RECORD_COUNTS, STREAM_VIEWS):
         for body in (b"", b"\xc1", msgspec.msgpack.encode([["t"]]), msgspec.msgpack.encode(7)):
-            assert ask_private(path, key, body, 30) in (None, b"")
+            assert exchange(path, private_frame(api.key, body), 30) in (None, b"")
     assert counts(moldau, []) == []

@@ -6,15 +6,15 @@ import contextlib
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kafka.net.sasl.scram import ScramClient
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.metrics.document import METRICS
-from moldau.broker.security.connection_limits import CONNECTION_LIMITS
-from moldau.broker.security.identity import ENDED_SESSIONS, OPERATOR, WHO_AM_I, encode_identity
-from moldau.broker.wire.frame import PREAMBLE, private_frame
+from moldau.broker.private.api import PrivateApi, private_frame
+from moldau.broker.private.table import PREAMBLE, TABLE
+from moldau.broker.security.identity import OPERATOR
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
 from moldau.broker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -244,15 +244,15 @@ def test_no_more_is_waited_for_than_a_login_can_need(
     client.must_be_closed()
 
 
-@pytest.mark.parametrize("key", [PREAMBLE, WHO_AM_I, METRICS, ENDED_SESSIONS, CONNECTION_LIMITS])
+@pytest.mark.parametrize("api", TABLE, ids=repr)
 def test_what_processes_ask_each_other_is_not_served_to_clients(
-    client: SaslClient, key: int
+    client: SaslClient, api: PrivateApi[Any, Any]
 ) -> None:
     """Least of all to one that claims to be somebody else, in the middle of its requests."""
     client.log_in(SHA_256, "alice", "secret")
     assert client.is_served
-    body = encode_identity(OPERATOR) if key == PREAMBLE else b""
-    client.socket.sendall(private_frame(key, body))
+    frame = PREAMBLE.request(OPERATOR) if api is PREAMBLE else private_frame(api.key, b"")
+    client.socket.sendall(frame)
     client.send(DescribeUserScramCredentialsRequest(None), 0)
     client.must_be_closed()
 

@@ -40,7 +40,7 @@ async def read_committed(
 
 
 class _Fetch:
-    """Records, and the aborted transactions among them, as handlers/delayed_fetch.py gets them."""
+    """Records, and the aborted transactions among them, as `DelayedFetch` gets them."""
 
     def __init__(self, log: PartitionLog, offset: int, limit: int) -> None:
         self._log = log

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from moldau.broker.security.identity import read_preamble
+from moldau.broker.private.table import PREAMBLE
 from moldau.broker.wire.advertised import PING
-from moldau.broker.wire.frame import PREAMBLE, read_request_header, response_frame
+from moldau.broker.wire.frame import read_request_header, response_frame
 from moldau.broker.wire.schema import Message
 
 # Makes the answer to a request; None: hang up.
@@ -84,8 +84,8 @@ class FakePeer:
                 writer.write(struct.pack(">i", 4) + frame[4:8])
                 continue
             header = read_request_header(frame)
-            if header.api_key == PREAMBLE:
-                self.greetings.append(read_preamble(header, frame).host)
+            if header.api_key == PREAMBLE.key:
+                self.greetings.append(PREAMBLE.read_request(frame[header.body_at :]).host)
                 continue
             assert header.api is not None
             codec = header.api.request_codec(header.api_version)

@@ -13,8 +13,9 @@ import socket
 from collections.abc import Iterable
 from typing import Any, Self
 
+from moldau.broker.private.table import PREAMBLE
 from moldau.broker.security.acl import Acl
-from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.security.identity import Identity
 from moldau.broker.wire.apis import APIS
 from moldau.broker.wire.frame import LENGTH, read_response, request_frame
 from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
@@ -35,7 +36,7 @@ class IdentifiedClient:
         self._socket.connect(str(worker_socket(broker.directory / "run", broker.port, worker)))
         self._number = 0
         if identity is not None:
-            self._socket.sendall(preamble(identity))
+            self._socket.sendall(PREAMBLE.request(identity))
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from moldau.broker.security.identity import Identity, preamble
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import Identity
 from moldau.broker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -50,7 +51,7 @@ class Anyone(RawClient):
             self._socket.settimeout(30)
             self._socket.connect(str(worker_socket(broker.directory / "run", broker.port, worker)))
         if user is not None:
-            self._socket.sendall(preamble(Identity(f"User:{user}", host="10.1.2.3")))
+            self._socket.sendall(PREAMBLE.request(Identity(f"User:{user}", host="10.1.2.3")))
 
     def produce_batch(
         self, topic: str, *, acks: int = 1, version: int = NAMED_PRODUCE, batch: bytes = BATCH

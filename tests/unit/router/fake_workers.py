@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from moldau.broker.placement import leader_of, owner_of
-from moldau.broker.security.identity import read_preamble
+from moldau.broker.private.table import PREAMBLE
 from moldau.broker.settings.processes import Endpoint
 from moldau.broker.wire.advertised import PING
 from moldau.broker.wire.apis import APIS, ApiKey
-from moldau.broker.wire.frame import PREAMBLE, read_request_header, request_frame, response_frame
+from moldau.broker.wire.frame import read_request_header, request_frame, response_frame
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
 from moldau.broker.wire.messages.describe_groups import (
     DescribedGroup,
@@ -90,8 +90,8 @@ class FakeWorker:
                         writer.write(struct.pack(">i", 4) + frame[4:8])
                         continue
                     header = read_request_header(frame)
-                    if header.api_key == PREAMBLE:
-                        self.peers.append(read_preamble(header, frame).host)
+                    if header.api_key == PREAMBLE.key:
+                        self.peers.append(PREAMBLE.read_request(frame[header.body_at :]).host)
                         continue
                     self.frames.append(frame)
                     reply = await self._behave(self, frame)

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.security.identity import Identity, Role, preamble
-from moldau.broker.wire.frame import (
-    PREAMBLE,
-    private_frame,
-    read_request_header,
-    read_response,
-    request_frame,
-)
+from moldau.broker.private.api import private_frame
+from moldau.broker.private.table import PREAMBLE
+from moldau.broker.security.identity import Identity, Role
+from moldau.broker.wire.frame import read_request_header, read_response, request_frame
 from moldau.broker.wire.messages.describe_groups import DescribeGroupsResponse
 from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
 from moldau.broker.wire.messages.produce import (
@@ -156,7 +152,8 @@ async def test_the_operator_may_speak_for_a_user(short_tmp_path: Path) -> None:
     alice = Identity(principal="User:alice", host="10.0.0.7", listener="SASL_SSL", revision=3)
     async with Stage(short_tmp_path, answer, 6).open() as stage:
         rng = random.Random(6)
-        stage.writer.write(preamble(alice) + b"".join(some_request(rng, n) for n in range(50)))
+        requests = b"".join(some_request(rng, n) for n in range(50))
+        stage.writer.write(PREAMBLE.request(alice) + requests)
         for number in range(50):
             reply = await asyncio.wait_for(stage.receive(), 30)
             assert struct.unpack_from(">i", reply) == (number,)  # the preamble has no reply
@@ -168,9 +165,9 @@ async def test_the_operator_may_speak_for_a_user(short_tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "introduction",
     [
-        private_frame(PREAMBLE, b"\xc1 nonsense"),
-        preamble(Identity(role=Role.WORKER)),
-        preamble(Identity(role=Role.UNAUTHENTICATED)),
+        private_frame(PREAMBLE.key, b"\xc1 nonsense"),
+        PREAMBLE.request(Identity(role=Role.WORKER)),
+        PREAMBLE.request(Identity(role=Role.UNAUTHENTICATED)),
     ],
     ids=["nonsense", "worker", "unauthenticated"],
 )

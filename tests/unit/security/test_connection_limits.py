@@ -6,13 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.broker.private.api import answer_body
+from moldau.broker.private.table import CONNECTION_LIMITS
 from moldau.broker.security import connection_limits
-from moldau.broker.security.connection_limits import (
-    ConnectionCounts,
-    LimitsInForce,
-    decode_limits,
-    encode_limits,
-)
+from moldau.broker.security.connection_limits import ConnectionCounts, LimitsInForce
 from moldau.broker.security.quota_rates import Windows
 from moldau.broker.settings.processes import ConnectionLimits
 
@@ -44,7 +41,9 @@ def test_by_address() -> None:
 
 def test_limits_that_are_told_to_another_process() -> None:
     limits = ConnectionLimits(total=5, per_ip=2, overrides={"b": 1})
-    told = decode_limits(encode_limits(LimitsInForce(limits, {"a": 3.0, "": 9.0})))
+    told = CONNECTION_LIMITS.read_answer(
+        answer_body(CONNECTION_LIMITS.answer(LimitsInForce(limits, {"a": 3.0, "": 9.0})))
+    )
     assert [told.rate_of(ip) for ip in ("a", "b")] == [3, 9]
     assert LimitsInForce(limits).rate_of("a") is None
     kept = counts()

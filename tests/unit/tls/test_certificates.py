@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.peer import identify
+from moldau.broker.net.peer import identify
 from moldau.broker.security.certificate import read_certificate
 from moldau.broker.security.identity import Identity, Role
 from moldau.broker.settings.processes import Listener, TlsSettings

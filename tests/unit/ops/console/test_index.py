@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
-from moldau.broker.metrics.record_counts import UNKNOWN
+from moldau.broker.private.table import UNKNOWN
 from moldau.ops.console.history import MAX_SERIES, POINTS, History, Series
 from moldau.ops.console.index import Index, page_of
 from moldau.ops.http.reports import Reports

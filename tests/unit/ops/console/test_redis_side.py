@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.broker.metrics.stream_views import ConsumerView, GroupView, PendingView, StreamView
+from moldau.broker.private.stream_views import ConsumerView, GroupView, PendingView, StreamView
 from moldau.ops.console.index import TopicGroup
 from moldau.ops.console.redis_side import Stream, age_of, sides
 

@@ -14,10 +14,11 @@ from moldau.broker.metrics.document import (
     Kind,
     PartitionRow,
 )
-from moldau.broker.security.visible import VisibleNames, decode_visible, encode_visible
+from moldau.broker.private.api import answer_body
+from moldau.broker.private.table import VISIBLE_NAMES, VisibleNames
 from moldau.ops.admin.group_history import Event, film
 from moldau.ops.console.history import History
-from moldau.ops.console.visible import (
+from moldau.ops.console.visible_names import (
     NOTHING,
     Visible,
     VisibleHistory,
@@ -119,7 +120,9 @@ def test_what_workers_answer_is_added_up() -> None:
         VisibleNames(cluster=False, topics=["a", "b"], groups=["g"]),
         VisibleNames(cluster=False, topics=["a", "b"], groups=["h"]),
     ]
-    assert [decode_visible(encode_visible(each)) for each in answers] == answers
+    assert [
+        VISIBLE_NAMES.read_answer(answer_body(VISIBLE_NAMES.answer(each))) for each in answers
+    ] == answers
     assert merged(answers) == Visible({"a", "b"}, {"g", "h"}, cluster=False, everything=False)
     super_user = VisibleNames(everything=True, cluster=True)
     assert merged([super_user, super_user]) == Visible(set(), set(), cluster=True, everything=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.broker.metrics.document import ClientRow, ClientValue, Document, decode, encode
+from moldau.broker.metrics.document import ClientRow, ClientValue, Document
+from moldau.broker.private.api import answer_body
+from moldau.broker.private.table import METRICS
 from moldau.ops.console.measures import measures
 from moldau.ops.http import clients
 from moldau.ops.http.clients import client_families
@@ -29,7 +31,9 @@ def value(name: str, number: float, is_counter: bool = False, **attributes: str)
 
 
 def reports(*workers: list[ClientRow]) -> Reports:
-    documents = [decode(encode(Document(clients=rows))) for rows in workers]
+    documents = [
+        METRICS.read_answer(answer_body(METRICS.answer(Document(clients=rows)))) for rows in workers
+    ]
     return Reports(None, [*documents, None], [])
 
 

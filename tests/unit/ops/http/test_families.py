@@ -12,9 +12,9 @@ from moldau.broker.metrics.document import (
     Kind,
     PartitionRow,
     Sample,
-    decode,
-    encode,
 )
+from moldau.broker.private.api import answer_body
+from moldau.broker.private.table import METRICS
 from moldau.ops.http import families as http_families
 from moldau.ops.http import health
 from moldau.ops.http.families import families
@@ -24,7 +24,8 @@ STATUS = Status([Process("worker", 0, 11, 9093, 5.0, 2, "running")], {"kind": "e
 
 
 def worker(**facts: object) -> Document:
-    return decode(encode(Document(**facts)))  # type: ignore[arg-type]
+    document = Document(**facts)  # type: ignore[arg-type]
+    return METRICS.read_answer(answer_body(METRICS.answer(document)))
 
 
 def found(reports: Reports, name: str) -> dict[tuple[str, ...], float]:

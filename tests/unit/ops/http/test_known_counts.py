@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
-from moldau.broker.metrics.record_counts import MAX_BEHIND, UNKNOWN, Behind
+from moldau.broker.private.table import MAX_BEHIND, UNKNOWN, Behind
 from moldau.ops.http.families import families
 from moldau.ops.http.known_counts import KnownCounts
 from moldau.ops.http.lag import Lags

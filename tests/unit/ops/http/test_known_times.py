@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
-from moldau.broker.metrics.record_times import MAX_PLACES
+from moldau.broker.private.table import MAX_RECORD_TIMES
 from moldau.ops.http.known_times import KnownTimes
 from moldau.ops.http.lag import Lags
 from moldau.ops.http.reports import Reports
@@ -37,10 +37,10 @@ def test_what_is_before_the_log_start_is_not_waited_for() -> None:
 
 def test_a_question_is_bounded_and_all_have_their_turn() -> None:
     known = KnownTimes()
-    many = lags({2 * number: 0 for number in range(2 * MAX_PLACES + 500)})
+    many = lags({2 * number: 0 for number in range(2 * MAX_RECORD_TIMES + 500)})
     asked = set()
     for _ in range(3):
         (places,) = known.wanted(many).values()
-        assert len(places) == MAX_PLACES
+        assert len(places) == MAX_RECORD_TIMES
         asked.update(places)
-    assert len(asked) == 2 * MAX_PLACES + 500
+    assert len(asked) == 2 * MAX_RECORD_TIMES + 500

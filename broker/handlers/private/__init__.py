@@ -1,0 +1,1 @@
+"""The handlers of private requests: a module for each (broker/private/)."""

@@ -1,0 +1,1 @@
+"""Sockets of workers and routers: accepting, descriptors, peers, memory of half-sent requests."""
