@@ -299,6 +299,13 @@ OPTIONS: tuple[Option, ...] = (
         _TUNING,
     ),
     Option(
+        "exit-with-parent",
+        _boolean,
+        "true|false",
+        "stop when standard input ends: for programs that start a broker (false)",
+        _TUNING,
+    ),
+    Option(
         "max-request-bytes",
         _size(1024),
         "SIZE",

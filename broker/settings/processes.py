@@ -219,6 +219,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     store_maxmemory: int = 0
     store_min_free: int | None = None  # None: by the size of the disk
     spare_process: bool = True
+    exit_with_parent: bool = False
     broker: dict[str, str] = {}
     # What follows from the above (`listeners.py`); the first one is the default.
     listening: list[Listener] = []

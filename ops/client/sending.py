@@ -30,8 +30,22 @@ class Outgoing(NamedTuple):
     timestamp_ms: int | None = None  # None: now
 
 
+class Sequenced(NamedTuple):
+    """Whose records they are, and the number of the first: a batch that is sent again is appended
+    once."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
 def send(
-    cluster: Cluster, place: TopicPartition, records: Sequence[Outgoing], *, acks: int = ALL
+    cluster: Cluster,
+    place: TopicPartition,
+    records: Sequence[Outgoing],
+    *,
+    acks: int = ALL,
+    sequenced: Sequenced = Sequenced(),  # noqa: B008
 ) -> int:
     """Append records to a partition; returns the offset of the first. Raises ClientError."""
     now = int(time.time() * 1000)
@@ -48,6 +62,7 @@ def send(
         ],
         base_offset=0,
         last_offset=len(records) - 1,
+        **sequenced._asdict(),
     )
     answer = _produce(cluster, place, bytes(batch), acks)
     if answer.error_code in STALE_LEADER:

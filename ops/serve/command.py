@@ -30,6 +30,7 @@ from moldau.ops.serve.embedded_store import EmbeddedStore
 from moldau.ops.serve.exposure import check_exposure, warn_of_root
 from moldau.ops.serve.listeners import Listeners
 from moldau.ops.serve.notify import READY, keep_alive, notify
+from moldau.ops.serve.parent import check_standard_input, watch_parent
 from moldau.ops.serve.ports import check_ports
 from moldau.ops.serve.preparation import bring_up_to_date
 from moldau.ops.serve.process_specs import router_specs, spare_spec, worker_specs
@@ -119,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
     os.umask(0o077)  # every file and socket, of child processes too: none is for other users
     try:
         settings = read_settings(arguments)
+        if settings.exit_with_parent:
+            check_standard_input()
         _log_as(settings)
         warn_of_root(settings.listening)
         _serve(arguments, settings)
@@ -217,6 +220,8 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
                 await before_clients(settings, url)
 
         async def supervise() -> None:
+            if settings.exit_with_parent:
+                watch_parent()
             await Supervisor(
                 stages,
                 port=settings.port,

@@ -1,0 +1,23 @@
+"""A Kafka for tests: real processes, ready in about a second, gone afterwards.
+
+    from moldau.testing import broker
+
+    with broker() as kafka:
+        producer = Producer(kafka.client_config())
+        topic = kafka.topic(partitions=3)
+        ...
+        kafka.kill_worker()                     # what a mock cannot do
+        assert kafka.consume(topic, 2) == [b"a", b"b"]
+
+With pytest the fixtures `moldau` (one broker for the session), `moldau_function` (one for the test)
+and `moldau_secure` (one with TLS, users and ACLs, for the session) need no import: see plugin.py.
+
+    running.py          start and stop a broker, kill and pause its processes
+    topics.py           topics, records and lag, without a client library
+    client_settings.py  settings for librdkafka, kafka-python, aiokafka and Java
+"""
+
+from moldau.testing.running import Broker, BrokerFailed, broker
+from moldau.testing.topics import Record
+
+__all__ = ["Broker", "BrokerFailed", "Record", "broker"]
