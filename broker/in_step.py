@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from moldau.broker.access.kept import KeptByKind
+from moldau.broker.access.cached_tables import KeptByKind
 from moldau.broker.errors import StoreFault
 from moldau.broker.handlers import broker_loggers
 from moldau.broker.handlers.context import Broker

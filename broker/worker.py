@@ -15,7 +15,7 @@ from pathlib import Path
 from moldau.broker import descriptors
 from moldau.broker.access.acls import Acls, configured_authorizer
 from moldau.broker.access.audit import make_audit
-from moldau.broker.access.kept import KeptByKind
+from moldau.broker.access.cached_tables import KeptByKind
 from moldau.broker.access.logins import LoginServices
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.group_events import GroupEvents
@@ -28,7 +28,6 @@ from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.dispatch import Dispatcher
 from moldau.broker.in_step import InStep
 from moldau.broker.log.compaction import Compaction
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.maintenance import Maintenance
 from moldau.broker.log.topics import Topic, Topics
@@ -69,6 +68,7 @@ from moldau.broker.settings.processes import Listener, WorkerSettings
 from moldau.broker.settings.static import static_config
 from moldau.broker.store.store import Store, StoreFiles, reached
 from moldau.broker.store.topics import Change
+from moldau.broker.store_loss.log_integrity import LogHistory
 from moldau.broker.stream_views import StreamViews
 from moldau.broker.visible import Visibility
 

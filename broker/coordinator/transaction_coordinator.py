@@ -22,7 +22,6 @@ import msgspec
 from moldau.broker.coordinator.shell import MachineShell
 from moldau.broker.coordinator.slots import Slots
 from moldau.broker.coordinator.transaction_reloading import TransactionReloading
-from moldau.broker.coordinator.wholeness import Settled, Wholeness
 from moldau.broker.errors import (
     ErrorCode,
     SlotNotTaken,
@@ -34,6 +33,7 @@ from moldau.broker.placement import slot_of
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.transactions import TransactionStore
+from moldau.broker.store_loss.clean_shutdown import Settled, Wholeness
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import (
     Answer,

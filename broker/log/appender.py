@@ -39,12 +39,12 @@ from moldau.broker.log.joining import Joining, Joins
 from moldau.broker.log.log import topic_gone
 from moldau.broker.log.reader import LogReader
 from moldau.broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
-from moldau.broker.log.reservation import Reservation
 from moldau.broker.log.tail import CachedEntry
 from moldau.broker.log.waiters import Waiters
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.metrics.turn_clock import turn
 from moldau.broker.store.resp import append_prefix
+from moldau.broker.store_loss.reservation import Reservation
 
 logger = logging.getLogger("moldau.log")
 

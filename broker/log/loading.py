@@ -6,11 +6,11 @@ import asyncio
 import logging
 
 from moldau.broker.log.entries import end_of
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.reader import LogReader
 from moldau.broker.log.state import LogState
-from moldau.broker.store.log_history import Floor, Outcome, Proof
+from moldau.broker.store.log_integrity import Floor, Outcome, Proof
 from moldau.broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
+from moldau.broker.store_loss.log_integrity import LogHistory
 
 logger = logging.getLogger("moldau.log")
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from moldau.broker.log.flight import Append
 from moldau.broker.log.markers import Marker
 from moldau.broker.log.state import Producer
@@ -23,6 +22,7 @@ from moldau.broker.metrics.record_counts import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from moldau.broker.wire.batch import Buffer
 
 LEADER_EPOCH = 0  # of a log that never lost anything

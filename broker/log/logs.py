@@ -11,10 +11,7 @@ from typing import Any, Protocol
 from moldau.broker.errors import ErrorCode, StoreFault, StoreFull
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.log.archived import Archived
-from moldau.broker.log.checked import CheckedLogs
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.joining import Joined
-from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import Log
 from moldau.broker.log.native.log import NativeLog
 from moldau.broker.log.native.readership import Readership
@@ -29,6 +26,9 @@ from moldau.broker.placement import leader_of
 from moldau.broker.store import keys, resp
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.checked_logs import CheckedLogs
+from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.store_loss.log_integrity import LogHistory
 from moldau.broker.txn.record import Place
 
 logger = logging.getLogger("moldau.log")

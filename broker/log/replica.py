@@ -17,17 +17,17 @@ from typing import Any, Protocol
 
 from moldau.broker.errors import StoreFault, StoreFull
 from moldau.broker.log.callbacks import Completion, await_callback
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.loading import Loading, entries_per_read
 from moldau.broker.log.log import topic_gone
 from moldau.broker.log.reader import LogReader
-from moldau.broker.log.reservation import Reservation
 from moldau.broker.log.tail import CachedEntry
 from moldau.broker.log.waiters import Waiters
-from moldau.broker.store.log_history import Floor
+from moldau.broker.store.log_integrity import Floor
 from moldau.broker.store.pipe import resolve, within
 from moldau.broker.store.replication import NEVER, Replication
 from moldau.broker.store.streams import Entry, Streams
+from moldau.broker.store_loss.log_integrity import LogHistory
+from moldau.broker.store_loss.reservation import Reservation
 from moldau.broker.wire.batch import CorruptBatch
 
 logger = logging.getLogger("moldau.log")

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.native.ids import parse, too_large
 from moldau.broker.log.topic_errors import MAX_PARTITIONS, already_exists, not_more_partitions
 from moldau.broker.settings.kafka import (
@@ -27,6 +26,7 @@ from moldau.broker.store import keys
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.streams import Streams
 from moldau.broker.store.topics import Change, TopicRecord, TopicStore
+from moldau.broker.store_loss.log_integrity import LogHistory
 from moldau.broker.wire.schema import NO_UUID
 
 MAX_NAME = 249

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from moldau.broker.errors import StoreFull, StoreRefused, StoreTimeout
 from moldau.broker.store import keys
-from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
+from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
 # A full store has to take it: a new epoch of a log is confirmed there too.

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from moldau.broker.errors import SlotNotTaken, StoreDown, StoreRefused
-from moldau.broker.generations import LIMIT
+from moldau.broker.group.generations import LIMIT
 from moldau.broker.store import keys
 from moldau.broker.store.fence import fenced
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within

@@ -29,11 +29,11 @@ from moldau.broker.errors import (
 )
 from moldau.broker.metrics.histogram import DurationHistogram
 from moldau.broker.metrics.turn_clock import turn
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Target
 from moldau.broker.store.resp import command
 from moldau.broker.store.server_facts import SECTIONS
+from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.store_url import Address
-from moldau.broker.store.target import Target
 from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.parts import coalesce
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from moldau.broker.errors import StoreFault, StoreTimeout, StoreUnavailable
 from moldau.broker.store import keys, resp
-from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.store_id import StoreHistory
 
 logger = logging.getLogger("moldau.store")
 

@@ -13,19 +13,19 @@ from moldau.broker.store.acls import AclStore
 from moldau.broker.store.capacity import Capacity, of_server, of_this_machine, smallest
 from moldau.broker.store.cleaned import Cleaned
 from moldau.broker.store.confirmation import Confirmation
+from moldau.broker.store.connector import Target
 from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.groups import GroupStore
-from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.local_server import is_disk_limit
-from moldau.broker.store.log_history import LogHistoryStore
+from moldau.broker.store.log_integrity import LogHistoryStore
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.native_views import NativeViews
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.quotas import QuotaStore
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.sentinel import follow
+from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.streams import Streams
-from moldau.broker.store.target import Target
 from moldau.broker.store.tokens import TokenStore
 from moldau.broker.store.topics import TopicStore
 from moldau.broker.store.transactions import TransactionStore

@@ -17,10 +17,10 @@ import msgspec
 from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.store import format as store_format
 from moldau.broker.store import keys
+from moldau.broker.store.change_acks import Acknowledgement, Unapplied
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.resp import pairs
 from moldau.broker.store.scripts import script
-from moldau.broker.store.unapplied import Acknowledgement, Unapplied
 
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000

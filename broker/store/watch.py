@@ -14,11 +14,11 @@ from typing import Any
 
 from moldau.broker.errors import StoreDown, StoreFault, StoreRefused
 from moldau.broker.store import keys
+from moldau.broker.store.change_acks import Acknowledgement
 from moldau.broker.store.native import RawEntries
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.streams import Entry, decode_entries
 from moldau.broker.store.topics import Change, read_acknowledgement, read_change
-from moldau.broker.store.unapplied import Acknowledgement
 
 logger = logging.getLogger("moldau.store")
 

@@ -37,6 +37,7 @@ from moldau.broker.store.local_server import (
     operators_limit,
 )
 from moldau.broker.store.probe import is_ready
+from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreHistory, Extent
 from moldau.ops.serve.allocation import (
     Outcome,
     allocate_beyond,
@@ -46,7 +47,6 @@ from moldau.ops.serve.allocation import (
 )
 from moldau.ops.serve.disk_room import Marks, Room
 from moldau.ops.serve.store_files import remove_leftovers
-from moldau.ops.serve.store_history import EmbeddedStoreHistory, Extent
 
 logger = logging.getLogger("moldau.store")
 

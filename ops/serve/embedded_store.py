@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreHistory
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.disk_guard import DiskGuard
 from moldau.ops.serve.process_specs import MALLOC_ENV
 from moldau.ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
 from moldau.ops.serve.store_files import rewrite_when_worth_it, sync_every_second
-from moldau.ops.serve.store_history import EmbeddedStoreHistory
 
 logger = logging.getLogger("moldau.store")
 

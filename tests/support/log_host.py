@@ -13,9 +13,7 @@ from typing import Any, Self
 from moldau.broker.errors import ErrorCode, StoreFull
 from moldau.broker.log.archived import Archived
 from moldau.broker.log.flight import Append, Participation
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.joining import Joined
-from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.read_ahead import ReadAhead
 from moldau.broker.log.retention import Retention
@@ -24,16 +22,18 @@ from moldau.broker.log.unpacking import Unpacking
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation
+from moldau.broker.store.connector import Target
 from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.groups import GroupStore
-from moldau.broker.store.history import StoreHistory
-from moldau.broker.store.log_history import LogHistoryStore
+from moldau.broker.store.log_integrity import LogHistoryStore
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.replication import Replication
+from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.streams import Entry, Streams
-from moldau.broker.store.target import Target
 from moldau.broker.store.topics import TopicStore
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.store_loss.log_integrity import LogHistory
 from moldau.broker.wire.batch import read_header
 
 CACHE_BYTES = 1 << 20

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from moldau.broker.errors import StoreFault
+from moldau.broker.store.connector import Target
 from moldau.broker.store.native import Expected, NativeStreams, RawEntries
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
 from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import SEARCH_PATH, RedisServer
 

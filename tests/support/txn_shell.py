@@ -10,10 +10,10 @@ from typing import Any
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.producer_ids import ProducerIds
 from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replicated, Replication
 from moldau.broker.store.store import Store
+from moldau.broker.store_loss.clean_shutdown import Wholeness
 from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer, WriteMarkers
 from moldau.broker.txn.events import Add, End, Event, Init
 from moldau.broker.txn.record import Place, TxnState

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import following
 from moldau.broker.group.classic.members import Member, Roster
 from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.states import PREVIOUS
@@ -21,6 +20,7 @@ from moldau.broker.group.effects import (
     StateChanged,
     SyncAnswer,
 )
+from moldau.broker.group.generations import following
 from moldau.broker.group.machine import Machine
 from moldau.broker.group.record import GroupRecord, MemberRecord
 from moldau.broker.group.states import GroupState

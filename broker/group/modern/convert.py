@@ -4,12 +4,12 @@ the last of them is gone. Identity, revision and offsets stay; what is stored is
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, lowered
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.classic.members import Member as ClassicMember
 from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.generations import LIMIT, lowered
 from moldau.broker.group.machine import Machine
 from moldau.broker.group.modern import ending
 from moldau.broker.group.modern.group import ConsumerGroup

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, lowered
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.events import (
@@ -29,6 +28,7 @@ from moldau.broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
+from moldau.broker.group.generations import LIMIT, lowered
 from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
 from moldau.broker.group.modern.core import ConsumerCore
 from moldau.broker.group.modern.members import MemberState, restored

@@ -12,7 +12,7 @@
 -- KEYS: slot
 -- ARGV: owner, the epoch under which this worker held the slot (0: it did not), history of the store
 -- Returns: the new epoch (0: refused), the epoch before, the floor of generations, `top`
-local LIMIT, ORIGIN_S = 16777216, 1577836800 -- as in broker/generations.py
+local LIMIT, ORIGIN_S = 16777216, 1577836800 -- as in broker/group/generations.py
 local STEP = 10000 -- more generations than a group begins in a tail that is lost
 local found = redis.call('HMGET', KEYS[1], 'epoch', 'history', 'floor', 'top')
 local before, held = tonumber(found[1] or '0'), tonumber(ARGV[2])

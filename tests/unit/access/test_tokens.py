@@ -17,9 +17,9 @@ from moldau.broker.security.sasl import Mechanism
 from moldau.broker.security.tokens import Token, expired, renewed
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store import keys
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
+from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.tokens import TokenStore, read_token
 from moldau.broker.store.topics import TopicStore
 from tests.support.redis_server import RedisServer

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.offsets import TopicPartition, new_commit
 from tests.support.consumer_driver import ConsumerDriver

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.effects import JoinAnswer, SyncAnswer
 from moldau.broker.group.events import LeavingMember
+from moldau.broker.group.generations import LIMIT
 from moldau.broker.group.offsets import new_commit
 from moldau.broker.group.record import encode
 from moldau.broker.group.timers import TimerKind

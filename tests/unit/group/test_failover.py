@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.classic import sessions
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import DeleteAnswer, Reply
 from moldau.broker.group.events import Delete, Join
+from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import TopicPartition, new_commit

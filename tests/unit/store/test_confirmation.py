@@ -13,9 +13,9 @@ import pytest
 from moldau.broker.errors import StoreFault, StoreTimeout
 from moldau.broker.store import confirmation
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
+from moldau.broker.store.store_id import StoreHistory
 from tests.support.log_host import until
 from tests.support.lossy_store import LossyStore, programs
 

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from moldau.broker.store import keys
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
+from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.topics import TopicRecord, TopicStore
 from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import RedisServer, start_redis

@@ -20,9 +20,9 @@ from moldau.broker.errors import (
     StoreUnavailable,
     code_for,
 )
+from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe, reply_error, within
 from moldau.broker.store.resp import command
-from moldau.broker.store.target import Target
 from moldau.broker.wire.batch import Buffer
 from tests.support.redis_server import RedisServer, start_redis
 from tests.support.store_proxy import StoreProxy

@@ -13,9 +13,9 @@ import redis
 from moldau.broker.errors import StoreDemoted, StoreDown, StoreFault, StoreUnavailable
 from moldau.broker.store.blocking import BlockingStore
 from moldau.broker.store.check import UnsuitableStore, check_store
+from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.store import Store
-from moldau.broker.store.target import Target
 from moldau.ops.serve.embedded_store import server_binary
 from tests.support.redis_server import RedisServer, running_redis
 from tests.support.sentinel import Watched, watched_servers

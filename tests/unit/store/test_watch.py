@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from moldau.broker.store import keys, resp
+from moldau.broker.store.change_acks import Acknowledgement
+from moldau.broker.store.connector import Target
 from moldau.broker.store.native import RawEntries
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.streams import Entry
-from moldau.broker.store.target import Target
 from moldau.broker.store.topics import Change, TopicStore
-from moldau.broker.store.unapplied import Acknowledgement
 from moldau.broker.store.watch import Watcher
 from tests.support.redis_server import RedisServer
 from tests.support.store_proxy import StoreProxy

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log.history import FIRST_RESERVED, FIRST_RESERVED_IF_SLOW, LEAST_RESERVED
 from moldau.broker.store import keys
+from moldau.broker.store_loss.log_integrity import (
+    FIRST_RESERVED,
+    FIRST_RESERVED_IF_SLOW,
+    LEAST_RESERVED,
+)
 from tests.support.log_batches import plain, sequenced
 from tests.support.log_host import Host, append, begin, stored
 from tests.support.lossy_store import LossyStore, programs

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.store import keys, unapplied
+from moldau.broker.store import change_acks, keys
+from moldau.broker.store.change_acks import Acknowledgement, Unapplied
+from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
 from moldau.broker.store.topics import Change, TopicStore, read_acknowledgement, read_change
-from moldau.broker.store.unapplied import Acknowledgement, Unapplied
 from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unapplied, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(change_acks, "PATIENCE_S", 0.05)
 
 
 def expected(changes: Unapplied) -> int:

@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moldau.ops.serve import store_history
+from moldau.broker.store_loss.embedded_store_id import EXTENT_BYTES, EmbeddedStoreHistory
 from moldau.ops.serve.allocation import Outcome, allocate_beyond
-from moldau.ops.serve.store_history import EXTENT_BYTES, EmbeddedStoreHistory
 
 RUNWAY, MARGIN = 1 << 20, 1 << 18
 
@@ -109,7 +108,7 @@ def test_a_crash_of_the_machine_begins_another(
 ) -> None:
     token = files.start().file.read_bytes()
     (tmp_path / "boot").write_text("another boot")
-    monkeypatch.setattr(store_history, "BOOT_ID", tmp_path / "boot")
+    monkeypatch.setattr(embedded_store_id, "BOOT_ID", tmp_path / "boot")
     assert files.start().file.read_bytes() != token
 
 
@@ -122,7 +121,7 @@ def test_a_clean_stop_keeps_it_across_a_boot(
         file.write(b"more")
     running.stopped(is_written=True)
     (tmp_path / "boot").write_text("another boot")
-    monkeypatch.setattr(store_history, "BOOT_ID", tmp_path / "boot")
+    monkeypatch.setattr(embedded_store_id, "BOOT_ID", tmp_path / "boot")
     assert files.start().file.read_bytes() == token
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import checked
-from moldau.broker.log.checked import CheckedLogs
 from moldau.broker.log.log import Log
 from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.topics import TopicRecord
+from moldau.broker.store_loss import checked_logs
+from moldau.broker.store_loss.checked_logs import CheckedLogs
 from tests.support.log_batches import plain
 from tests.support.log_host import Host, append, until
 from tests.support.redis_server import RedisServer
@@ -96,7 +96,7 @@ async def test_in_the_background_each_worker_checks_what_it_leads(
 async def test_what_cannot_be_checked_in_time_is_not_known(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checked, "WITHIN_S", 0.2)
+    monkeypatch.setattr(checked_logs, "WITHIN_S", 0.2)
     async with Host(server.url) as host:
         world = World(host, led=set())
         await world.lose(store)

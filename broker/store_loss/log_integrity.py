@@ -23,11 +23,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.epochs import Epochs
 from moldau.broker.placement import leader_of
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.history import StoreHistory
-from moldau.broker.store.log_history import Floor, LogHistoryStore, Outcome, Proof
+from moldau.broker.store.log_integrity import Floor, LogHistoryStore, Outcome, Proof
+from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store_loss.epochs import Epochs
 
 logger = logging.getLogger("moldau.log")
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from moldau.broker.errors import MoldauError, StoreFault
-from moldau.broker.log.history import LogHistory
-from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import Log
 from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.store_loss.log_integrity import LogHistory
 
 logger = logging.getLogger("moldau.log")
 
