@@ -25,7 +25,6 @@ from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from moldau.broker.wire.batch import Buffer
 
-LEADER_EPOCH = 0  # of a log that never lost anything
 NO_TIMESTAMP = -1
 
 # Log start offset, log end offset, high watermark, last stable offset. A plain tuple: every Fetch

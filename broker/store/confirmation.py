@@ -13,11 +13,11 @@ One confirmation covers everything that was acknowledged before it begins, whoev
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from moldau.broker.errors import StoreFull, StoreRefused, StoreTimeout
 from moldau.broker.store import keys
+from moldau.broker.store.append_only import sync_files
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
 from moldau.broker.store.store_id import StoreHistory
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
@@ -97,7 +97,7 @@ class Confirmation:
         if self._files is not None:
             if b"aof_last_write_status:err" in await self._pipe.ask("INFO", "persistence"):
                 raise StoreFull("the store cannot write its file: its disk is full")
-            await asyncio.to_thread(_sync, self._files)
+            await asyncio.to_thread(sync_files, self._files)
         elif facts.aof_enabled and await self._is_synced_at_all():
             return await self._is_synced() or await self._never_syncs()
         return True
@@ -166,15 +166,3 @@ class Confirmation:
             if self._idle_looks >= IDLE_LOOKS:
                 self._syncs = False
         return self._syncs is False
-
-
-def _sync(directory: Path) -> None:
-    for path in directory.glob("*.incr.aof"):
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # rewritten meanwhile: the server has synced the new one first
-        try:
-            os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

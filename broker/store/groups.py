@@ -18,10 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from moldau.broker.errors import SlotNotTaken, StoreDown, StoreRefused
-from moldau.broker.group.generations import LIMIT
+from moldau.broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
 from moldau.broker.store import keys
-from moldau.broker.store.fence import fenced
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from moldau.broker.store.resp import command, pairs
 from moldau.broker.store.scripts import script, sha1
@@ -49,6 +47,10 @@ GONE_SECONDS = 3600
 MEMBER = b"m:"  # begins the field of a member of the consumer protocol
 FENCED = -1  # what scripts return instead of writing
 _NO_EPOCH = b"none"
+
+
+def fenced(slot: int) -> StoreFenced:
+    return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")
 
 
 class StoredGroup(NamedTuple):
@@ -126,7 +128,7 @@ class GroupStore:
     async def note_generation(self, slot: int, generation: int) -> None:
         """The highest of the groups that were loaded: versions before this one did not note it.
         Raises StoreFault."""
-        if self._tops.get(slot, 0) < generation < LIMIT:
+        if self._tops.get(slot, 0) < generation:
             await self._write(slot, RAISE_TOP, (), generation)
 
     async def take(self, slots: Sequence[int], owner: str) -> dict[int, Taken]:

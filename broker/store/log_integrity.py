@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from moldau.broker.store import keys
 from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.resp import pairs
 from moldau.broker.store.scripts import script
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
@@ -20,6 +21,9 @@ _RAISE_FLOOR = script("log_raise_floor")
 _RESERVE = script("log_reserve")
 _RELEASE = script("log_release")
 _PROVE = script("log_prove")
+_RAISE_EPOCH = script("epoch_raise")
+
+FLOORS_KEPT_S = 86_400
 
 
 class Floor(NamedTuple):
@@ -107,4 +111,21 @@ class LogHistoryStore:
         return count
 
 
-FLOORS_KEPT_S = 86_400
+class EpochStore:
+    """The leader epochs above 0 of all logs, in one hash: a worker answers requests about logs that
+    it has not loaded from here. The epochs in a log's own state decide (store_loss/epochs.py)."""
+
+    def __init__(self, control: Pipe) -> None:
+        self._control = control
+
+    async def all(self) -> dict[bytes, int]:
+        """By the key of the log."""
+        found = pairs(await self._control.ask("HGETALL", keys.EPOCHS))
+        return {log: int(epoch) for log, epoch in found.items()}
+
+    async def of(self, log: bytes) -> int:
+        return int(await self._control.ask("HGET", keys.EPOCHS, log) or 0)
+
+    async def raise_to(self, log: bytes, epoch: int) -> bool:
+        """False when it is as high already."""
+        return bool(await self._control.ask("EVAL", _RAISE_EPOCH, 1, keys.EPOCHS, log, epoch))

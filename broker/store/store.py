@@ -14,10 +14,9 @@ from moldau.broker.store.capacity import Capacity, of_server, of_this_machine, s
 from moldau.broker.store.cleaned import Cleaned
 from moldau.broker.store.confirmation import Confirmation
 from moldau.broker.store.connector import Target
-from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.groups import GroupStore
 from moldau.broker.store.local_server import is_disk_limit
-from moldau.broker.store.log_integrity import LogHistoryStore
+from moldau.broker.store.log_integrity import EpochStore, LogHistoryStore
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.native_views import NativeViews
 from moldau.broker.store.pipe import Pipe

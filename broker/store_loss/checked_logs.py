@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from moldau.broker.errors import MoldauError, StoreFault
-from moldau.broker.log.log import Log
-from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.store_loss import leader_epochs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
 from moldau.broker.store_loss.log_integrity import LogHistory
 
@@ -29,17 +28,37 @@ ASKED_AT_ONCE = 256  # commands in one write
 LOADED_AT_ONCE = 8  # each takes some megabytes of the store's memory and ours
 LOOK_AGAIN_S = 0.1  # at logs that other workers lead, or that could not be loaded
 
-Partition = tuple[Topic, int]
+
+class Topic(leader_epochs.Topic, Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def native(self) -> bool: ...
 
 
-class LogFinder(Protocol):
-    def log_for(self, topic: Topic, partition: int) -> Log: ...
+T = TypeVar("T", bound=Topic)
+T_co = TypeVar("T_co", bound=Topic, covariant=True)
+T_contra = TypeVar("T_contra", bound=Topic, contravariant=True)
+
+
+class Topics(Protocol[T_co]):
+    def all(self) -> Iterable[T_co]: ...
+
+
+class LoadsItself(Protocol):
+    """A log; `current` loads it if it is not loaded."""
+
+    async def current(self) -> None: ...
+
+
+class LogFinder(Protocol[T_contra]):
+    def log_for(self, topic: T_contra, partition: int) -> LoadsItself: ...
     def leads(self, topic: str, partition: int) -> bool: ...
 
 
-class CheckedLogs:
+class CheckedLogs(Generic[T]):
     def __init__(
-        self, topics: Topics, logs: LogFinder, history: LogHistory, epochs: LeaderEpochs
+        self, topics: Topics[T], logs: LogFinder[T], history: LogHistory, epochs: LeaderEpochs
     ) -> None:
         self._topics = topics
         self._logs = logs
@@ -55,7 +74,7 @@ class CheckedLogs:
         """Is every log checked? New ones are, as they are created in the present history."""
         return self._complete_in == self._history.token
 
-    def has(self, topic: Topic, partition: int) -> bool:
+    def has(self, topic: T, partition: int) -> bool:
         if self.is_complete or topic.native:  # a native log has no epochs
             return True
         return self._checked_in == self._history.token and topic.key(partition) in self._checked
@@ -98,7 +117,7 @@ class CheckedLogs:
 
     # --- for requests ---
 
-    async def wait_for(self, topics: Iterable[Topic] | None) -> None:
+    async def wait_for(self, topics: Iterable[T] | None) -> None:
         """Until the logs of these topics (None: of all) are checked, but not for long."""
         try:
             async with asyncio.timeout(WITHIN_S):
@@ -112,7 +131,7 @@ class CheckedLogs:
         except (TimeoutError, StoreFault):
             return  # `has` says which
 
-    async def _look(self, partitions: Sequence[Partition]) -> list[Partition]:
+    async def _look(self, partitions: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
         """Note what any worker has checked; returns the others. Raises StoreFault."""
         token = self._history.token
         if self._checked_in != token:
@@ -134,7 +153,7 @@ class CheckedLogs:
                     self._checked.add(key)
         return left
 
-    async def _load(self, partitions: Sequence[Partition]) -> bool:
+    async def _load(self, partitions: Sequence[tuple[T, int]]) -> bool:
         """Loading a log checks it. False if one could not be: its topic was deleted, or the store
         failed."""
         for first in range(0, len(partitions), LOADED_AT_ONCE):

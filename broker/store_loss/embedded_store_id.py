@@ -33,12 +33,12 @@ from pathlib import Path
 
 import msgspec
 
-from moldau.ops.serve.allocation import allocated_bytes
-from moldau.ops.serve.store_files import sync_files
+from moldau.broker.store.append_only import sync_files
 
 logger = logging.getLogger("moldau.store")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BLOCK = 512  # bytes; st_blocks counts in these, whatever the file system's own size
 EXTENT_BYTES = 4096  # of the file with the extent, filled up with spaces
 _NAME = re.compile(r".*\.(\d+)\.(base|incr)\.(?:aof|rdb)")
 
@@ -190,22 +190,19 @@ class EmbeddedStoreHistory:
             self.note_failure()
 
     def look(self) -> Extent:
-        files = {}
+        files, allocated = {}, {}
         for path in self._directory.glob("*"):
             if _NAME.fullmatch(path.name) and not path.name.startswith("temp-"):
                 with contextlib.suppress(FileNotFoundError):  # just replaced by a rewrite
                     facts = path.stat()
                     files[path.name] = (facts.st_ino, facts.st_size)
+                    allocated[path.name] = facts.st_blocks * BLOCK
         try:
             boot = BOOT_ID.read_text().strip()
         except OSError:
             boot = ""  # not Linux: only a clean stop is trusted
         found = Extent(boot, files)
-        allocated = 0
-        if found.written:
-            with contextlib.suppress(FileNotFoundError):
-                allocated = allocated_bytes(self.path_of(found))
-        return msgspec.structs.replace(found, allocated=allocated)
+        return msgspec.structs.replace(found, allocated=allocated.get(found.written, 0))
 
     def path_of(self, found: Extent) -> Path:
         """The part that is being written."""

@@ -8,14 +8,23 @@ between.
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.log import LEADER_EPOCH
-from moldau.broker.log.topics import Topic
-from moldau.broker.store.epochs import EpochStore
+from moldau.broker.store.log_integrity import EpochStore
 from moldau.broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.log")
+
+FIRST_EPOCH = 0  # of a log that has lost nothing
+
+
+class Topic(Protocol):
+    """The part of a topic that is needed here."""
+
+    @property
+    def partitions(self) -> int: ...
+    def key(self, partition: int) -> bytes: ...
 
 
 class LeaderEpochs:
@@ -26,11 +35,11 @@ class LeaderEpochs:
         self._unsaved: dict[bytes, tuple[str, int]] = {}  # the store could not be reached
 
     def of(self, key: bytes) -> int:
-        return self._known.get(key, LEADER_EPOCH)
+        return self._known.get(key, FIRST_EPOCH)
 
     def of_partition(self, topic: Topic, partition: int) -> int:
         """The same, without making up the key as long as there is nothing to find."""
-        return self.of(topic.key(partition)) if self._known else LEADER_EPOCH
+        return self.of(topic.key(partition)) if self._known else FIRST_EPOCH
 
     async def load(self) -> None:
         """Read all of them: at start, and when changes may have been missed."""

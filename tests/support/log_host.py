@@ -23,9 +23,8 @@ from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation
 from moldau.broker.store.connector import Target
-from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.groups import GroupStore
-from moldau.broker.store.log_integrity import LogHistoryStore
+from moldau.broker.store.log_integrity import EpochStore, LogHistoryStore
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.store_id import StoreHistory

@@ -29,7 +29,7 @@ class World:
         self.host = host
         self.led = led
         self.loaded: list[int] = []
-        self.checked = CheckedLogs(self, self, host.history, host.leader_epochs)  # type: ignore[arg-type]
+        self.checked = CheckedLogs(self, self, host.history, host.leader_epochs)
 
     async def lose(self, store: Any) -> None:
         for partition in range(PARTITIONS):

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from moldau.broker.store_loss import embedded_store_id
 from moldau.broker.store_loss.embedded_store_id import EXTENT_BYTES, EmbeddedStoreHistory
 from moldau.ops.serve.allocation import Outcome, allocate_beyond
 
