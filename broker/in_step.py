@@ -37,7 +37,7 @@ class InStep:
     def follow(self, changes_at: bytes) -> Watcher:
         """Apply every change behind `changes_at`: the last one when loading began."""
         store, logs = self._store, self._logs
-        store.history.on_changed = self._history_changed
+        store.identity.on_changed = self._store_changed
         watcher = Watcher(
             store.blocking,
             store.control,
@@ -94,10 +94,10 @@ class InStep:
     def _missed_changes(self) -> None:
         self._logs.spawn(self._reload())
 
-    def _history_changed(self) -> None:
-        self._logs.history_changed()
+    def _store_changed(self) -> None:
+        self._logs.store_changed()
         self._logs.spawn(self._reload())
-        self._logs.spawn(self._groups.store_lost_history())
+        self._logs.spawn(self._groups.store_changed())
 
     async def watch_contents(self) -> None:
         """A FLUSHALL sends no notification: deleted topics would still be served from memory."""
@@ -141,7 +141,7 @@ class InStep:
         await self._topics.reseed()
         await topics.cluster_id(self._broker.cluster_id)
         self._contents = await topics.contents_id()
-        self._logs.spawn(self._groups.store_lost_history())
+        self._logs.spawn(self._groups.store_changed())
         if self._broker.acls is not None:
             self._broker.acls.store_emptied()
         logger.critical(

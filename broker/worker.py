@@ -68,7 +68,7 @@ from moldau.broker.settings.processes import Listener, WorkerSettings
 from moldau.broker.settings.static import static_config
 from moldau.broker.store.store import Store, StoreFiles, reached
 from moldau.broker.store.topics import Change
-from moldau.broker.store_loss.log_integrity import LogHistory
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 from moldau.broker.stream_views import StreamViews
 from moldau.broker.visible import Visibility
 
@@ -109,21 +109,21 @@ class Worker:
         cluster_id = await self.store.topics.cluster_id()
         contents = await self.store.topics.contents_id()
         static = static_config(settings, self.store.label, descriptors.for_clients())
-        self.history = LogHistory(
-            self.store.history,
-            self.store.log_history,
+        self.integrity = LogIntegrity(
+            self.store.identity,
+            self.store.log_integrity,
             self.store.confirmation,
             worker=settings.index,
             workers=settings.workers,
         )
-        self.history.begin()
+        self.integrity.begin()
         self.topics = Topics(
-            self.store.topics, self.store.streams, self.store.native, static, self.history
+            self.store.topics, self.store.streams, self.store.native, static, self.integrity
         )
         self.logs = Logs(
             self.store,
             self.topics,
-            self.history,
+            self.integrity,
             worker=settings.index,
             workers=settings.workers,
             cache_bytes=settings.tail_cache_bytes,
@@ -209,7 +209,7 @@ class Worker:
             asyncio.ensure_future(maintenance.run()),
             asyncio.ensure_future(self._keep_groups()),
             asyncio.ensure_future(in_step.watch_contents()),
-            asyncio.ensure_future(self.store.watch_history()),
+            asyncio.ensure_future(self.store.watch_identity()),
             asyncio.ensure_future(self._close_idle()),
             asyncio.ensure_future(self._watch_parent()),
         ]

@@ -307,10 +307,10 @@ class GroupCoordinator(MachineShell[TimerKey]):
         """Load our groups; each slot is served as soon as it is loaded (behaviour 2.26)."""
         await self._slots.load()
 
-    async def store_lost_history(self) -> None:
+    async def store_changed(self) -> None:
         """The store came back with another history, or was emptied under us: write again what it
         lost of our groups. Returns when that is done; commits are refused until then."""
-        await self._slots.store_lost_history()
+        await self._slots.store_changed()
 
     async def written(self, within_s: float) -> None:
         """Before `give_up`: until a store that has just come back has what it lost."""

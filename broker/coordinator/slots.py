@@ -83,7 +83,7 @@ class Slots:
         self._groups = groups
         self.numbers = numbers
         self._owner = f"worker {worker}, process {os.getpid()} on {socket.gethostname()}"
-        self._token: bytes | None = None  # the store's history under which we last took slots
+        self._store_id: bytes | None = None  # the id of the store when we last took slots
         self._untaken: set[int] = set()  # to be taken again
         self._behind: set[int] = set()  # of which the store may have lost something
         self._mended = asyncio.Event()
@@ -108,7 +108,7 @@ class Slots:
     async def load(self) -> None:
         """Load our slots, one by one; each is served as soon as it is loaded (behaviour 2.26)."""
         await _retry("groups", lambda: self._store.take(self.numbers, self._owner))
-        self._token = self._store.history_token
+        self._store_id = self._store.store_id
         for slot in self.numbers:
             await self._load(slot)
 
@@ -164,8 +164,8 @@ class Slots:
 
     def _reconnected(self) -> None:
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
-        if self._token is not None and self._store.history_token != self._token:
-            self._token = self._store.history_token
+        if self._store_id is not None and self._store.store_id != self._store_id:
+            self._store_id = self._store.store_id
             self._behind.update(self._untaken)
         self._mend()
 
@@ -178,7 +178,7 @@ class Slots:
     @property
     def is_current(self) -> bool:
         """What is known of them holds for the store as it is now."""
-        return self.is_mended and self._store.history_token == self._token
+        return self.is_mended and self._store.store_id == self._store_id
 
     @property
     def is_mended(self) -> bool:
@@ -207,7 +207,7 @@ class Slots:
                 within_s,
             )
 
-    async def store_lost_history(self) -> None:
+    async def store_changed(self) -> None:
         """The store came back with another history, or was emptied: it has what it had once, or
         nothing. Returns when it has all that we know."""
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))

@@ -82,18 +82,18 @@ class Loaded(msgspec.Struct):
     """What was found of a slot."""
 
     records: list[TxnRecord]
-    token: bytes  # of the history in which it was found
+    store_id: bytes  # under which store id it was found
     settled: Settled  # when it was last known to be whole
 
     @property
-    def is_of_another_history(self) -> bool:
-        before = self.settled.history
-        return bool(before and self.token) and before != self.token
+    def is_of_another_store(self) -> bool:
+        before = self.settled.store_id
+        return bool(before and self.store_id) and before != self.store_id
 
     @property
     def is_lost(self) -> bool:
         """The store may have had more, which no worker knows."""
-        return self.is_of_another_history and not self.settled.is_closed
+        return self.is_of_another_store and not self.settled.is_closed
 
 
 class TransactionCoordinator(MachineShell[TimerKey]):
@@ -141,10 +141,10 @@ class TransactionCoordinator(MachineShell[TimerKey]):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.transactions.loading()
 
-    def knows(self, history: bytes) -> bool:
-        """Does what is known here hold for this history of the store? Whoever has seen a later one
+    def knows(self, store_id: bytes) -> bool:
+        """Does what is known here hold for this id of the store? Whoever has seen a later one
         must not hear of transactions that lost something since."""
-        return self._slots.is_current and self._store.history_token == history
+        return self._slots.is_current and self._store.store_id == store_id
 
     def is_ending(self, producers: Collection[int]) -> bool:
         """Are markers of one of these being written? Some are those of an earlier transaction."""
@@ -312,18 +312,18 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         self.transactions.start_loading(slot)
 
     async def read(self, slot: int) -> Loaded:
-        token = self._store.history_token
+        store_id = self._store.store_id
         settled = await self._wholeness.settled(slot)
-        return Loaded(await self._records(slot), token, settled)
+        return Loaded(await self._records(slot), store_id, settled)
 
     def loaded(self, slot: int, found: Loaded) -> None:
         effects = self.transactions.finish_loading(
             slot,
             found.records,
             self.now_ms(),
-            history_lost=found.is_lost,
+            is_stale=found.is_lost,
             # Logs of workers that went on may have lost some, although this slot has not.
-            lost_records=found.is_of_another_history,
+            lost_records=found.is_of_another_store,
         )
         if found.is_lost and found.records:
             logger.warning(
@@ -333,19 +333,21 @@ class TransactionCoordinator(MachineShell[TimerKey]):
                 slot,
             )
         writes = self._run_but_writes(effects)
-        if writes or found.settled != (found.token, False):
-            self._spawn(self._settle(slot, found.token, writes))
+        if writes or found.settled != (found.store_id, False):
+            self._spawn(self._settle(slot, found.store_id, writes))
         else:
-            self._wholeness.is_whole(slot, found.token)
+            self._wholeness.is_whole(slot, found.store_id)
 
-    async def _settle(self, slot: int, token: bytes, writes: list[Persist]) -> None:
+    async def _settle(self, slot: int, store_id: bytes, writes: list[Persist]) -> None:
         """Note that nothing is lost, as soon as that is so. If it cannot be noted, the next worker
         takes all for lost again: no harm."""
         try:
             await self._write_all(writes)
-            await self._wholeness.settle(slot, token)
+            await self._wholeness.settle(slot, store_id)
         except StoreFault as fault:
-            logger.warning("slot %d: the history of its transactions: %s", slot, fault)
+            logger.warning(
+                "slot %d: that its transactional ids are intact is not noted: %s", slot, fault
+            )
 
     def give_up(self, slot: int) -> None:
         for effect in self.transactions.give_up(slot, self.now_ms()):
@@ -361,14 +363,14 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         if not self.transactions.is_loaded(slot):
             return 0
         self._wholeness.in_doubt(slot)
-        token = self._store.history_token
+        store_id = self._store.store_id
         found = await self._records(slot)
         effects = self.transactions.store_again(
             slot, found, self.now_ms(), lost_records=not self._replication.kept_all
         )
         writes = self._run_but_writes(effects)
         await self._write_all(writes)
-        await self._wholeness.settle(slot, token)
+        await self._wholeness.settle(slot, store_id)
         return len(writes)
 
     async def _records(self, slot: int) -> list[TxnRecord]:

@@ -10,7 +10,7 @@ from moldau.broker.log.reader import LogReader
 from moldau.broker.log.state import LogState
 from moldau.broker.store.log_integrity import Floor, Outcome, Proof
 from moldau.broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
-from moldau.broker.store_loss.log_integrity import LogHistory
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 
 logger = logging.getLogger("moldau.log")
 
@@ -21,28 +21,28 @@ NO_LIMIT = 1 << 63
 
 
 class Loading:
-    """`floor`: what this worker has known of the log under an earlier history."""
+    """`floor`: what this worker has known of the log under an earlier store id."""
 
     def __init__(
-        self, streams: Streams, history: LogHistory, reader: LogReader, floor: Floor
+        self, streams: Streams, integrity: LogIntegrity, reader: LogReader, floor: Floor
     ) -> None:
         self._streams = streams
-        self._history = history
+        self._integrity = integrity
         self._reader = reader
         self._floor = floor
 
     async def run(self) -> tuple[LogState, int]:
         """The fold, and up to where this worker may append. Raises StoreFault."""
         reader = self._reader
-        begun: dict[tuple[bytes, int], LogState] = {}  # folds, by token and the epoch begun with it
+        begun: dict[tuple[bytes, int], LogState] = {}  # folds by store id and epoch
         while True:
-            token = self._history.token
+            store_id = self._integrity.store_id
             # In one command: another worker may be about to begin an epoch, and whoever takes the
             # log for proved has to know of it.
-            saved = await self._streams.saved_state(reader.key, self._history.worker)
+            saved = await self._streams.saved_state(reader.key, self._integrity.worker)
             reader.start_loaded(saved.start, may_go_back=True)
-            is_proved = saved.history == token
-            if is_proved and (state := begun.get((token, reader.epochs.current))) is not None:
+            is_proved = saved.store_id == store_id
+            if is_proved and (state := begun.get((store_id, reader.epochs.current))) is not None:
                 state.begin_epoch(reader.epochs.start)
                 return state, saved.reserved
             last_id, state = await (
@@ -50,14 +50,14 @@ class Loading:
             )
             if is_proved and state.end >= last_id.end:
                 return state, saved.reserved
-            proof = await self._history.prove(reader.key, last_id.text, state.end, self._floor)
+            proof = await self._integrity.prove(reader.key, last_id.text, state.end, self._floor)
             if proof.outcome is Outcome.WHOLE:
                 return state, 0
             if proof.outcome is Outcome.GONE:
                 return state, NO_LIMIT  # there is nothing to reserve in: the append will show that
             if proof.outcome is Outcome.NEW_EPOCH:
                 await self._began_epoch(state, proof)
-                begun[token, proof.epoch] = state
+                begun[store_id, proof.epoch] = state
             elif proof.outcome is Outcome.CHANGED:
                 await asyncio.sleep(CHANGED_AGAIN_S)
 
@@ -114,7 +114,7 @@ class Loading:
         await asyncio.gather(
             drop_positions_from(self._streams, reader.key, end + 1),
             self._streams.drop_aborted(reader.key, end, "+inf"),
-            self._history.epoch_begun(reader.topic, reader.partition, reader.key, proof.epoch),
+            self._integrity.epoch_begun(reader.topic, reader.partition, reader.key, proof.epoch),
         )
 
 

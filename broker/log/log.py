@@ -182,7 +182,7 @@ class Log(ABC):
         """Others may have appended: find out."""
         self.replica.look()
 
-    def history_changed(self) -> None:
+    def store_changed(self) -> None:
         """The store may have lost entries: what is known of the log does not count any more."""
         self.look()
 

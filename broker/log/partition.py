@@ -125,8 +125,8 @@ class PartitionLog(Log):
         watcher.tail(self.key, self.reader.state.end)
         return True
 
-    def history_changed(self) -> None:
-        self.appender.history_changed()
+    def store_changed(self) -> None:
+        self.appender.store_changed()
 
     async def loaded(self) -> None:
         if not self.is_loaded:

@@ -26,7 +26,7 @@ from moldau.broker.store.log_integrity import Floor
 from moldau.broker.store.pipe import resolve, within
 from moldau.broker.store.replication import NEVER, Replication
 from moldau.broker.store.streams import Entry, Streams
-from moldau.broker.store_loss.log_integrity import LogHistory
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 from moldau.broker.store_loss.reservation import Reservation
 from moldau.broker.wire.batch import CorruptBatch
 
@@ -56,7 +56,7 @@ class ReplicaHost(Protocol):
     """What a replica needs of the worker it lives in."""
 
     streams: Streams
-    history: LogHistory
+    integrity: LogIntegrity
     replication: Replication
     snapshot_entries: int
 
@@ -254,7 +254,7 @@ class LogReplica:
         self._complete_all(topic_gone())
         self._waiters.wake()
 
-    def history_changed(self, *, is_needed: bool) -> None:
+    def store_changed(self, *, is_needed: bool) -> None:
         """The store may have lost entries; nothing is in flight."""
         if self.phase in (Phase.UNLOADED, Phase.LOADING, Phase.GONE):
             return  # a load under way begins again
@@ -293,7 +293,7 @@ class LogReplica:
 
     async def _load(self) -> None:
         try:
-            while await self.load_again() != self.host.history.token:
+            while await self.load_again() != self.host.integrity.store_id:
                 pass
         except Exception as fault:
             if not isinstance(fault, StoreFault):
@@ -308,25 +308,25 @@ class LogReplica:
             self.loaded()
 
     async def load_again(self) -> bytes:
-        """Read the log from its snapshot on, and prove it whole; the token that holds for.
+        """Read the log from its snapshot on, and check that it is intact; returns the store id for which that holds.
 
         Nothing else may change the fold meanwhile.
         """
-        reader, history = self.reader, self.host.history
-        token = history.token
-        loading = Loading(self.host.streams, history, reader, self._floor)
+        reader, integrity = self.reader, self.host.integrity
+        store_id = integrity.store_id
+        loading = Loading(self.host.streams, integrity, reader, self._floor)
         state, reserved = await loading.run()
         replication = self.host.replication
         if replication.replicas and await await_replicated(replication) == NEVER:
-            return token
-        if history.token == token and self.phase is not Phase.GONE:
+            return store_id
+        if integrity.store_id == store_id and self.phase is not Phase.GONE:
             reader.state = state
             reader.release_readers()
             self._floor = Floor()
             self._since_snapshot = 0
             self._snapshot_size = state.size
             self._appender.reservation.loaded(reserved, state.end)
-        return token
+        return store_id
 
     def loaded(self) -> None:
         """The fold is there: go on."""
@@ -359,12 +359,12 @@ class LogReplica:
         state.forget_producers(time.time_ns() // 1_000_000, self.host.producers_kept_ms())
         self._since_snapshot = 0
         self._snapshot_size = state.size
-        end, snapshot, token = state.end, state.snapshot(), self.host.history.token
+        end, snapshot, store_id = state.end, state.snapshot(), self.host.integrity.store_id
         streams, key = self.host.streams, self.reader.key
         try:
             if aborted := state.transactions.unsaved():
                 await streams.save_aborted(key, aborted)  # first: a snapshot leaves them out
                 state.transactions.saved(aborted)
-            await streams.save_snapshot(key, end, snapshot, token)
+            await streams.save_snapshot(key, end, snapshot, store_id)
         except StoreFault as fault:
             logger.warning("snapshot of %r not saved: %s", self, fault)

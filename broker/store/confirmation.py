@@ -19,7 +19,7 @@ from moldau.broker.errors import StoreFull, StoreRefused, StoreTimeout
 from moldau.broker.store import keys
 from moldau.broker.store.append_only import sync_files
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
-from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
 # A full store has to take it: a new epoch of a log is confirmed there too.
@@ -36,9 +36,9 @@ class Confirmation:
     """`append_only_files`: the directory of the embedded store's files, if it is that one."""
 
     def __init__(
-        self, history: StoreHistory, pipe: Pipe, append_only_files: Path | None = None
+        self, identity: StoreIdentity, pipe: Pipe, append_only_files: Path | None = None
     ) -> None:
-        self._history = history
+        self._identity = identity
         self._pipe = pipe  # WAIT blocks its connection
         self._files = append_only_files
         self._running: asyncio.Task[None] | None = None
@@ -46,13 +46,13 @@ class Confirmation:
         self._has_waitaof = True
         self._barrier = 0  # the connection that wrote this round's barrier
         self._syncs: bool | None = None  # its append-only file; None: it does not say
-        self._syncs_at = b""  # the token that is known of
+        self._syncs_at = b""  # the store_id that is known of
         self._idle_looks = 0
 
     @property
     def is_slow(self) -> bool:
         """May it take a second?"""
-        facts = self._history.facts
+        facts = self._identity.facts
         return (
             self._files is None
             and facts.aof_enabled
@@ -63,7 +63,7 @@ class Confirmation:
     @property
     def means_something(self) -> bool:
         """Does the store keep what is confirmed? One without replicas and file may not."""
-        facts = self._history.facts
+        facts = self._identity.facts
         return (
             self._files is not None
             or bool(facts.online)
@@ -84,11 +84,11 @@ class Confirmation:
         for _ in range(ATTEMPTS):
             if await self._try():
                 return
-            await self._history.refresh(self._pipe)
+            await self._identity.refresh(self._pipe)
         raise StoreTimeout("the store confirms nothing: a replica hangs, or its disk is slow")
 
     async def _try(self) -> bool:
-        facts = self._history.facts
+        facts = self._identity.facts
         if replicas := len(facts.online):
             # WAIT covers what its own connection wrote last, so write something first.
             await self._pipe.ask(*_WRITE_BARRIER)
@@ -103,9 +103,9 @@ class Confirmation:
         return True
 
     async def _is_synced_at_all(self) -> bool:
-        token = self._history.token
-        if self._syncs_at != token:
-            self._syncs_at, self._idle_looks = token, 0
+        store_id = self._identity.store_id
+        if self._syncs_at != store_id:
+            self._syncs_at, self._idle_looks = store_id, 0
             await self._ask_policy()
         return self._syncs is not False
 

@@ -102,9 +102,9 @@ class GroupStore:
         await self._pipe.wait_up()
 
     @property
-    def history_token(self) -> bytes:
+    def store_id(self) -> bytes:
         """Of the connection there is."""
-        return self._pipe.history_token
+        return self._pipe.store_id
 
     # --- owning slots ---
 
@@ -135,11 +135,11 @@ class GroupStore:
         """Take slots, those again that another owner has not taken since."""
         if not slots:
             return {}
-        token = self._pipe.history_token
+        store_id = self._pipe.store_id
         for slot in slots:  # a write under the old epoch would come behind
             self._taken.pop(slot, None)
         calls = [
-            ("EVAL", TAKE, 1, keys.slot(slot), owner, self.held(slot), token) for slot in slots
+            ("EVAL", TAKE, 1, keys.slot(slot), owner, self.held(slot), store_id) for slot in slots
         ]
         # Fenced off, but from now on the store knows the script of commits by its hash.
         where = [name(slots[0]) for name in (keys.slot, keys.groups, keys.slot)]

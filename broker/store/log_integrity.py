@@ -1,6 +1,6 @@
 """What makes an offset name one record for ever: reservations, proofs and new epochs of logs.
 
-Fields of a log's state: `history`, the token under which it was last proved whole; `epochs`;
+Fields of a log's state: `history`, the store_id under which it was last proved whole; `epochs`;
 `floor`, the largest end any living worker knew when the store began another history, and
 `floor_epoch`; for each worker `r:<n>`, below which it may append, and `c:<n>`, how much of that is
 confirmed.
@@ -34,7 +34,7 @@ class Floor(NamedTuple):
 
 
 class Outcome(IntEnum):
-    """Of a proof. ALREADY: by another worker, under this token. CHANGED: the log is not as read."""
+    """Of a proof. ALREADY: by another worker, under this store_id. CHANGED: the log is not as read."""
 
     ALREADY = 0
     WHOLE = 1
@@ -50,64 +50,64 @@ class Proof(NamedTuple):
     epoch: int = -1
 
 
-class LogHistoryStore:
+class LogIntegrityStore:
     """The commands. The control pipe: all of them are small."""
 
     def __init__(self, control: Pipe, worker: int) -> None:
         self._control = control
         self._worker = worker
 
-    async def raise_floor(self, key: bytes, token: bytes, floor: Floor) -> None:
+    async def raise_floor(self, key: bytes, store_id: bytes, floor: Floor) -> None:
         """This worker has known the log up to there."""
-        await self._control.ask("EVAL", _RAISE_FLOOR, 1, keys.state(key), token, *floor)
+        await self._control.ask("EVAL", _RAISE_FLOOR, 1, keys.state(key), store_id, *floor)
 
     async def prove(
-        self, key: bytes, token: bytes, last_id: bytes, end: int, floor: Floor,
+        self, key: bytes, store_id: bytes, last_id: bytes, end: int, floor: Floor,
         *, proved: bool, reserve: int,
     ) -> Proof:  # fmt: skip
-        """Begin the token's history for this log: whole as it is, or with a new epoch."""
+        """Begin the store_id's history for this log: whole as it is, or with a new epoch."""
         reply: list[Any] = await self._control.ask(
-            *("EVAL", _PROVE, 2, key, keys.state(key), token, last_id, end, *floor),
+            *("EVAL", _PROVE, 2, key, keys.state(key), store_id, last_id, end, *floor),
             *(int(proved), self._worker, reserve),
         )
         return Proof(Outcome(reply[0]), *map(int, reply[1:]))
 
     async def proved(self, key: bytes) -> tuple[bytes | None, bytes | None]:
-        """The token under which a log was last proved whole, and its epochs.
+        """The store_id under which a log was last proved whole, and its epochs.
 
-        Without a token it has never been in a history that lost anything, or does not exist.
+        Without a store_id it has never been in a history that lost anything, or does not exist.
         """
-        token, epochs = await self._control.ask("HMGET", keys.state(key), "history", "epochs")
-        return token, epochs
+        store_id, epochs = await self._control.ask("HMGET", keys.state(key), "history", "epochs")
+        return store_id, epochs
 
-    async def reserve(self, key: bytes, token: bytes, ceiling: int) -> bool:
+    async def reserve(self, key: bytes, store_id: bytes, ceiling: int) -> bool:
         """Reserve offsets below `ceiling`; False under another history. Confirm before use."""
-        return await self._set(key, token, b"r:%d" % self._worker, ceiling)
+        return await self._set(key, store_id, b"r:%d" % self._worker, ceiling)
 
-    async def reservation_confirmed(self, key: bytes, token: bytes, ceiling: int) -> bool:
+    async def reservation_confirmed(self, key: bytes, store_id: bytes, ceiling: int) -> bool:
         """Another process of this worker may use it right away."""
-        return await self._set(key, token, b"c:%d" % self._worker, ceiling)
+        return await self._set(key, store_id, b"c:%d" % self._worker, ceiling)
 
-    async def _set(self, key: bytes, token: bytes, field: bytes, ceiling: int) -> bool:
-        words = ("EVAL", _RESERVE, 1, keys.state(key), token, field, ceiling)
+    async def _set(self, key: bytes, store_id: bytes, field: bytes, ceiling: int) -> bool:
+        words = ("EVAL", _RESERVE, 1, keys.state(key), store_id, field, ceiling)
         return bool(await self._control.ask(*words))
 
-    async def release(self, key: bytes, token: bytes) -> None:
+    async def release(self, key: bytes, store_id: bytes) -> None:
         """Give the reservation up: nothing more will be appended under it."""
-        words = ("EVAL", _RELEASE, 1, keys.state(key), token, self._worker)
+        words = ("EVAL", _RELEASE, 1, keys.state(key), store_id, self._worker)
         await self._control.ask(*words)
 
     # --- which workers have raised the floors of the logs they know ---
 
-    async def floors_are_raised(self, token: bytes) -> int:
+    async def floors_are_raised(self, store_id: bytes) -> int:
         """Note that this worker has; returns how many have."""
-        name = keys.floors(token)
+        name = keys.floors(store_id)
         await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, name, "SADD", self._worker)
         await self._control.ask("EXPIRE", name, FLOORS_KEPT_S)
-        return await self.floors_raised(token)
+        return await self.floors_raised(store_id)
 
-    async def floors_raised(self, token: bytes) -> int:
-        count: int = await self._control.ask("SCARD", keys.floors(token))
+    async def floors_raised(self, store_id: bytes) -> int:
+        count: int = await self._control.ask("SCARD", keys.floors(store_id))
         return count
 
 

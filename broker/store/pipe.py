@@ -32,7 +32,7 @@ from moldau.broker.metrics.turn_clock import turn
 from moldau.broker.store.connector import Target
 from moldau.broker.store.resp import command
 from moldau.broker.store.server_facts import SECTIONS
-from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.store_url import Address
 from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.parts import coalesce
@@ -77,13 +77,13 @@ class Pipe(asyncio.BufferedProtocol):
         name: str,
         *,
         stall_after: float | None = 20.0,
-        history: StoreHistory | None = None,
+        identity: StoreIdentity | None = None,
     ) -> None:
         self._target = target
-        self._history = history
-        self.history_token = b""  # of the present connection
-        if history is not None:
-            history.add(self)
+        self._identity = identity
+        self.store_id = b""  # of the present connection
+        if identity is not None:
+            identity.add(self)
         self._name = name
         self._stall_after = stall_after
         self._loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ class Pipe(asyncio.BufferedProtocol):
         self.reconnects = 0
         self.client_id = 0
         self.server: Address | None = None  # None: not connected, or a unix socket
-        self.history_token = b""  # of the present connection
+        self.store_id = b""  # of the present connection
         self.on_up: Callable[[], None] | None = None
 
     # --- connecting ---
@@ -149,8 +149,8 @@ class Pipe(asyncio.BufferedProtocol):
             raise StoreUnavailable(f"{self._target.label}: closed as soon as it was open")
         try:
             self.client_id, info = await self._handshake()
-            if self._history is not None:
-                self._history.admit(self, info)
+            if self._identity is not None:
+                self._identity.admit(self, info)
         except (TimeoutError, StoreFault) as fault:
             self._abort()
             raise StoreUnavailable(f"{self._target.label}: {fault}") from None
@@ -163,13 +163,13 @@ class Pipe(asyncio.BufferedProtocol):
             self.on_up()
 
     async def _handshake(self) -> tuple[int, bytes]:
-        """Returns the connection's client id, and INFO where there is a history to check.
+        """Returns the connection's client id, and INFO where there is a identity to check.
 
         Until then the pipe is not up and sends nothing else: a command before AUTH would be
         refused, one before SELECT would go to another database.
         """
         commands: list[tuple[str | int, ...]] = list(self._target.handshake(self._name))
-        if self._history is not None:
+        if self._identity is not None:
             commands.append(("INFO", *SECTIONS))
         replies = [self._ask_early(*words) for words in commands]
         # Not wait_for: cancelled, it leaves an exception behind that the event loop reports.
@@ -178,9 +178,9 @@ class Pipe(asyncio.BufferedProtocol):
         for words, reply in zip(commands, found, strict=True):
             # ROLE is for administrators; INFO, where it is asked, has the role too.
             is_role_refused = words == ("ROLE",) and "NOPERM" in str(reply)
-            if isinstance(reply, BaseException) and not (is_role_refused and self._history):
+            if isinstance(reply, BaseException) and not (is_role_refused and self._identity):
                 raise reply  # the first is the cause; later ones only follow from it
-        info = cast("bytes", found.pop()) if self._history is not None else b""
+        info = cast("bytes", found.pop()) if self._identity is not None else b""
         return self._target.accept(found), info
 
     def _ask_early(self, *words: bytes | str | int | float) -> asyncio.Future[Any]:
@@ -331,7 +331,7 @@ class Pipe(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         was_up = self._is_up or self._is_draining
         self._transport = None
-        self.history_token = b""
+        self.store_id = b""
         self.server = None
         self._is_up = self._is_draining = False
         self._up.clear()

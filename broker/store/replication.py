@@ -13,13 +13,13 @@ from typing import Any
 from moldau.broker.errors import StoreFault, StoreTimeout, StoreUnavailable
 from moldau.broker.store import keys, resp
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store.store_id import StoreIdentity
 
 logger = logging.getLogger("moldau.store")
 
 WAIT_MS = 1000  # then it is seen whether the replica is still online
 
-# Called with how many replicas have what was written before; NEVER: another history has begun.
+# Called with how many replicas have what was written before; NEVER: another identity has begun.
 Replicated = Callable[[int], None]
 NEVER = -1
 
@@ -27,8 +27,8 @@ NEVER = -1
 class Replication:
     """`pipe`: WAIT blocks its connection, so nothing else should wait behind it."""
 
-    def __init__(self, history: StoreHistory, pipe: Pipe) -> None:
-        self._history = history
+    def __init__(self, identity: StoreIdentity, pipe: Pipe) -> None:
+        self._identity = identity
         self._pipe = pipe
         self._waiting: list[Replicated] = []  # for the next WAIT
         self._under_way: list[Replicated] = []
@@ -37,12 +37,12 @@ class Replication:
     @property
     def replicas(self) -> int:
         """How many are online. 0: there is nothing to wait for."""
-        return self._history.replicas
+        return self._identity.replicas
 
     @property
     def kept_all(self) -> bool:
-        """When the store's last history ended, replicas had what needed them to be acknowledged."""
-        return self._history.was_replicated
+        """When the store's last identity ended, replicas had what needed them to be acknowledged."""
+        return self._identity.was_replicated
 
     def when_replicated(self, done: Replicated) -> None:
         """Call `done` once every replica that is online has everything written so far."""
@@ -73,7 +73,7 @@ class Replication:
 
     def _wait(self) -> None:
         self._under_way, self._waiting = self._waiting, []
-        wanted = self._history.replicas
+        wanted = self._identity.replicas
         # WAIT covers what its own connection wrote last, so write something first.
         self._pipe.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
         wait = resp.command("WAIT", wanted, WAIT_MS)
@@ -95,14 +95,14 @@ class Replication:
             await self._pipe.wait_up()
         else:
             logger.warning("the store has %d replicas online, %d answer", self.replicas, reply)
-        await self._history.refresh(self._pipe)
+        await self._identity.refresh(self._pipe)
         self._again = None
         self._waiting = self._under_way + self._waiting
         self._under_way = []
         if self._waiting:
             self._wait()
 
-    def history_changed(self) -> None:
+    def store_changed(self) -> None:
         """What was written may be gone: no one can say any more whether it was replicated."""
         waiting = self._under_way + self._waiting
         self._under_way, self._waiting = [], []

@@ -86,7 +86,7 @@ class ServerFacts(NamedTuple):
         )
 
     @property
-    def token(self) -> str:
+    def store_id(self) -> str:
         """Another one: this may be a server that lacks writes which were acknowledged."""
         return f"{self.run_id}:{self.previous_replid}:{self.promoted_at}"
 

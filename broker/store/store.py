@@ -16,14 +16,14 @@ from moldau.broker.store.confirmation import Confirmation
 from moldau.broker.store.connector import Target
 from moldau.broker.store.groups import GroupStore
 from moldau.broker.store.local_server import is_disk_limit
-from moldau.broker.store.log_integrity import EpochStore, LogHistoryStore
+from moldau.broker.store.log_integrity import EpochStore, LogIntegrityStore
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.native_views import NativeViews
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.quotas import QuotaStore
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.sentinel import follow
-from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.streams import Streams
 from moldau.broker.store.tokens import TokenStore
 from moldau.broker.store.topics import TopicStore
@@ -51,7 +51,7 @@ _LAST_WRITE = b"aof_last_write_status"
 class StoreFiles(NamedTuple):
     """Of the embedded store."""
 
-    history: Path  # its token
+    store_id: Path
     append_only: Path  # a directory
 
 
@@ -69,11 +69,11 @@ class Store:
         self._following: asyncio.Task[None] | None = None
         self._files = files
         self.label = target.label
-        self.history = StoreHistory(files.history if files is not None else None)
+        self.identity = StoreIdentity(files.store_id if files is not None else None)
 
         def pipe(what: str, *, stall_after: float | None = 20.0) -> Pipe:
             name = f"moldau-{worker}-{what}"
-            return Pipe(target, name, stall_after=stall_after, history=self.history)
+            return Pipe(target, name, stall_after=stall_after, identity=self.identity)
 
         self.bulk = pipe("bulk")
         self.replicated = pipe("replicated", stall_after=30.0)
@@ -83,9 +83,9 @@ class Store:
         self.blocking = pipe("blocking", stall_after=60.0)
         self.streams = Streams(self.bulk, self.reads, self.control)
         append_only = files.append_only if files is not None else None
-        self.confirmation = Confirmation(self.history, self.replicated, append_only)
-        self.replication = Replication(self.history, self.replicated)
-        self.log_history = LogHistoryStore(self.control, worker)
+        self.confirmation = Confirmation(self.identity, self.replicated, append_only)
+        self.replication = Replication(self.identity, self.replicated)
+        self.log_integrity = LogIntegrityStore(self.control, worker)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control, worker, workers)
         self.quotas = QuotaStore(self.control)
@@ -152,7 +152,7 @@ class Store:
         return "raise its maxmemory, lower retention or delete topics"
 
     def _is_limited_by_disk(self, memory: dict[bytes, bytes]) -> bool:
-        return self.history.is_kept and is_disk_limit(int(memory.get(b"maxmemory", 0)))
+        return self.identity.is_kept and is_disk_limit(int(memory.get(b"maxmemory", 0)))
 
     def _pipes(self) -> tuple[Pipe, ...]:
         return (
@@ -164,9 +164,9 @@ class Store:
             self.blocking,
         )
 
-    async def watch_history(self) -> None:
-        """See `StoreHistory.watch`."""
-        await self.history.watch(self.control)
+    async def watch_identity(self) -> None:
+        """See `StoreIdentity.watch`."""
+        await self.identity.watch(self.control)
 
     @property
     def replicas(self) -> int:
@@ -174,7 +174,7 @@ class Store:
 
         A request that needs more can be refused before anything is written.
         """
-        return self.history.replicas
+        return self.identity.replicas
 
     async def _info(self, section: str) -> dict[bytes, bytes]:
         text: bytes = await self.control.ask("INFO", section)

@@ -1,4 +1,4 @@
-"""Which history of the store this worker sees: a token that changes when its tail may be gone.
+"""Which history of the store this worker sees: a store_id that changes when its tail may be gone.
 
 An append-only file or a replica holds a prefix of what the store acknowledged. A server that starts
 again, or a replica that is promoted, may hold less than was acknowledged, so it begins a new
@@ -10,9 +10,9 @@ count any more until each log is proved whole (`broker/log/history.py`).
   hour after its last one left.
 - **The embedded store** writes every command to the kernel before it replies, so killing it loses
   nothing. The supervisor decides before each start whether anything can be missing, and keeps the
-  token in a file (`ops/serve/store_history.py`).
+  store_id in a file (`ops/serve/store_history.py`).
 
-Every connection reads the token in its handshake, before anything else is sent on it: no command
+Every connection reads the store_id in its handshake, before anything else is sent on it: no command
 reaches a server with another history unnoticed. A poll finds a server that was demoted and promoted
 again under an open connection.
 """
@@ -38,14 +38,14 @@ POLL_SECONDS = 0.5
 Ask = Callable[..., Awaitable[Any]]
 
 
-class StoreHistory:
-    """The token all connections of a worker agree on, and the facts of the server behind it.
+class StoreIdentity:
+    """The store_id all connections of a worker agree on, and the facts of the server behind it.
 
     `file`: of the embedded store. `on_changed` is called with every change but the first.
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self.token = b""
+        self.store_id = b""
         self.facts = ServerFacts()
         self.replicas = 0  # how many of them are online
         self.was_replicated = False  # some were online when the history before this one ended
@@ -57,7 +57,7 @@ class StoreHistory:
 
     @property
     def is_kept(self) -> bool:
-        """Does a restart keep the token, if nothing was lost?"""
+        """Does a restart keep the store_id, if nothing was lost?"""
         return self._file is not None
 
     def add(self, pipe: Pipe) -> None:
@@ -65,31 +65,31 @@ class StoreHistory:
 
     def admit(self, pipe: Pipe, info: bytes) -> None:
         """Called in the handshake: which history is this connection's?"""
-        facts, token = self._read(info)
+        facts, store_id = self._read(info)
         if not facts.is_master:
             raise StoreUnavailable("the server is a replica: waiting for it to be a master")
-        pipe.history_token = token
-        if token != self.token:
-            self._change(token, facts, pipe.address)
+        pipe.store_id = store_id
+        if store_id != self.store_id:
+            self._change(store_id, facts, pipe.address)
         self._use(facts)
 
     def _read(self, info: bytes) -> tuple[ServerFacts, bytes]:
         facts = ServerFacts.parse(info)
         if self._file is None:
-            return facts, facts.token.encode()
+            return facts, facts.store_id.encode()
         try:
             return facts, self._file.read_bytes()
         except OSError as fault:
             raise StoreUnavailable(f"{self._file}: {fault.strerror}") from None
 
-    def _change(self, token: bytes, facts: ServerFacts, address: tuple[str, int] | None) -> None:
-        before, self.token = self.token, token
+    def _change(self, store_id: bytes, facts: ServerFacts, address: tuple[str, int] | None) -> None:
+        before, self.store_id = self.store_id, store_id
         self.was_replicated = self.replicas > 0
         self._use(facts)
         self.former_address = self.address if self.address != address else None
         self.address = address
         for pipe in self._pipes:
-            if pipe.history_token not in (b"", token):  # empty: it is still connecting
+            if pipe.store_id not in (b"", store_id):  # empty: it is still connecting
                 pipe.drop("the store has another history now")
         if before:
             logger.warning("the store began a new history: its logs are checked")
@@ -108,14 +108,14 @@ class StoreHistory:
 
     async def refresh(self, control: Pipe) -> None:
         """Read the facts now. A fault is reported by whoever needs the store."""
-        token = control.history_token
+        store_id = control.store_id
         try:
             facts, found = self._read(await control.ask("INFO", *SECTIONS))
         except StoreFault:
             return
-        if control.history_token != token:
+        if control.store_id != store_id:
             return  # connected again meanwhile: its handshake knows better
-        if facts.is_master and found == self.token:
+        if facts.is_master and found == self.store_id:
             self._use(facts)
             return
         # Every connection has to find out for itself which server it belongs to now.

@@ -58,7 +58,7 @@ class SavedState(NamedTuple):
 
     start: SavedStart
     snapshot: bytes | None
-    history: bytes | None  # the token under which it was last proved whole
+    store_id: bytes | None  # under which the log was last known to be intact
     reserved: int  # offsets below it are a worker's to use
 
 
@@ -164,7 +164,7 @@ class Streams:
     # --- creating, removing, the state key ---
 
     async def create(
-        self, key: bytes, token: bytes = b"", leader: int = 0, reserved: int = 0
+        self, key: bytes, store_id: bytes = b"", leader: int = 0, reserved: int = 0
     ) -> None:
         """An empty stream: XADD NOMKSTREAM needs one.
 
@@ -172,7 +172,7 @@ class Streams:
         reservation loses the whole log.
         """
         await stream_commands.create_empty(self._control, key)
-        words = (token, leader, reserved) if token else ()
+        words = (store_id, leader, reserved) if store_id else ()
         await self._control.ask("EVAL", _CREATE, 1, keys.state(key), *words)
 
     async def remove(self, key: bytes) -> None:
@@ -207,9 +207,11 @@ class Streams:
 
         self._reads.send((resp.command("HMGET", keys.state(key), *_START),), finish)
 
-    async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes, token: bytes) -> None:
-        """`token`: of the history the snapshot was made in. The store may be in another by now."""
-        words = (offset, snapshot, token)
+    async def save_snapshot(
+        self, key: bytes, offset: int, snapshot: bytes, store_id: bytes
+    ) -> None:
+        """`store_id`: under which the snapshot was made. The store may have changed since."""
+        words = (offset, snapshot, store_id)
         await self._control.ask("EVAL", _SAVE_SNAPSHOT, 1, keys.state(key), *words)
 
     async def snapshot_at(self, key: bytes) -> int:

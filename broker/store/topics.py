@@ -116,7 +116,7 @@ class TopicStore:
         without a number was never used. Otherwise its creation may have been lost, and a worker may
         still hold the log. `unused`: as far as the caller knows.
         """
-        history = self._control.history_token if unused else b""
+        history = self._control.store_id if unused else b""
         words = (name, FIRST_HISTORY, history)
         return int(await self._control.ask("EVAL", _INCARNATION, 1, keys.INCARNATIONS, *words))
 
@@ -218,7 +218,7 @@ class TopicStore:
 
     async def contents_id(self) -> str:
         """Lost together with the store's contents: another id means the store was emptied."""
-        history = self._control.history_token
+        history = self._control.store_id
         if await self._call_even_if_full(keys.CONTENTS, "SETNX", _random_id()):
             await self._call_even_if_full(keys.INCARNATIONS, "HSETNX", FIRST_HISTORY, history)
         value: bytes = await self._control.ask("GET", keys.CONTENTS)

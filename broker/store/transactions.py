@@ -95,16 +95,16 @@ class TransactionStore:
         return await self._pipe.ask("HGET", keys.slot(slot), "txns") or b""
 
     @property
-    def history_token(self) -> bytes:
+    def store_id(self) -> bytes:
         """Of the connection there is."""
-        return self._pipe.history_token
+        return self._pipe.store_id
 
-    async def settle(self, slot: int, token: bytes) -> None:
+    async def settle(self, slot: int, store_id: bytes) -> None:
         """They are whole in this history. Raises StoreFault."""
         epoch = self._groups.taken(slot)
         if epoch is None:
             raise SlotNotTaken(f"slot {slot} is being taken")
-        if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, token) < 0:
+        if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, store_id) < 0:
             raise fenced(slot)
 
     def taken(self, slot: int) -> bytes | None:

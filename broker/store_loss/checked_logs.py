@@ -1,8 +1,8 @@
-"""Which logs are checked in the store's history, for answers about logs that are not loaded.
+"""Which logs are checked in the store's integrity, for answers about logs that are not loaded.
 
 A log that may have lost its end is checked when it is loaded (loading.py): it is whole, or goes on
 in a new leader epoch. Until then the epoch that is known of it may be an old one. After a start,
-and when the store has begun another history, each worker checks the logs it leads in the
+and when the store has begun another integrity, each worker checks the logs it leads in the
 background; a request that names topics has theirs checked at once. Afterwards a request costs one
 comparison.
 """
@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from moldau.broker.errors import MoldauError, StoreFault
 from moldau.broker.store_loss import leader_epochs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
-from moldau.broker.store_loss.log_integrity import LogHistory
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 
 logger = logging.getLogger("moldau.log")
 
@@ -58,26 +58,30 @@ class LogFinder(Protocol[T_contra]):
 
 class CheckedLogs(Generic[T]):
     def __init__(
-        self, topics: Topics[T], logs: LogFinder[T], history: LogHistory, epochs: LeaderEpochs
+        self, topics: Topics[T], logs: LogFinder[T], integrity: LogIntegrity, epochs: LeaderEpochs
     ) -> None:
         self._topics = topics
         self._logs = logs
-        self._history = history
+        self._integrity = integrity
         self._epochs = epochs
-        self._complete_in: bytes | None = None  # the token of the history all logs are checked in
+        self._complete_in: bytes | None = (
+            None  # the store_id of the integrity all logs are checked in
+        )
         self._checked_in = b""  # the same for those in `_checked`
         self._checked: set[bytes] = set()
         self._checking: asyncio.Task[None] | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Is every log checked? New ones are, as they are created in the present history."""
-        return self._complete_in == self._history.token
+        """Is every log checked? New ones are, as they are created in the present integrity."""
+        return self._complete_in == self._integrity.store_id
 
     def has(self, topic: T, partition: int) -> bool:
         if self.is_complete or topic.native:  # a native log has no epochs
             return True
-        return self._checked_in == self._history.token and topic.key(partition) in self._checked
+        return (
+            self._checked_in == self._integrity.store_id and topic.key(partition) in self._checked
+        )
 
     # --- everything, in the background ---
 
@@ -100,15 +104,15 @@ class CheckedLogs(Generic[T]):
 
     async def _check_everything(self) -> None:
         while not self.is_complete:
-            token = self._history.token
+            store_id = self._integrity.store_id
             every = [(topic, at) for topic in self._topics.all() for at in range(topic.partitions)]
             try:
                 left = await self._look(every)
             except StoreFault:
                 await asyncio.sleep(LOOK_AGAIN_S)
                 continue
-            if not left and token == self._history.token:
-                self._complete_in = token
+            if not left and store_id == self._integrity.store_id:
+                self._complete_in = store_id
                 self._checked.clear()
                 return
             led = [one for one in left if self._logs.leads(one[0].name, one[1])]
@@ -133,17 +137,17 @@ class CheckedLogs(Generic[T]):
 
     async def _look(self, partitions: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
         """Note what any worker has checked; returns the others. Raises StoreFault."""
-        token = self._history.token
-        if self._checked_in != token:
-            self._checked_in = token
+        store_id = self._integrity.store_id
+        if self._checked_in != store_id:
+            self._checked_in = store_id
             self._checked.clear()
         left = []
         unknown = [one for one in partitions if not self.has(*one)]
         for first in range(0, len(unknown), ASKED_AT_ONCE):
             some = unknown[first : first + ASKED_AT_ONCE]
             keys = [topic.key(at) for topic, at in some]
-            found = await asyncio.gather(*map(self._history.epoch_if_proved, keys))
-            if token != self._history.token:
+            found = await asyncio.gather(*map(self._integrity.epoch_if_proved, keys))
+            if store_id != self._integrity.store_id:
                 return list(partitions)
             for one, key, epoch in zip(some, keys, found, strict=True):
                 if epoch is None:
@@ -168,4 +172,4 @@ class CheckedLogs(Generic[T]):
 
 def _report(checking: asyncio.Task[None]) -> None:
     if not checking.cancelled() and (fault := checking.exception()) is not None:
-        logger.error("not every log is checked in the store's history", exc_info=fault)
+        logger.error("not every log is checked in the store's integrity", exc_info=fault)

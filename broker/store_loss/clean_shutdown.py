@@ -27,7 +27,7 @@ WITHIN_S = 2.0
 class Settled(NamedTuple):
     """The last history in which a slot was known to be whole."""
 
-    history: bytes  # empty: it never was
+    store_id: bytes  # empty: it never was
     is_closed: bool  # and nothing of it was written since
 
 
@@ -63,13 +63,13 @@ class Wholeness:
         await self._confirmation.confirm()
         self._closed |= closed
 
-    async def settle(self, slot: int, history: bytes) -> None:
-        """It is whole in this history. Raises StoreFault."""
-        await self._store.settle(slot, history)
-        self.is_whole(slot, history)
+    async def settle(self, slot: int, store_id: bytes) -> None:
+        """It is whole in this store_id. Raises StoreFault."""
+        await self._store.settle(slot, store_id)
+        self.is_whole(slot, store_id)
 
-    def is_whole(self, slot: int, history: bytes) -> None:
-        self._whole[slot] = history
+    def is_whole(self, slot: int, store_id: bytes) -> None:
+        self._whole[slot] = store_id
         self._closed.pop(slot, None)
 
     def in_doubt(self, slot: int) -> None:
@@ -81,7 +81,7 @@ class Wholeness:
             return
         try:
             async with asyncio.timeout(WITHIN_S):
-                for slot, history in self._whole.items():
-                    await self._store.settle(slot, CLOSED + history)
+                for slot, store_id in self._whole.items():
+                    await self._store.settle(slot, CLOSED + store_id)
         except (TimeoutError, StoreFault) as fault:
             logger.warning("transactional ids: not closed in order: %r", fault)

@@ -105,7 +105,7 @@ def _number(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-class EmbeddedStoreHistory:
+class EmbeddedStoreId:
     """`directory`: of the append-only file's parts."""
 
     def __init__(self, data_dir: Path, directory: Path, *, ends_on_failure: bool = False) -> None:
@@ -122,20 +122,20 @@ class EmbeddedStoreHistory:
         """
         noted, found = self._read(), self.look()
         if noted is None or not self.file.exists():
-            self._new_token()
+            self._new_id()
         elif not found.continues(noted):
             logger.warning(
                 "the store's append-only file may lack something: the machine crashed, or the "
                 "file was changed. Logs that may have lost records begin a new leader epoch"
             )
-            self._new_token()
+            self._new_id()
         elif found.may_lack_a_write(noted):
             logger.critical(
                 "the store's append-only file may lack records that were acknowledged: its disk "
                 "was full, or nearly so, when the store ended. Logs that may have lost records "
                 "begin a new leader epoch"
             )
-            self._new_token()
+            self._new_id()
         # No server runs, so what is allocated is assured to the next one.
         assured = found.allocated - margin
         has_runway = margin > 0 and found.written_size <= assured
@@ -208,7 +208,7 @@ class EmbeddedStoreHistory:
         """The part that is being written."""
         return self._directory / found.written
 
-    def _new_token(self) -> None:
+    def _new_id(self) -> None:
         _write(self.file, secrets.token_hex(16).encode(), sync=True)
 
     def _read(self) -> Extent | None:

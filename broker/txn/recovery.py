@@ -20,19 +20,19 @@ def restore(
     take_producer_id: TakeProducerId,
     now_ms: int,
     *,
-    history_lost: bool = False,
+    is_stale: bool = False,
     lost_records: bool = False,
 ) -> tuple[Transaction, list[Effect]]:
     """The transaction as it was stored: the deadline of an open one stays, and the markers of one
     that is ending are asked for again, as it is not known which of them are written.
 
-    `history_lost`: the store may have had later records of it, which are lost.
+    `is_stale`: the store may have had later records of it, which are lost.
     `lost_records`: logs may have lost some of what is open.
     """
     transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
     transaction.revision = record.revision
     transaction.put(record)
-    if history_lost:
+    if is_stale:
         transaction.put(transitions.disowned(record, now_ms))
         _store_before_markers(transaction)
         transaction.go_on()

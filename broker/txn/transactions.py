@@ -45,30 +45,28 @@ class Transactions(Slotted[Transaction]):
         records: Iterable[TxnRecord],
         now_ms: int,
         *,
-        history_lost: bool = False,
+        is_stale: bool = False,
         lost_records: bool = False,
     ) -> Effects:
         """The transactions go on as they were stored.
 
-        `history_lost`: the store may have had later records, with epochs that producers know.
+        `is_stale`: the store may have had later records, with epochs that producers know.
         `lost_records`: logs may have, as for `store_again`.
         """
         effects: Effects = []
         for record in records:
-            effects += self._restore(
-                record, now_ms, history_lost=history_lost, lost_records=lost_records
-            )
+            effects += self._restore(record, now_ms, is_stale=is_stale, lost_records=lost_records)
         self._finish_loading(slot)
         return effects
 
     def finish_reloading(
-        self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, history_lost: bool
+        self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, is_stale: bool
     ) -> Effects:
         """As `finish_loading`, of one that failed. Without a record it is not known."""
         self._reloading.discard(transactional_id)
         if record is None:
             return []
-        return self._restore(record, now_ms, history_lost=history_lost, lost_records=history_lost)
+        return self._restore(record, now_ms, is_stale=is_stale, lost_records=is_stale)
 
     def store_again(
         self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, lost_records: bool = False
@@ -89,7 +87,7 @@ class Transactions(Slotted[Transaction]):
             effects += self._guarded(transaction, again)
         for record in stored.values():  # removed here, and back
             if not self.is_reloading(record.transactional_id):
-                effects += self._restore(record, now_ms, history_lost=True)
+                effects += self._restore(record, now_ms, is_stale=True)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
@@ -141,7 +139,7 @@ class Transactions(Slotted[Transaction]):
     # --- underneath ---
 
     def _restore(
-        self, record: TxnRecord, now_ms: int, *, history_lost: bool, lost_records: bool = False
+        self, record: TxnRecord, now_ms: int, *, is_stale: bool, lost_records: bool = False
     ) -> Effects:
         try:
             transaction, effects = recovery.restore(
@@ -149,7 +147,7 @@ class Transactions(Slotted[Transaction]):
                 self.config,
                 self._take_producer_id,
                 now_ms,
-                history_lost=history_lost,
+                is_stale=is_stale,
                 lost_records=lost_records,
             )
         except Exception as defect:  # the others must not suffer from it

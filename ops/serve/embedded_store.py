@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from moldau.broker.settings.processes import ConfigError, ServeSettings
-from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreHistory
+from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreId
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.disk_guard import DiskGuard
 from moldau.ops.serve.process_specs import MALLOC_ENV
@@ -41,14 +41,14 @@ class EmbeddedStore(NamedTuple):
     socket: str
     spec: ChildSpec
     background: list[Callable[[], Coroutine[Any, Any, None]]]
-    history: EmbeddedStoreHistory
+    store_id: EmbeddedStoreId
     guard: DiskGuard
     append_only: Path  # the directory of its file's parts
 
     @property
     def files(self) -> tuple[str, str]:
         """For workers: the token of its history, and what to sync."""
-        return str(self.history.file), str(self.append_only)
+        return str(self.store_id.file), str(self.append_only)
 
 
 def server_binary() -> Path:
@@ -90,12 +90,12 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     log = data_dir / "store.log"
     append_only = files / "appendonlydir"
     ends_on_failure = settings.store_fsync == "always"
-    history = EmbeddedStoreHistory(data_dir, append_only, ends_on_failure=ends_on_failure)
+    store_id = EmbeddedStoreId(data_dir, append_only, ends_on_failure=ends_on_failure)
     guard = DiskGuard(
         data_dir,
         files,
         str(socket),
-        history,
+        store_id,
         min_free=settings.store_min_free,
         maxmemory=settings.store_maxmemory,
     )
@@ -125,7 +125,7 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     ]
     if settings.store_fsync == "everysec":
         background.append(functools.partial(sync_every_second, append_only))
-    return EmbeddedStore(url, str(socket), spec, background, history, guard, append_only)
+    return EmbeddedStore(url, str(socket), spec, background, store_id, guard, append_only)
 
 
 def server_argv(binary: Path, *, socket: Path, files: Path, log: Path, fsync: str) -> list[str]:

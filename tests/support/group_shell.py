@@ -149,15 +149,15 @@ class _Token:
 async def shell(
     server: RedisServer,
     url: str | None = None,
-    token: bytes = b"",
+    store_id: bytes = b"",
     topics: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Shell]:
-    """`token`: of the store's history, as its connection finds it. `topics`: with how many
+    """`store_id`: of the store, as its connection finds it. `topics`: with how many
     partitions."""
     store = Store(url or server.url, 0)
     await store.connect()
-    if token:
-        store.groups_pipe.history_token = token
+    if store_id:
+        store.groups_pipe.store_id = store_id
     tasks: set[asyncio.Task[None]] = set()
 
     def spawn(work: Coroutine[Any, Any, None]) -> None:

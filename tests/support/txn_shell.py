@@ -128,13 +128,13 @@ class _Token:
 
 @contextlib.asynccontextmanager
 async def txn_shell(
-    server: RedisServer, url: str | None = None, token: bytes = b"", *, loads: bool = True
+    server: RedisServer, url: str | None = None, store_id: bytes = b"", *, loads: bool = True
 ) -> AsyncIterator[Shell]:
-    """`token`: of the store's history, as its connection finds it."""
+    """`store_id`: of the store, as its connection finds it."""
     store = Store(url or server.url, 0)
     await store.connect()
-    if token:
-        store.groups_pipe.history_token = token
+    if store_id:
+        store.groups_pipe.store_id = store_id
     tasks: set[asyncio.Task[None]] = set()
 
     def spawn(work: Coroutine[Any, Any, None]) -> None:

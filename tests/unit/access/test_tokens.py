@@ -19,7 +19,7 @@ from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store import keys
 from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.tokens import TokenStore, read_token
 from moldau.broker.store.topics import TopicStore
 from tests.support.redis_server import RedisServer
@@ -60,7 +60,7 @@ class Opened(Tokens):
 
 @asynccontextmanager
 async def opened(server: RedisServer, **configs: str) -> AsyncIterator[Opened]:
-    pipe = Pipe(Target(server.url), "test", history=StoreHistory(None))
+    pipe = Pipe(Target(server.url), "test", identity=StoreIdentity(None))
     await pipe.connect()
     config = BrokerConfig({"delegation.token.secret.key": "secret", **_dotted(configs)})
     made = Opened(TokenStore(pipe), TopicStore(pipe), config)

@@ -44,10 +44,10 @@ class FakeTransactions:
     def __init__(self) -> None:
         self.events: list[tuple[str, Add]] = []
         self.answer: AddAnswer | None = AddAnswer(NONE, 5)
-        self.history = b"history 1"
+        self.store_id = b"history 1"
 
-    def knows(self, history: bytes) -> bool:
-        return history == self.history
+    def knows(self, store_id: bytes) -> bool:
+        return store_id == self.store_id
 
     def submit(self, transactional_id: str, event: Add) -> None:
         self.events.append((transactional_id, event))
@@ -124,12 +124,12 @@ def place(number: int, topic: str = "t") -> Place:
 async def test_an_owner_that_sees_another_history_is_not_asked(sockets: Path) -> None:
     """It may not know yet that its transactions have lost something."""
     async with stage(sockets) as on:
-        on.transactions.history = b"history 0"
+        on.transactions.store_id = b"history 0"
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await on.ask(OURS[0], place(0)) == (loading, 0)
         assert not on.transactions.events
         await on.ask(THEIRS[0], place(0))
-        assert on.peer.requests[-1].history == b"history 1"  # for it to compare
+        assert on.peer.requests[-1].store_id == b"history 1"  # for it to compare
 
 
 async def test_what_one_turn_asks_is_one_event(sockets: Path) -> None:

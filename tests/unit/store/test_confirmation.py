@@ -15,7 +15,7 @@ from moldau.broker.store import confirmation
 from moldau.broker.store.confirmation import Confirmation
 from moldau.broker.store.connector import Target
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.store_id import StoreHistory
+from moldau.broker.store.store_id import StoreIdentity
 from tests.support.log_host import until
 from tests.support.lossy_store import LossyStore, programs
 
@@ -36,9 +36,9 @@ def store(tmp_path: Path, server: str) -> Iterator[LossyStore]:
 
 class Confirming:
     def __init__(self, url: str) -> None:
-        history = StoreHistory()
-        self.pipe = Pipe(Target(url), "confirming", history=history)
-        self.confirmation = Confirmation(history, self.pipe)
+        identity = StoreIdentity()
+        self.pipe = Pipe(Target(url), "confirming", identity=identity)
+        self.confirmation = Confirmation(identity, self.pipe)
 
 
 @contextlib.asynccontextmanager

@@ -29,7 +29,7 @@ class World:
         self.host = host
         self.led = led
         self.loaded: list[int] = []
-        self.checked = CheckedLogs(self, self, host.history, host.leader_epochs)
+        self.checked = CheckedLogs(self, self, host.integrity, host.leader_epochs)
 
     async def lose(self, store: Any) -> None:
         for partition in range(PARTITIONS):
@@ -100,7 +100,7 @@ async def test_what_cannot_be_checked_in_time_is_not_known(
     async with Host(server.url) as host:
         world = World(host, led=set())
         await world.lose(store)
-        store.hset(keys.state(world.topic.key(0)), "history", host.history.token)
+        store.hset(keys.state(world.topic.key(0)), "history", host.integrity.store_id)
         world.checked.begin()
         await world.checked.wait_for(None)  # nobody leads the others
         assert not world.checked.is_complete
@@ -118,7 +118,7 @@ async def test_a_new_history_begins_with_nothing_checked(
         world.checked.begin()
         await world.checked.wait_for(None)
         assert world.checked.is_complete
-        monkeypatch.setattr(type(host.history), "token", b"a later one")
+        monkeypatch.setattr(type(host.integrity), "store_id", b"a later one")
         assert not world.checked.is_complete
         assert world.has() == [False] * PARTITIONS
 
@@ -139,7 +139,7 @@ async def test_damaged_epochs_of_one_log_keep_nothing_waiting(
         world = World(host, led={0, 1, 2})
         await world.lose(store)
         damaged = keys.state(world.topic.key(1))
-        store.hset(damaged, mapping={"history": host.history.token, "epochs": "nonsense"})
+        store.hset(damaged, mapping={"history": host.integrity.store_id, "epochs": "nonsense"})
         world.checked.begin()
         await world.checked.wait_for(None)
         assert world.checked.is_complete

@@ -45,7 +45,7 @@ async def test_a_new_log_comes_with_a_reservation(store: LossyStore) -> None:
         state = fields(store, log)
         assert state[b"r:0"] == state[b"c:0"]
         assert int(state[b"r:0"]) in (FIRST_RESERVED, FIRST_RESERVED_IF_SLOW)
-        assert state[b"history"] == host.history.token
+        assert state[b"history"] == host.integrity.store_id
 
 
 async def test_other_workers_reserve_for_themselves(store: LossyStore) -> None:

@@ -470,7 +470,7 @@ def test_epochs_that_may_have_been_given_out_are_not_given_again() -> None:
     kept = dict(t.stored)
     b = t.init()
     t.stored = kept
-    t.restart(history_lost=True)
+    t.restart(is_stale=True)
     c = t.init()
     assert c.producer_id not in (a.producer_id, b.producer_id)
     for old in (a, b):
@@ -484,7 +484,7 @@ def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
     who = t.init()
     t.add(who, P0)
     t.hold_writes = t.hold_markers = True
-    t.restart(history_lost=True)
+    t.restart(is_stale=True)
     init = t.call_init()
     t.fail_write()
     assert error(init) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -505,7 +505,7 @@ def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_decision_of_a_lost_history_stays(commit: bool) -> None:
     t, who = ending(commit)
-    t.restart(history_lost=True)
+    t.restart(is_stale=True)
     assert {markers.commit for markers in t.all_markers} == {commit}
     t.markers_done()
     t.assert_state("CompleteCommit" if commit else "CompleteAbort")
