@@ -189,7 +189,7 @@ class LocalDesk(Desk):
                     ask.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_NUMBER)
                 continue
             event = Add(
-                _Token(asks),
+                _ReplyHandle(asks),
                 question.producer_id,
                 question.producer_epoch,
                 tuple(dict.fromkeys(ask.place for ask in asks)),
@@ -199,7 +199,7 @@ class LocalDesk(Desk):
             self._transactions.submit(question.transactional_id, event)
 
 
-class _Token:
+class _ReplyHandle:
     """Answered by the transaction."""
 
     def __init__(self, asks: list[Ask]) -> None:

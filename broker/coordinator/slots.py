@@ -85,9 +85,9 @@ class Slots:
         self._owner = f"worker {worker}, process {os.getpid()} on {socket.gethostname()}"
         self._store_id: bytes | None = None  # the id of the store when we last took slots
         self._untaken: set[int] = set()  # to be taken again
-        self._behind: set[int] = set()  # of which the store may have lost something
-        self._mended = asyncio.Event()
-        self._mended.set()
+        self._stale: set[int] = set()  # of which the store may have lost something
+        self._reacquired = asyncio.Event()
+        self._reacquired.set()
         self._guest: Guest | None = None
         store.on_reconnected = self._reconnected
         for slot in numbers:
@@ -99,9 +99,9 @@ class Slots:
         for slot in self.numbers:
             guest.start_loading(slot)
 
-    def is_settled(self, slot: int) -> bool:
+    def is_stale(self, slot: int) -> bool:
         """Nothing has to be written again before anything new."""
-        return slot not in self._behind
+        return slot in self._stale
 
     # --- loading and giving up ---
 
@@ -133,8 +133,8 @@ class Slots:
                 logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
-        floor = self._store.floor(slot)
-        self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), floor))
+        lowest = self._store.min_generation(slot)
+        self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), lowest))
         for one in found:
             group = self._groups.by_id.get(one.group_id)
             if isinstance(one.record, ConsumerRecord) and group is not None:
@@ -166,30 +166,30 @@ class Slots:
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
         if self._store_id is not None and self._store.store_id != self._store_id:
             self._store_id = self._store.store_id
-            self._behind.update(self._untaken)
-        self._mend()
+            self._stale.update(self._untaken)
+        self._reacquire()
 
     def fenced(self, slot: int) -> None:
         """The store refused a write of this slot."""
         if self._store.held(slot):  # else it has been given up
             self._untaken.add(slot)
-            self._mend()
+            self._reacquire()
 
     @property
     def is_current(self) -> bool:
         """What is known of them holds for the store as it is now."""
-        return self.is_mended and self._store.store_id == self._store_id
+        return self.is_reacquired and self._store.store_id == self._store_id
 
     @property
-    def is_mended(self) -> bool:
-        return self._mended.is_set()
+    def is_reacquired(self) -> bool:
+        return self._reacquired.is_set()
 
-    async def mended(self, within_s: float | None = None) -> None:
+    async def wait_reacquired(self, within_s: float | None = None) -> None:
         """Until every slot is taken again and written again, or given up. Raises StoreTimeout."""
-        if self._mended.is_set():
+        if self._reacquired.is_set():
             return
         try:
-            await asyncio.wait_for(self._mended.wait(), within_s)
+            await asyncio.wait_for(self._reacquired.wait(), within_s)
         except TimeoutError:
             raise StoreTimeout("the slots of groups could not be taken again in time") from None
 
@@ -199,7 +199,7 @@ class Slots:
         try:
             async with asyncio.timeout(within_s):
                 await self._store.wait_up()
-                await self._mended.wait()
+                await self._reacquired.wait()
         except TimeoutError:
             logger.warning(
                 "groups: the store was not back within %g s of the stop: what it lost of them "
@@ -211,23 +211,23 @@ class Slots:
         """The store came back with another history, or was emptied: it has what it had once, or
         nothing. Returns when it has all that we know."""
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
-        self._behind.update(self._untaken)
-        self._mend()
-        await self.mended()
+        self._stale.update(self._untaken)
+        self._reacquire()
+        await self.wait_reacquired()
 
-    def _mend(self) -> None:
-        if self._mended.is_set() and (self._untaken or self._behind):
-            self._mended.clear()
-            self._shell.spawn(self._mend_all())
+    def _reacquire(self) -> None:
+        if self._reacquired.is_set() and (self._untaken or self._stale):
+            self._reacquired.clear()
+            self._shell.spawn(self._reacquire_all())
 
-    async def _mend_all(self) -> None:
+    async def _reacquire_all(self) -> None:
         try:
-            while self._untaken or self._behind:
+            while self._untaken or self._stale:
                 try:
                     await self._take_again()
                     await self._write_again()
                 except StoreFenced:
-                    self._untaken |= self._behind
+                    self._untaken |= self._stale
                 except StoreFault as fault:
                     if not self._store.is_up:
                         await self._store.wait_up()
@@ -239,7 +239,7 @@ class Slots:
                     logger.exception("slots of groups could not be taken again")
                     await asyncio.sleep(RETRY_S)
         finally:
-            self._mended.set()
+            self._reacquired.set()
 
     async def _take_again(self) -> None:
         slots = sorted(self._untaken)
@@ -251,14 +251,14 @@ class Slots:
             if not taken.epoch:
                 self._overtaken(slot)
             elif taken.before < held[slot]:
-                self._behind.add(slot)
+                self._stale.add(slot)
 
     def _overtaken(self, slot: int) -> None:
         logger.warning(
             "slot %d has been taken by another worker: its groups and transactions are given up",
             slot,
         )
-        self._behind.discard(slot)
+        self._stale.discard(slot)
         self._store.forget(slot)
         if self._groups.is_loaded(slot):  # else it is just being loaded, which begins again
             self._give_up(slot)
@@ -267,14 +267,14 @@ class Slots:
     # --- writing again ---
 
     async def _write_again(self) -> None:
-        slots = sorted(self._behind)
+        slots = sorted(self._stale)
         written = 0
         for slot in slots:
             if self._groups.is_loaded(slot):  # else it is loaded from the store as it is now
                 written += await self._write_slot(slot)
                 if self._guest is not None:
                     written += await self._guest.write_again(slot)
-            self._behind.discard(slot)
+            self._stale.discard(slot)
         if written:
             logger.warning(
                 "the store had lost something of %d groups and transactional ids: written again",

@@ -49,13 +49,13 @@ class TransactionReloading(Reloading):
     async def _load(self, name: str) -> None:
         slot = slot_of(name)
         await self._shell.writes_ended(name)  # what is read must not be overtaken
-        await self._slots.mended()
+        await self._slots.wait_reacquired()
         epoch = self._store.taken(slot)
         stored = await self._store.load_one(slot, name)
         record = None if stored is None else decode(stored)
         if not self._transactions.is_reloading(name):
             return
-        if epoch is None or self._store.taken(slot) != epoch or not self._slots.is_mended:
+        if epoch is None or self._store.taken(slot) != epoch or not self._slots.is_reacquired:
             return  # taken again meanwhile, perhaps from another owner: once more
         # What the store has lost since then, no memory has either.
         is_lost = self._store_ids[name] != self._store.store_id

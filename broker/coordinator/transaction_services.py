@@ -20,7 +20,7 @@ from moldau.broker.log.topics import Topics
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.store.store import Store
-from moldau.broker.store_loss.clean_shutdown import Wholeness
+from moldau.broker.store_loss.clean_shutdown import CleanShutdown
 
 
 class TransactionServices:
@@ -44,13 +44,15 @@ class TransactionServices:
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
         self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
-        self._wholeness = Wholeness(store.transactions, store.confirmation, groups.slots.numbers)
+        self._clean_shutdown = CleanShutdown(
+            store.transactions, store.confirmation, groups.slots.numbers
+        )
         self._is_kept = store.identity.is_kept
         self.coordinator = TransactionCoordinator(
             store.transactions,
             store.replication,
             groups.slots,
-            self._wholeness,
+            self._clean_shutdown,
             Markers(self.local_markers, self.peers, store_id, worker=worker, workers=workers),
             config,
             take_producer_id=self.producer_ids.take,
@@ -80,7 +82,7 @@ class TransactionServices:
     async def close_slots(self) -> None:
         """Behind the last write. A store that keeps its id over a restart needs no more."""
         if not self._is_kept:
-            await self._wholeness.close()
+            await self._clean_shutdown.close()
 
     def close(self) -> None:
         self.peers.close()

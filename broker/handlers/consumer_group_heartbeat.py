@@ -24,7 +24,7 @@ from moldau.broker.group.modern.members import Member
 from moldau.broker.group.topics import Place, by_topic
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.group_token import GroupReplyHandle
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.server.request_route import RequestRoute
@@ -42,7 +42,7 @@ from moldau.broker.wire.response_template import ResponseTemplate
 HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 
 
-class HeartbeatToken(GroupToken):
+class HeartbeatReplyHandle(GroupReplyHandle):
     __slots__ = ("rests",)
 
     def __init__(self, call: Call) -> None:
@@ -64,7 +64,7 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
     version = call.header.api_version
     if version == 0 and not request.member_id and request.member_epoch == 0:
         request.member_id = str(uuid.uuid4())
-    event = _event(request, HeartbeatToken(call), request.member_epoch, call)
+    event = _event(request, HeartbeatReplyHandle(call), request.member_epoch, call)
     wrong = check_request(coordinator.groups.config.consumer, event, version)
     if not request.group_id:
         wrong = HeartbeatAnswer(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
@@ -105,11 +105,11 @@ def _note_sight(broker: Broker, call: Call, group_id: str, pattern: str) -> None
 
 
 def _event(
-    request: ConsumerGroupHeartbeatRequest, token: HeartbeatToken, epoch: int, call: Call
+    request: ConsumerGroupHeartbeatRequest, handle: HeartbeatReplyHandle, epoch: int, call: Call
 ) -> ConsumerHeartbeat:
     owned, names = request.topic_partitions, request.subscribed_topic_names
     return ConsumerHeartbeat(
-        token,
+        handle,
         request.member_id,
         epoch,
         call.header.client_id or "",
@@ -203,9 +203,9 @@ class BeatRoute(RequestRoute):
         self._is_full = event.is_full
         self._settled = None
         self._coordinator.submit(self._group_id, event)
-        token = event.call
-        assert isinstance(token, HeartbeatToken)
-        if token.rests and (found := self._rests(event.epoch)) is not None:
+        handle = event.call
+        assert isinstance(handle, HeartbeatReplyHandle)
+        if handle.rests and (found := self._rests(event.epoch)) is not None:
             self._settled = found[0].assigned
 
     def _rests(self, epoch: int) -> tuple[Member, int] | None:
@@ -253,5 +253,5 @@ class BeatRoute(RequestRoute):
         (epoch,) = INT32.unpack_from(frame, self._epoch_at)
         if epoch <= 0:
             return False  # it joins, or leaves
-        self.submit(_event(self._said, HeartbeatToken(call), epoch, call))
+        self.submit(_event(self._said, HeartbeatReplyHandle(call), epoch, call))
         return True

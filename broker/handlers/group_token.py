@@ -5,7 +5,7 @@ from __future__ import annotations
 from moldau.broker.server.call import Call
 
 
-class GroupToken:
+class GroupReplyHandle:
     """Those of the single APIs add `answered`."""
 
     __slots__ = ("_call",)

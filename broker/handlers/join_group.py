@@ -10,7 +10,7 @@ from moldau.broker.group.effects import Answer, JoinAnswer
 from moldau.broker.group.events import Join
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.group_token import GroupReplyHandle
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.join_group import (
@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP = 9
 
 
-class JoinToken(GroupToken):
+class JoinReplyHandle(GroupReplyHandle):
     __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
@@ -47,11 +47,11 @@ class JoinToken(GroupToken):
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:
     if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
-        JoinToken(call).answered(JoinAnswer(GROUP_DENIED))
+        JoinReplyHandle(call).answered(JoinAnswer(GROUP_DENIED))
         return
     version = call.header.api_version
     event = Join(
-        JoinToken(call),
+        JoinReplyHandle(call),
         request.member_id,
         request.group_instance_id,
         call.header.client_id or "",

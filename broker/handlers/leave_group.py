@@ -7,7 +7,7 @@ from moldau.broker.group.effects import Answer, LeaveAnswer
 from moldau.broker.group.events import Leave, LeavingMember
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.group_token import GroupReplyHandle
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.leave_group import (
@@ -19,7 +19,7 @@ from moldau.broker.wire.messages.leave_group import (
 FIRST_VERSION_WITH_MEMBERS = 3
 
 
-class LeaveToken(GroupToken):
+class LeaveReplyHandle(GroupReplyHandle):
     __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
@@ -36,7 +36,7 @@ class LeaveToken(GroupToken):
 
 def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> None:
     if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
-        LeaveToken(call).answered(LeaveAnswer(GROUP_DENIED))
+        LeaveReplyHandle(call).answered(LeaveAnswer(GROUP_DENIED))
         return
     members: tuple[LeavingMember, ...]
     if call.header.api_version < FIRST_VERSION_WITH_MEMBERS:
@@ -46,4 +46,4 @@ def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> None:
             LeavingMember(item.member_id, item.group_instance_id, item.reason)
             for item in request.members
         )
-    broker.group_coordinator.submit(request.group_id, Leave(LeaveToken(call), members))
+    broker.group_coordinator.submit(request.group_id, Leave(LeaveReplyHandle(call), members))

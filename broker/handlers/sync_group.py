@@ -9,13 +9,13 @@ from moldau.broker.group.effects import Answer, SyncAnswer
 from moldau.broker.group.events import Sync
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.handlers.context import Broker
-from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.handlers.group_token import GroupReplyHandle
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-class SyncToken(GroupToken):
+class SyncReplyHandle(GroupReplyHandle):
     __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
@@ -32,10 +32,10 @@ class SyncToken(GroupToken):
 
 def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> None:
     if is_denied(broker, call, Operation.READ, GROUP, request.group_id):
-        SyncToken(call).answered(SyncAnswer(GROUP_DENIED))
+        SyncReplyHandle(call).answered(SyncAnswer(GROUP_DENIED))
         return
     event = Sync(
-        SyncToken(call),
+        SyncReplyHandle(call),
         request.member_id,
         request.group_instance_id,
         request.generation_id,

@@ -243,9 +243,9 @@ class Logs:
     def store_changed(self) -> None:
         """The store may have lost entries: no log counts on what it knew (see log_integrity.py)."""
         known = [
-            (log.key, log.replica.floor)
+            (log.key, log.replica.known_end)
             for log in self._partition_logs.values()
-            if log.replica.floor.end
+            if log.replica.known_end.end
         ]
         self.integrity.begin(known)
         self.replication.store_changed()

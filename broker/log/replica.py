@@ -22,7 +22,7 @@ from moldau.broker.log.log import topic_gone
 from moldau.broker.log.reader import LogReader
 from moldau.broker.log.tail import CachedEntry
 from moldau.broker.log.waiters import Waiters
-from moldau.broker.store.log_integrity import Floor
+from moldau.broker.store.log_integrity import KnownEnd
 from moldau.broker.store.pipe import resolve, within
 from moldau.broker.store.replication import NEVER, Replication
 from moldau.broker.store.streams import Entry, Streams
@@ -111,7 +111,7 @@ class LogReplica:
         self._when_caught_up: list[Completion] = []  # after the one that is under way
         self._asked_for = 0
         self._must_find = False
-        self._floor = Floor()  # the most this worker has known, while that is not proved
+        self._known_end = KnownEnd()  # the most this worker has known, until that is checked
         self._since_snapshot = 0  # entries
         self._snapshot_size = 0
 
@@ -271,13 +271,15 @@ class LogReplica:
         """What is known does not count any more: the log has to be loaded again."""
         self.reader.tail.clear()
         if self.phase is not Phase.RECOVERING:
-            self._floor = self.floor
+            self._known_end = self.known_end
 
     @property
-    def floor(self) -> Floor:
+    def known_end(self) -> KnownEnd:
         """The most this worker has known of the log."""
-        reader, floor = self.reader, self._floor
-        return Floor(max(floor.end, reader.state.end), max(floor.epoch, reader.epochs.current))
+        reader, known_end = self.reader, self._known_end
+        return KnownEnd(
+            max(known_end.end, reader.state.end), max(known_end.epoch, reader.epochs.current)
+        )
 
     def _complete_all(self, fault: BaseException) -> None:
         waiting = self._when_loaded + self._when_caught_up + self._when_next_caught_up
@@ -308,13 +310,14 @@ class LogReplica:
             self.loaded()
 
     async def load_again(self) -> bytes:
-        """Read the log from its snapshot on, and check that it is intact; returns the store id for which that holds.
+        """Read the log from its snapshot on, and check that it is intact: under the store id that
+        is returned.
 
         Nothing else may change the fold meanwhile.
         """
         reader, integrity = self.reader, self.host.integrity
         store_id = integrity.store_id
-        loading = Loading(self.host.streams, integrity, reader, self._floor)
+        loading = Loading(self.host.streams, integrity, reader, self._known_end)
         state, reserved = await loading.run()
         replication = self.host.replication
         if replication.replicas and await await_replicated(replication) == NEVER:
@@ -322,7 +325,7 @@ class LogReplica:
         if integrity.store_id == store_id and self.phase is not Phase.GONE:
             reader.state = state
             reader.release_readers()
-            self._floor = Floor()
+            self._known_end = KnownEnd()
             self._since_snapshot = 0
             self._snapshot_size = state.size
             self._appender.reservation.loaded(reserved, state.end)

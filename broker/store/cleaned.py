@@ -68,16 +68,16 @@ class Cleaned:
 
     # --- the lease: one pass at a time ---
 
-    async def take_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
-        words = (keys.cleaner(key), token, "NX", "PX", milliseconds)
+    async def take_lease(self, key: bytes, lease_owner: bytes, milliseconds: int) -> bool:
+        words = (keys.cleaner(key), lease_owner, "NX", "PX", milliseconds)
         return bool(await self._call("SET", *words))
 
-    async def renew_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
-        words = (keys.cleaner(key), token, milliseconds)
+    async def renew_lease(self, key: bytes, lease_owner: bytes, milliseconds: int) -> bool:
+        words = (keys.cleaner(key), lease_owner, milliseconds)
         return bool(await self._call("EVAL", _RENEW, 1, *words))
 
-    async def release_lease(self, key: bytes, token: bytes) -> None:
-        await self._call("EVAL", _RELEASE, 1, keys.cleaner(key), token)
+    async def release_lease(self, key: bytes, lease_owner: bytes) -> None:
+        await self._call("EVAL", _RELEASE, 1, keys.cleaner(key), lease_owner)
 
     # --- generations ---
 

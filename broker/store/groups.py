@@ -75,7 +75,7 @@ class Taken(NamedTuple):
 
     epoch: int  # 0: not taken, it has another owner
     before: int  # the epoch it had; 0: none
-    floor: int  # of the generations of its groups
+    min_generation: int  # no group begins one below it
     top: int  # the highest generation that was stored of one of them
 
 
@@ -86,7 +86,7 @@ class GroupStore:
         self._pipe = pipe
         pipe.on_up = self._reconnected
         self._held: dict[int, int] = {}  # slot -> the epoch under which it was last taken
-        self._floors: dict[int, int] = {}
+        self._min_generations: dict[int, int] = {}
         self._tops: dict[int, int] = {}
         self._taken: dict[int, bytes] = {}  # slot -> the same, if taken on this connection
         self._waiting: dict[int, list[asyncio.Future[bytes]]] = {}
@@ -121,9 +121,9 @@ class GroupStore:
         """The epoch that writes compare; None: the slot is not taken on this connection."""
         return self._taken.get(slot)
 
-    def floor(self, slot: int) -> int:
+    def min_generation(self, slot: int) -> int:
         """Below it no group of the slot begins a new generation."""
-        return self._floors.get(slot, 0)
+        return self._min_generations.get(slot, 0)
 
     async def note_generation(self, slot: int, generation: int) -> None:
         """The highest of the groups that were loaded: versions before this one did not note it.
@@ -148,7 +148,7 @@ class GroupStore:
         for slot, taken in outcome.items():
             if taken.epoch:
                 self._held[slot] = taken.epoch
-                self._floors[slot], self._tops[slot] = taken.floor, taken.top
+                self._min_generations[slot], self._tops[slot] = taken.min_generation, taken.top
                 self._taken[slot] = b"%d" % taken.epoch
                 for waiting in self._waiting.pop(slot, ()):
                     resolve(waiting, self._taken[slot])

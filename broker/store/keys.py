@@ -149,9 +149,9 @@ def unescaped(name: bytes) -> str:
 # --- workers ---
 
 
-def floors(token: bytes) -> bytes:
+def known_ends(store_id: bytes) -> bytes:
     """The workers that raised the floors of their logs when a history began."""
-    return b"moldau:floors:" + token
+    return b"moldau:floors:" + store_id
 
 
 def wake(worker: int) -> bytes:

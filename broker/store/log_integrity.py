@@ -1,9 +1,12 @@
-"""What makes an offset name one record for ever: reservations, proofs and new epochs of logs.
+"""Commands about the integrity of logs: reservations, known ends, checks, leader epochs.
 
-Fields of a log's state: `history`, the store_id under which it was last proved whole; `epochs`;
-`floor`, the largest end any living worker knew when the store began another history, and
-`floor_epoch`; for each worker `r:<n>`, below which it may append, and `c:<n>`, how much of that is
-confirmed.
+Fields of a log's state in Redis, and the word for each in the code:
+
+    history             the store id under which the log was last known to be intact
+    epochs              leader epochs and gaps (store_loss/epochs.py)
+    floor, floor_epoch  the known end: the largest end and epoch that a living worker reported
+    r:<worker>          the worker's reservation: it may append below this offset
+    c:<worker>          how much of the reservation is confirmed
 """
 
 from __future__ import annotations
@@ -17,75 +20,79 @@ from moldau.broker.store.resp import pairs
 from moldau.broker.store.scripts import script
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
-_RAISE_FLOOR = script("log_raise_floor")
+_RAISE_KNOWN_END = script("log_raise_known_end")
 _RESERVE = script("log_reserve")
 _RELEASE = script("log_release")
-_PROVE = script("log_prove")
+_CHECK_INTACT = script("log_check_intact")
 _RAISE_EPOCH = script("epoch_raise")
 
-FLOORS_KEPT_S = 86_400
+KNOWN_ENDS_KEPT_S = 86_400
 
 
-class Floor(NamedTuple):
-    """What a worker has known of a log."""
+class KnownEnd(NamedTuple):
+    """How far a worker knows a log."""
 
     end: int = 0
     epoch: int = 0
 
 
 class Outcome(IntEnum):
-    """Of a proof. ALREADY: by another worker, under this store_id. CHANGED: the log is not as read."""
+    """What the check of a log found; the script returns these numbers."""
 
-    ALREADY = 0
-    WHOLE = 1
+    ALREADY = 0  # another worker has checked it under this store id
+    INTACT = 1
     NEW_EPOCH = 2
-    GONE = 3
-    CHANGED = 4
+    GONE = 3  # the log was deleted
+    CHANGED = 4  # the log is not as the caller has read it: read it again
 
 
-class Proof(NamedTuple):
+class IntactCheck(NamedTuple):
     outcome: Outcome
     start: int = -1  # of the new epoch
-    floor: int = -1  # the largest end that is known to have been there
+    known_end: int = -1  # the largest end that the log is known to have had
     epoch: int = -1
 
 
 class LogIntegrityStore:
-    """The commands. The control pipe: all of them are small."""
+    """Every command is small, and goes over the control pipe."""
 
     def __init__(self, control: Pipe, worker: int) -> None:
         self._control = control
         self._worker = worker
 
-    async def raise_floor(self, key: bytes, store_id: bytes, floor: Floor) -> None:
-        """This worker has known the log up to there."""
-        await self._control.ask("EVAL", _RAISE_FLOOR, 1, keys.state(key), store_id, *floor)
+    async def raise_known_end(self, key: bytes, store_id: bytes, known_end: KnownEnd) -> None:
+        """Note that this worker knows the log up to there."""
+        await self._control.ask("EVAL", _RAISE_KNOWN_END, 1, keys.state(key), store_id, *known_end)
 
-    async def prove(
-        self, key: bytes, store_id: bytes, last_id: bytes, end: int, floor: Floor,
-        *, proved: bool, reserve: int,
-    ) -> Proof:  # fmt: skip
-        """Begin the store_id's history for this log: whole as it is, or with a new epoch."""
+    async def check_intact(
+        self, key: bytes, store_id: bytes, last_id: bytes, end: int, known_end: KnownEnd,
+        *, is_intact: bool, reserve: int,
+    ) -> IntactCheck:  # fmt: skip
+        """Mark the log as intact under this store id, as it is or with a new epoch.
+
+        `is_intact`: it is known that the store has lost nothing. `reserve`: so many offsets of a
+        new epoch for this worker.
+        """
         reply: list[Any] = await self._control.ask(
-            *("EVAL", _PROVE, 2, key, keys.state(key), store_id, last_id, end, *floor),
-            *(int(proved), self._worker, reserve),
+            *("EVAL", _CHECK_INTACT, 2, key, keys.state(key), store_id, last_id, end, *known_end),
+            *(int(is_intact), self._worker, reserve),
         )
-        return Proof(Outcome(reply[0]), *map(int, reply[1:]))
+        return IntactCheck(Outcome(reply[0]), *map(int, reply[1:]))
 
-    async def proved(self, key: bytes) -> tuple[bytes | None, bytes | None]:
-        """The store_id under which a log was last proved whole, and its epochs.
+    async def intact_under(self, key: bytes) -> tuple[bytes | None, bytes | None]:
+        """The store id under which a log was last known to be intact, and its epochs.
 
-        Without a store_id it has never been in a history that lost anything, or does not exist.
+        A log without a store id does not exist, or its store has never changed.
         """
         store_id, epochs = await self._control.ask("HMGET", keys.state(key), "history", "epochs")
         return store_id, epochs
 
     async def reserve(self, key: bytes, store_id: bytes, ceiling: int) -> bool:
-        """Reserve offsets below `ceiling`; False under another history. Confirm before use."""
+        """Reserve offsets below `ceiling`, to be confirmed before use. False: the store changed."""
         return await self._set(key, store_id, b"r:%d" % self._worker, ceiling)
 
     async def reservation_confirmed(self, key: bytes, store_id: bytes, ceiling: int) -> bool:
-        """Another process of this worker may use it right away."""
+        """Note that it is confirmed: another process of this worker may use it right away."""
         return await self._set(key, store_id, b"c:%d" % self._worker, ceiling)
 
     async def _set(self, key: bytes, store_id: bytes, field: bytes, ceiling: int) -> bool:
@@ -93,21 +100,21 @@ class LogIntegrityStore:
         return bool(await self._control.ask(*words))
 
     async def release(self, key: bytes, store_id: bytes) -> None:
-        """Give the reservation up: nothing more will be appended under it."""
+        """Give the reservation up: nothing more is appended under it."""
         words = ("EVAL", _RELEASE, 1, keys.state(key), store_id, self._worker)
         await self._control.ask(*words)
 
-    # --- which workers have raised the floors of the logs they know ---
+    # --- which workers have reported the known ends of their logs ---
 
-    async def floors_are_raised(self, store_id: bytes) -> int:
-        """Note that this worker has; returns how many have."""
-        name = keys.floors(store_id)
+    async def known_ends_reported(self, store_id: bytes) -> int:
+        """Note that this worker has reported; returns how many workers have."""
+        name = keys.known_ends(store_id)
         await self._control.ask("EVAL", CALL_EVEN_IF_FULL, 1, name, "SADD", self._worker)
-        await self._control.ask("EXPIRE", name, FLOORS_KEPT_S)
-        return await self.floors_raised(store_id)
+        await self._control.ask("EXPIRE", name, KNOWN_ENDS_KEPT_S)
+        return await self.workers_reported(store_id)
 
-    async def floors_raised(self, store_id: bytes) -> int:
-        count: int = await self._control.ask("SCARD", keys.floors(store_id))
+    async def workers_reported(self, store_id: bytes) -> int:
+        count: int = await self._control.ask("SCARD", keys.known_ends(store_id))
         return count
 
 
@@ -119,7 +126,7 @@ class EpochStore:
         self._control = control
 
     async def all(self) -> dict[bytes, int]:
-        """By the key of the log."""
+        """Every epoch, by the key of its log."""
         found = pairs(await self._control.ask("HGETALL", keys.EPOCHS))
         return {log: int(epoch) for log, epoch in found.items()}
 
@@ -127,5 +134,5 @@ class EpochStore:
         return int(await self._control.ask("HGET", keys.EPOCHS, log) or 0)
 
     async def raise_to(self, log: bytes, epoch: int) -> bool:
-        """False when it is as high already."""
+        """Raise an epoch. False: it is as high already."""
         return bool(await self._control.ask("EVAL", _RAISE_EPOCH, 1, keys.EPOCHS, log, epoch))

@@ -1,6 +1,6 @@
-"""Waiting for the store's replicas: what every one that is online has, no failover takes back.
+"""Waits until every replica that is online has what was written: no failover loses that.
 
-One WAIT at a time for all logs of a worker: whoever comes while it is under way shares the next.
+One WAIT at a time serves all logs of a worker: whoever comes while it is under way shares the next.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from moldau.broker.store.store_id import StoreIdentity
 
 logger = logging.getLogger("moldau.store")
 
-WAIT_MS = 1000  # then it is seen whether the replica is still online
+WAIT_MS = 1000  # then look whether the replica is still online
 
-# Called with how many replicas have what was written before; NEVER: another identity has begun.
+# Called with how many replicas have what was written before; NEVER: the store has changed.
 Replicated = Callable[[int], None]
 NEVER = -1
 
@@ -36,12 +36,12 @@ class Replication:
 
     @property
     def replicas(self) -> int:
-        """How many are online. 0: there is nothing to wait for."""
+        """How many are online. With none there is nothing to wait for."""
         return self._identity.replicas
 
     @property
     def kept_all(self) -> bool:
-        """When the store's last identity ended, replicas had what needed them to be acknowledged."""
+        """Did replicas have what was acknowledged when the store last changed?"""
         return self._identity.was_replicated
 
     def when_replicated(self, done: Replicated) -> None:
@@ -51,25 +51,25 @@ class Replication:
             self._wait()
 
     def within(self, seconds: float, done: Callable[[StoreFault | None], None]) -> None:
-        """The same for as long as a client waits; without replicas at once."""
+        """Call `done` likewise, or with a fault after `seconds`; without replicas at once."""
         if not self.replicas:
             done(None)
             return
         is_done = False
 
-        def settle(outcome: int | StoreFault) -> None:
+        def finish(outcome: int | StoreFault) -> None:
             nonlocal is_done
             if is_done:
                 return
             is_done = True
             timer.cancel()
             if outcome == NEVER:
-                outcome = StoreUnavailable("the store was exchanged before its replicas had it")
+                outcome = StoreUnavailable("the store changed before its replicas had it")
             done(outcome if isinstance(outcome, StoreFault) else None)
 
         late = StoreTimeout(f"the store's replicas do not have it after {seconds:g} s")
-        timer = asyncio.get_running_loop().call_later(seconds, settle, late)
-        self.when_replicated(settle)
+        timer = asyncio.get_running_loop().call_later(seconds, finish, late)
+        self.when_replicated(finish)
 
     def _wait(self) -> None:
         self._under_way, self._waiting = self._waiting, []
@@ -90,7 +90,7 @@ class Replication:
             self._again = asyncio.get_running_loop().create_task(self._try_again(reply))
 
     async def _try_again(self, reply: Any) -> None:
-        """A replica hangs or is gone, or the connection is: see who is there now."""
+        """A replica or the connection hangs or is lost: count the replicas and wait again."""
         if isinstance(reply, StoreFault):
             await self._pipe.wait_up()
         else:
@@ -103,7 +103,7 @@ class Replication:
             self._wait()
 
     def store_changed(self) -> None:
-        """What was written may be gone: no one can say any more whether it was replicated."""
+        """What was written may be lost: nobody can tell any more whether it was replicated."""
         waiting = self._under_way + self._waiting
         self._under_way, self._waiting = [], []
         for each in waiting:
@@ -111,4 +111,4 @@ class Replication:
 
 
 def _ignore(reply: Any) -> None:
-    """The reply to WAIT says it all."""
+    """Ignore the reply to SET: the reply to WAIT is enough."""

@@ -24,7 +24,7 @@ from moldau.broker.store.scripts import script, sha1
 
 _SAVE = script("transaction_save")
 _REMOVE = script("transaction_remove")
-_SETTLE = script("slot_settle")
+_SAVE_INTACT = script("slot_save_intact")
 _SHA = {source: sha1(source) for source in (_SAVE, _REMOVE)}
 READ_AT_ONCE = 256  # records
 
@@ -89,7 +89,7 @@ class TransactionStore:
 
     # --- histories ---
 
-    async def settled_in(self, slot: int) -> bytes:
+    async def last_intact(self, slot: int) -> bytes:
         """The history of the store in which the records of a slot were last known to be whole;
         empty: they never were."""
         return await self._pipe.ask("HGET", keys.slot(slot), "txns") or b""
@@ -99,12 +99,12 @@ class TransactionStore:
         """Of the connection there is."""
         return self._pipe.store_id
 
-    async def settle(self, slot: int, store_id: bytes) -> None:
+    async def save_intact(self, slot: int, store_id: bytes) -> None:
         """They are whole in this history. Raises StoreFault."""
         epoch = self._groups.taken(slot)
         if epoch is None:
             raise SlotNotTaken(f"slot {slot} is being taken")
-        if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, store_id) < 0:
+        if await self._pipe.ask("EVAL", _SAVE_INTACT, 1, keys.slot(slot), epoch, store_id) < 0:
             raise fenced(slot)
 
     def taken(self, slot: int) -> bytes | None:

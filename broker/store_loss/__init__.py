@@ -1,1 +1,1 @@
-"""What a worker does when the store may have lost acknowledged writes: see README.md."""
+"""What workers and the supervisor do when the store may have lost acknowledged writes."""

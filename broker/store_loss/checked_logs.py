@@ -146,7 +146,7 @@ class CheckedLogs(Generic[T]):
         for first in range(0, len(unknown), ASKED_AT_ONCE):
             some = unknown[first : first + ASKED_AT_ONCE]
             keys = [topic.key(at) for topic, at in some]
-            found = await asyncio.gather(*map(self._integrity.epoch_if_proved, keys))
+            found = await asyncio.gather(*map(self._integrity.epoch_if_intact, keys))
             if store_id != self._integrity.store_id:
                 return list(partitions)
             for one, key, epoch in zip(some, keys, found, strict=True):

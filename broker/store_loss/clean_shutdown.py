@@ -24,14 +24,14 @@ CLOSED = b"closed in "  # followed by the history
 WITHIN_S = 2.0
 
 
-class Settled(NamedTuple):
+class LastIntact(NamedTuple):
     """The last history in which a slot was known to be whole."""
 
     store_id: bytes  # empty: it never was
-    is_closed: bool  # and nothing of it was written since
+    is_clean: bool  # and nothing of it was written since
 
 
-class Wholeness:
+class CleanShutdown:
     """Of the slots of one worker."""
 
     def __init__(
@@ -40,40 +40,40 @@ class Wholeness:
         self._store = store
         self._confirmation = confirmation
         self._slots = slots
-        self._whole: dict[int, bytes] = {}  # slot -> in which history
+        self._intact: dict[int, bytes] = {}  # slot -> in which history
         self._closed: dict[int, bytes] = {}  # as they were found
 
-    async def settled(self, slot: int) -> Settled:
+    async def last_intact(self, slot: int) -> LastIntact:
         """Raises StoreFault."""
-        found = await self._store.settled_in(slot)
+        found = await self._store.last_intact(slot)
         if found.startswith(CLOSED):
             await self._reopen()
         if slot in self._closed:
-            return Settled(self._closed[slot], True)
-        return Settled(found, False)
+            return LastIntact(self._closed[slot], True)
+        return LastIntact(found, False)
 
     async def _reopen(self) -> None:
         """All that are closed, as a confirmation may take a second."""
         closed: dict[int, bytes] = {}
         for slot in self._slots:
-            found = await self._store.settled_in(slot)
+            found = await self._store.last_intact(slot)
             if found.startswith(CLOSED):
                 closed[slot] = found.removeprefix(CLOSED)
-                await self._store.settle(slot, closed[slot])
+                await self._store.save_intact(slot, closed[slot])
         await self._confirmation.confirm()
         self._closed |= closed
 
-    async def settle(self, slot: int, store_id: bytes) -> None:
+    async def save_intact(self, slot: int, store_id: bytes) -> None:
         """It is whole in this store_id. Raises StoreFault."""
-        await self._store.settle(slot, store_id)
-        self.is_whole(slot, store_id)
+        await self._store.save_intact(slot, store_id)
+        self.mark_intact(slot, store_id)
 
-    def is_whole(self, slot: int, store_id: bytes) -> None:
-        self._whole[slot] = store_id
+    def mark_intact(self, slot: int, store_id: bytes) -> None:
+        self._intact[slot] = store_id
         self._closed.pop(slot, None)
 
-    def in_doubt(self, slot: int) -> None:
-        self._whole.pop(slot, None)
+    def unmark(self, slot: int) -> None:
+        self._intact.pop(slot, None)
 
     async def close(self) -> None:
         """Nothing is written any more: the worker stops."""
@@ -81,7 +81,7 @@ class Wholeness:
             return
         try:
             async with asyncio.timeout(WITHIN_S):
-                for slot, store_id in self._whole.items():
-                    await self._store.settle(slot, CLOSED + store_id)
+                for slot, store_id in self._intact.items():
+                    await self._store.save_intact(slot, CLOSED + store_id)
         except (TimeoutError, StoreFault) as fault:
             logger.warning("transactional ids: not closed in order: %r", fault)

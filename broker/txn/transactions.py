@@ -46,16 +46,16 @@ class Transactions(Slotted[Transaction]):
         now_ms: int,
         *,
         is_stale: bool = False,
-        lost_records: bool = False,
+        require_abort: bool = False,
     ) -> Effects:
         """The transactions go on as they were stored.
 
         `is_stale`: the store may have had later records, with epochs that producers know.
-        `lost_records`: logs may have, as for `store_again`.
+        `require_abort`: logs may have, as for `store_again`.
         """
         effects: Effects = []
         for record in records:
-            effects += self._restore(record, now_ms, is_stale=is_stale, lost_records=lost_records)
+            effects += self._restore(record, now_ms, is_stale=is_stale, require_abort=require_abort)
         self._finish_loading(slot)
         return effects
 
@@ -66,23 +66,25 @@ class Transactions(Slotted[Transaction]):
         self._reloading.discard(transactional_id)
         if record is None:
             return []
-        return self._restore(record, now_ms, is_stale=is_stale, lost_records=is_stale)
+        return self._restore(record, now_ms, is_stale=is_stale, require_abort=is_stale)
 
     def store_again(
-        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, lost_records: bool = False
+        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, require_abort: bool = False
     ) -> Effects:
         """The store lost its tail, and has this of the slot: what differs is written again, and
         markers that may be lost too.
 
-        `lost_records`: acknowledged records as well, perhaps. A transaction that is open could be
+        `require_abort`: acknowledged records as well, perhaps. A transaction that is open could be
         committed without some of its own, so its producer has to abort it.
         """
         stored = {record.transactional_id: record for record in found}
         effects: Effects = []
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
-            if lost_records:
-                effects += self._guarded(transaction, partial(recovery.maim, transaction, now_ms))
+            if require_abort:
+                effects += self._guarded(
+                    transaction, partial(recovery.require_abort, transaction, now_ms)
+                )
             again = partial(recovery.store_again, transaction, record, now_ms)
             effects += self._guarded(transaction, again)
         for record in stored.values():  # removed here, and back
@@ -139,7 +141,7 @@ class Transactions(Slotted[Transaction]):
     # --- underneath ---
 
     def _restore(
-        self, record: TxnRecord, now_ms: int, *, is_stale: bool, lost_records: bool = False
+        self, record: TxnRecord, now_ms: int, *, is_stale: bool, require_abort: bool = False
     ) -> Effects:
         try:
             transaction, effects = recovery.restore(
@@ -148,7 +150,7 @@ class Transactions(Slotted[Transaction]):
                 self._take_producer_id,
                 now_ms,
                 is_stale=is_stale,
-                lost_records=lost_records,
+                require_abort=require_abort,
             )
         except Exception as defect:  # the others must not suffer from it
             return [Failed(record.transactional_id, defect)]

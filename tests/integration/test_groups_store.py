@@ -306,27 +306,27 @@ async def test_2_26_the_floor_is_above_all_that_was_stored_and_below_the_limit(
         for store_id in (b"second", b"third", b"fourth"):
             dumps.append(client.dump(keys.slot(slot).decode()))
             async with shell(server, store_id=store_id) as own:
-                floors.append(own.coordinator._store.floor(slot))
+                floors.append(own.coordinator._store.min_generation(slot))
         assert minutes <= floors[0] < minutes + 100
         assert all(later >= before + 10_000 for before, later in pairwise(floors))
 
         # A group has begun more generations than minutes went by.
         async with shell(server, store_id=b"fourth") as own:
             store = own.coordinator._store
-            assert store.floor(slot) == floors[-1], "nothing was lost"
+            assert store.min_generation(slot) == floors[-1], "nothing was lost"
             await store.save(slot, name, "cgp_2", 1, b"", generation=floors[-1] + 5_000)
             await store.remove(slot, name, "cgp_2")
         async with shell(server, store_id=b"fifth") as own:
-            assert floors[-1] + 15_000 <= own.coordinator._store.floor(slot) < LIMIT
+            assert floors[-1] + 15_000 <= own.coordinator._store.min_generation(slot) < LIMIT
 
         # The next loss takes all traces of this one.
         assert dumps[0] is not None
         client.restore(keys.slot(slot).decode(), 0, dumps[0], replace=True)
         await asyncio.sleep(1.1)
         async with shell(server, store_id=b"sixth") as own:
-            assert own.coordinator._store.floor(slot) > floors[0]
+            assert own.coordinator._store.min_generation(slot) > floors[0]
 
         # Left by an earlier version.
         client.hset(keys.slot(slot).decode(), "floor", 217_000_000)
         async with shell(server, store_id=b"sixth") as own:
-            assert minutes <= own.coordinator._store.floor(slot) < minutes + 100
+            assert minutes <= own.coordinator._store.min_generation(slot) < minutes + 100

@@ -123,13 +123,13 @@ async def test_a_write_that_finds_the_store_emptied_mends_it(
 async def test_commits_wait_until_it_is_done(server: RedisServer, raw: redis.Redis) -> None:
     async with shell(server) as own:
         await own.commit("busy", 5)
-        mending = asyncio.ensure_future(own.coordinator.store_changed())
+        reacquiring = asyncio.ensure_future(own.coordinator.store_changed())
         await asyncio.sleep(0)
         with pytest.raises(SlotNotTaken):
             await own.commit("busy", 6)
         assert own.offset("busy") == 5
         assert (await own.join("busy")).error == 0
-        await mending
+        await reacquiring
         await own.commit("other", 7)
 
 

@@ -292,10 +292,10 @@ async def test_nothing_is_written_before_what_was_lost(
         await own.until(NAME, TxnState.COMPLETE_COMMIT)
         own.markers.wanted.clear()
         restore()
-        mending = asyncio.ensure_future(own.groups.store_changed())
+        reacquiring = asyncio.ensure_future(own.groups.store_changed())
         await asyncio.sleep(0)
         assert (await own.add(NAME, producer, Place("t", b"t" * 16, 1))).error == NONE
-        await mending
+        await reacquiring
         async with asyncio.timeout(20):
             while not own.markers.wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

@@ -99,7 +99,7 @@ class Host:
 
     def _store_changed(self) -> None:
         self.replication.store_changed()
-        self.integrity.begin([(log.key, log.replica.floor) for log in self._logs])
+        self.integrity.begin([(log.key, log.replica.known_end) for log in self._logs])
         for log in self._logs:
             log.store_changed()
 

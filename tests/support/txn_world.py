@@ -102,7 +102,7 @@ class TxnWorld:
         write = self.writes.pop(transactional_id)
         if error is ErrorCode.NONE if stored is None else stored:
             self.store(write)
-        self.send(transactional_id, Persisted(write.token, error))
+        self.send(transactional_id, Persisted(write.revision, error))
 
     def fail_write(self, transactional_id: str = "t", *, stored: bool = False) -> None:
         self.write_done(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, stored=stored)
@@ -138,12 +138,12 @@ class TxnWorld:
         self.writes.clear()
         self.markers.clear()
 
-    def lose_tail(self, kept: dict[str, bytes], *, lost_records: bool = False) -> None:
+    def lose_tail(self, kept: dict[str, bytes], *, require_abort: bool = False) -> None:
         """The store is back with what it had before, under a living worker."""
         self.is_stale = True
         self.stored = dict(kept)
         found = [decode(record) for record in kept.values()]
-        effects = self.transactions.store_again(0, found, self.now, lost_records=lost_records)
+        effects = self.transactions.store_again(0, found, self.now, require_abort=require_abort)
         self.run(effects)
 
     def send(self, transactional_id: str, event: Event) -> None:
@@ -220,8 +220,8 @@ class TxnWorld:
         name = write.transactional_id
         assert name not in self.writes, "two writes at once"
         if name in self.stored:
-            assert write.token > self.record(name).revision, "an old revision"
-        assert write.record is None or write.record.revision == write.token
+            assert write.revision > self.record(name).revision, "an old revision"
+        assert write.record is None or write.record.revision == write.revision
         self.writes[name] = write
 
     def _ask(self, markers: WriteMarkers) -> None:

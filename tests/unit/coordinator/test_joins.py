@@ -14,7 +14,7 @@ from moldau.broker.coordinator import joins as joins_module
 from moldau.broker.coordinator import peers as peers_module
 from moldau.broker.coordinator.joins import Joins
 from moldau.broker.coordinator.peers import Peers
-from moldau.broker.coordinator.transaction_coordinator import Token
+from moldau.broker.coordinator.transaction_coordinator import ReplyHandle
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer
@@ -52,7 +52,7 @@ class FakeTransactions:
     def submit(self, transactional_id: str, event: Add) -> None:
         self.events.append((transactional_id, event))
         if self.answer is not None:
-            cast("Token", event.call).answered(self.answer)
+            cast("ReplyHandle", event.call).answered(self.answer)
 
 
 class Stage:
