@@ -1,10 +1,9 @@
-"""Which logs are checked in the store's integrity, for answers about logs that are not loaded.
+"""Which logs are checked under the present store id, for answers about logs that are not loaded.
 
-A log that may have lost its end is checked when it is loaded (loading.py): it is whole, or goes on
-in a new leader epoch. Until then the epoch that is known of it may be an old one. After a start,
-and when the store has begun another integrity, each worker checks the logs it leads in the
-background; a request that names topics has theirs checked at once. Afterwards a request costs one
-comparison.
+A log that may have lost its end is checked when it is loaded: it is intact, or continues in a new
+leader epoch. Until then the epoch that is known of it may be out of date. After a start, and when
+the store has changed, each worker checks the logs it leads in the background; a request that names
+topics has theirs checked at once. Once all logs are checked a request costs one comparison.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from moldau.broker.store_loss.log_integrity import LogIntegrity
 
 logger = logging.getLogger("moldau.log")
 
-# How long a request waits. What is not checked by then has no leader in its answer, and clients
-# ask again.
+# How long a request waits. A log that is not checked by then has no leader in the answer, and
+# clients ask again.
 WITHIN_S = 5.0
 ASKED_AT_ONCE = 256  # commands in one write
-LOADED_AT_ONCE = 8  # each takes some megabytes of the store's memory and ours
-LOOK_AGAIN_S = 0.1  # at logs that other workers lead, or that could not be loaded
+LOADED_AT_ONCE = 8  # each takes some megabytes of memory, here and in the store
+LOOK_AGAIN_S = 0.1  # for logs that other workers lead, or that could not be loaded
 
 
 class Topic(leader_epochs.Topic, Protocol):
@@ -64,16 +63,14 @@ class CheckedLogs(Generic[T]):
         self._logs = logs
         self._integrity = integrity
         self._epochs = epochs
-        self._complete_in: bytes | None = (
-            None  # the store_id of the integrity all logs are checked in
-        )
-        self._checked_in = b""  # the same for those in `_checked`
+        self._complete_in: bytes | None = None  # the store id under which all logs are checked
+        self._checked_in = b""  # the store id under which those in `_checked` are
         self._checked: set[bytes] = set()
         self._checking: asyncio.Task[None] | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Is every log checked? New ones are, as they are created in the present integrity."""
+        """Is every log checked? A new log is, because it is created under the present store id."""
         return self._complete_in == self._integrity.store_id
 
     def has(self, topic: T, partition: int) -> bool:
@@ -86,7 +83,7 @@ class CheckedLogs(Generic[T]):
     # --- everything, in the background ---
 
     def begin(self) -> None:
-        """Check all logs: topics were loaded from the store, whatever they were before."""
+        """Check all logs: the topics were loaded from the store, or loaded again."""
         self.close()
         self._complete_in = None
         self._checked.clear()
@@ -122,7 +119,7 @@ class CheckedLogs(Generic[T]):
     # --- for requests ---
 
     async def wait_for(self, topics: Iterable[T] | None) -> None:
-        """Until the logs of these topics (None: of all) are checked, but not for long."""
+        """Wait until the logs of these topics (None: of all) are checked, but not for long."""
         try:
             async with asyncio.timeout(WITHIN_S):
                 if topics is not None:
@@ -133,10 +130,10 @@ class CheckedLogs(Generic[T]):
                 while topics is None and (checking := self._unfinished()) is not None:
                     await asyncio.wait([checking])  # or it was begun again
         except (TimeoutError, StoreFault):
-            return  # `has` says which
+            return  # `has` tells which are
 
     async def _look(self, partitions: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-        """Note what any worker has checked; returns the others. Raises StoreFault."""
+        """Note the logs that any worker has checked; returns the others. Raises StoreFault."""
         store_id = self._integrity.store_id
         if self._checked_in != store_id:
             self._checked_in = store_id
@@ -158,8 +155,8 @@ class CheckedLogs(Generic[T]):
         return left
 
     async def _load(self, partitions: Sequence[tuple[T, int]]) -> bool:
-        """Loading a log checks it. False if one could not be: its topic was deleted, or the store
-        failed."""
+        """Load logs, which checks them. False: one could not be loaded, because its topic was
+        deleted or the store failed."""
         for first in range(0, len(partitions), LOADED_AT_ONCE):
             some = partitions[first : first + LOADED_AT_ONCE]
             loading = [self._logs.log_for(topic, at).current() for topic, at in some]
@@ -172,4 +169,4 @@ class CheckedLogs(Generic[T]):
 
 def _report(checking: asyncio.Task[None]) -> None:
     if not checking.cancelled() and (fault := checking.exception()) is not None:
-        logger.error("not every log is checked in the store's integrity", exc_info=fault)
+        logger.error("the check of all logs failed", exc_info=fault)

@@ -1,10 +1,13 @@
-"""Which slots are known to have all of their transactional ids, so that a restart can prove it.
+"""Which slots have all of their transactional ids, and how a clean shutdown shows that.
 
-A store that comes back in another history may have lost its tail. A living owner writes again what
-is missing. Without one it cannot be said which epochs were given out, and every producer has to be
-fenced; unless the owner was stopped in order, and its last word, `CLOSED`, is still there: of what
-came before it nothing is lost. The next owner takes that word back before anything else, and
-confirms it, or a later loss could bring it back. Where the store confirms nothing it is not said.
+A store that has changed may have lost its tail. An owner that is still running writes again what is
+missing. Without one, nobody knows which producer epochs were given out, so every producer of the
+slot has to be fenced.
+
+A clean shutdown avoids that: the worker writes the `CLOSED` marker to each slot last. If the marker
+is still there after a restart, nothing that was written before it is lost. The next owner removes
+the marker and confirms the removal before it does anything else: a later loss could bring the
+marker back. A store that cannot confirm writes gets no marker.
 """
 
 from __future__ import annotations
@@ -20,19 +23,19 @@ from moldau.broker.store.transactions import TransactionStore
 
 logger = logging.getLogger("moldau.coordinator")
 
-CLOSED = b"closed in "  # followed by the history
+CLOSED = b"closed in "  # followed by the store id
 WITHIN_S = 2.0
 
 
 class LastIntact(NamedTuple):
-    """The last history in which a slot was known to be whole."""
+    """When a slot was last known to be intact."""
 
-    store_id: bytes  # empty: it never was
-    is_clean: bool  # and nothing of it was written since
+    store_id: bytes  # the store id at that time; empty: it never was
+    is_clean: bool  # its worker was shut down cleanly: nothing was written since
 
 
 class CleanShutdown:
-    """Of the slots of one worker."""
+    """Keeps the markers of one worker's slots."""
 
     def __init__(
         self, store: TransactionStore, confirmation: Confirmation, slots: Sequence[int]
@@ -40,8 +43,8 @@ class CleanShutdown:
         self._store = store
         self._confirmation = confirmation
         self._slots = slots
-        self._intact: dict[int, bytes] = {}  # slot -> in which history
-        self._closed: dict[int, bytes] = {}  # as they were found
+        self._intact: dict[int, bytes] = {}  # slot -> the store id under which it is
+        self._closed: dict[int, bytes] = {}  # the markers that were found, by slot
 
     async def last_intact(self, slot: int) -> LastIntact:
         """Raises StoreFault."""
@@ -53,7 +56,7 @@ class CleanShutdown:
         return LastIntact(found, False)
 
     async def _reopen(self) -> None:
-        """All that are closed, as a confirmation may take a second."""
+        """Remove the markers of all slots at once: a confirmation may take a second."""
         closed: dict[int, bytes] = {}
         for slot in self._slots:
             found = await self._store.last_intact(slot)
@@ -64,7 +67,7 @@ class CleanShutdown:
         self._closed |= closed
 
     async def save_intact(self, slot: int, store_id: bytes) -> None:
-        """It is whole in this store_id. Raises StoreFault."""
+        """Save that the slot is intact under this store id. Raises StoreFault."""
         await self._store.save_intact(slot, store_id)
         self.mark_intact(slot, store_id)
 
@@ -76,7 +79,7 @@ class CleanShutdown:
         self._intact.pop(slot, None)
 
     async def close(self) -> None:
-        """Nothing is written any more: the worker stops."""
+        """Write the markers: the worker stops, and writes nothing more."""
         if not self._confirmation.means_something:
             return
         try:
@@ -84,4 +87,4 @@ class CleanShutdown:
                 for slot, store_id in self._intact.items():
                     await self._store.save_intact(slot, CLOSED + store_id)
         except (TimeoutError, StoreFault) as fault:
-            logger.warning("transactional ids: not closed in order: %r", fault)
+            logger.warning("transactional ids: no marker of a clean shutdown: %r", fault)
