@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from moldau.broker.access.cached_tables import KeptByKind
+from moldau.broker.access.cached_tables import CachedTables
 from moldau.broker.errors import StoreFault
 from moldau.broker.handlers import broker_loggers
 from moldau.broker.handlers.context import Broker
@@ -24,14 +24,14 @@ RELOAD_SECONDS = 0.2  # between tries
 
 
 class InStep:
-    def __init__(self, broker: Broker, kept: KeptByKind, contents: str) -> None:
+    def __init__(self, broker: Broker, cached_tables: CachedTables, contents: str) -> None:
         """`contents`: the identity of the data set that the worker started with."""
         self._broker = broker
         self._store = broker.store
         self._topics = broker.topics
         self._logs = broker.logs
         self._groups = broker.group_coordinator
-        self._kept = kept
+        self._cached_tables = cached_tables
         self._contents = contents
 
     def follow(self, changes_at: bytes) -> Watcher:
@@ -44,7 +44,7 @@ class InStep:
             self._broker.settings.index,
             on_change=self._changed,
             on_wake=logs.woken,
-            on_applied=store.topics.unapplied.acknowledged,
+            on_applied=store.topics.change_acks.acknowledged,
             on_entries=logs.received,
             on_native=logs.received,
             on_reset=self._missed_changes,
@@ -74,8 +74,8 @@ class InStep:
     async def _read(self, change: Change) -> None:
         if change.kind == "config":
             await self._broker.load_config()
-        elif change.kind in self._kept:
-            await self._kept.refresh(change.kind, change.name)
+        elif change.kind in self._cached_tables:
+            await self._cached_tables.refresh(change.kind, change.name)
         elif change.kind == "topic":
             await self._topics.refresh(change.name)
         elif change.kind == broker_loggers.CHANGE:
@@ -115,7 +115,7 @@ class InStep:
             try:
                 await self._check_contents()
                 await self._broker.load_config()
-                await self._kept.load()
+                await self._cached_tables.load()
                 await self.load_logs()
                 for found in self._logs.all():
                     await found.load_start()

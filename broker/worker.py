@@ -15,7 +15,7 @@ from pathlib import Path
 from moldau.broker import descriptors
 from moldau.broker.access.acls import Acls, configured_authorizer
 from moldau.broker.access.audit import make_audit
-from moldau.broker.access.cached_tables import KeptByKind
+from moldau.broker.access.cached_tables import CachedTables
 from moldau.broker.access.logins import LoginServices
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.group_events import GroupEvents
@@ -88,7 +88,7 @@ class Worker:
         self._connections: set[Connection] = set()
         self._listening = Listening()
         self._background: list[asyncio.Task[None]] = []
-        self._kept = KeptByKind()
+        self._cached_tables = CachedTables()
         self._requests = RequestCounters()
         self._metering: ClientMetering | None = None  # None: there is no quota for clients
         self._parent_gone = False
@@ -152,19 +152,19 @@ class Worker:
             cluster_id,
         )
         self._authorize(static)
-        self._kept.add("quota", self.broker.quotas)
+        self._cached_tables.add("quota", self.broker.quotas)
         self._limits = Subscribers(CONNECTION_LIMITS)
         self.broker.quotas.on_changed = self._quotas_changed
         self.broker.on_config = self._tell_limits
         self._let_log_in()
-        if settings.workers > 1:  # before anything is loaded: see store/unapplied.py
+        if settings.workers > 1:  # before anything is loaded: see store/change_acks.py
             await self.store.topics.announce(Change("worker", worker=settings.index))
         await self.broker.load_config()
-        self._kept.add("group", self.broker.group_settings)
+        self._cached_tables.add("group", self.broker.group_settings)
         if self.broker.telemetry is not None:
-            self._kept.add("client-metrics", self.broker.telemetry)
-        await self._kept.load()
-        in_step = InStep(self.broker, self._kept, contents)
+            self._cached_tables.add("client-metrics", self.broker.telemetry)
+        await self._cached_tables.load()
+        in_step = InStep(self.broker, self._cached_tables, contents)
         await in_step.load_logs()
         if settings.index == 0:
             await self.topics.finish_deletions()
@@ -237,7 +237,7 @@ class Worker:
             self.broker.authorizer = authorizer
             self.group_coordinator.computing.sights = Sights()
             self.broker.acls = Acls(store.acls, store.topics, authorizer, self._forget_routes)
-            self._kept.add("acl", self.broker.acls)
+            self._cached_tables.add("acl", self.broker.acls)
 
     def _let_log_in(self) -> None:
         listeners = (each.listener for each in self.settings.listeners)
@@ -250,8 +250,8 @@ class Worker:
         users.on_changed.append(self._sessions.users_changed)
         tokens.on_ended.append(self._sessions.tokens_ended)
         tokens.on_removed = partial(audit.token_expired, worker_identity(self.settings.index))
-        self._kept.add("user", users)
-        self._kept.add("token", tokens)
+        self._cached_tables.add("user", users)
+        self._cached_tables.add("token", tokens)
 
     def _count_login(self, identity: Identity, mechanism: str) -> None:
         self.broker.access.login(mechanism, SUCCESS)

@@ -41,7 +41,7 @@ def configured_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
 
 
 class Acls:
-    """`Kept`, for changes of the kind "acl"."""
+    """`CachedTable`, for changes of the kind "acl"."""
 
     def __init__(
         self,

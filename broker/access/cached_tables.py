@@ -1,8 +1,7 @@
-"""What a worker holds in memory whole, as it is in the store: users, ACLs, tokens,
-quotas.
+"""Tables that a worker holds in memory, all of them: users, ACLs, delegation tokens, quotas.
 
-Each is loaded before the worker listens, again when a change of its kind is announced, and again
-when changes may have been missed. While the store cannot be reached, what was loaded last counts.
+Each is loaded before the worker listens, when a change of its kind is announced, and when changes
+may have been missed. While the store cannot be reached, what was loaded last counts.
 """
 
 from __future__ import annotations
@@ -10,35 +9,35 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 
-class Kept(Protocol):
+class CachedTable(Protocol):
     async def load(self) -> None:
-        """Replace what is in memory by what is in the store. Raises StoreFault."""
+        """Load the whole table from the store. Raises StoreFault."""
 
 
 @runtime_checkable
-class KeptByName(Kept, Protocol):
-    """Where one change need not read everything again."""
+class RefreshedByName(CachedTable, Protocol):
+    """A table that need not be loaded as a whole after a change."""
 
     async def refresh(self, name: str) -> None:
-        """As `load`, for what the change names; "": for everything."""
+        """Load what the change names; "": the whole table. Raises StoreFault."""
 
 
-class KeptByKind:
-    """By the kind of change that concerns it (`Change.kind`)."""
+class CachedTables:
+    """The tables, by the kind of change that concerns them (`Change.kind`)."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
+        self._tables: dict[str, CachedTable] = {}
 
-    def add(self, kind: str, kept: Kept) -> None:
-        self._kept[kind] = kept
+    def add(self, kind: str, table: CachedTable) -> None:
+        self._tables[kind] = table
 
     def __contains__(self, kind: str) -> bool:
-        return kind in self._kept
+        return kind in self._tables
 
     async def refresh(self, kind: str, name: str) -> None:
-        kept = self._kept[kind]
-        await (kept.refresh(name) if isinstance(kept, KeptByName) else kept.load())
+        table = self._tables[kind]
+        await (table.refresh(name) if isinstance(table, RefreshedByName) else table.load())
 
     async def load(self) -> None:
-        for kept in self._kept.values():
-            await kept.load()
+        for table in self._tables.values():
+            await table.load()

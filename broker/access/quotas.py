@@ -12,7 +12,7 @@ from moldau.broker.store.quotas import QuotaStore
 
 
 class Quotas:
-    """`Kept` for changes of kind "quota"."""
+    """`CachedTable` for changes of kind "quota"."""
 
     def __init__(self, store: QuotaStore, windows: Windows, mutation_windows: Windows) -> None:
         self._store = store

@@ -36,7 +36,7 @@ TokenChange = Callable[[Token, int], Token | None]
 
 
 class Tokens:
-    """`Kept`, for changes of the kind "token"."""
+    """`CachedTable`, for changes of the kind "token"."""
 
     def __init__(self, store: TokenStore, changes: TopicStore, config: BrokerConfig) -> None:
         self._store = store

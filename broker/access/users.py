@@ -22,7 +22,7 @@ class NoSuchCredential(Exception):
 
 
 class Users:
-    """`Kept`, for changes of the kind "user"."""
+    """`CachedTable`, for changes of the kind "user"."""
 
     def __init__(self, store: UserStore, changes: TopicStore) -> None:
         self._store = store

@@ -116,7 +116,7 @@ class Broker:
 
     async def changes_applied(self) -> None:
         """Until all workers serve what this one changed: before the reply to a change."""
-        await self.store.topics.unapplied.wait()
+        await self.store.topics.change_acks.wait()
 
     # --- broker configuration ---
 

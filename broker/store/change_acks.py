@@ -39,7 +39,7 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Unapplied:
+class ChangeAcks:
     def __init__(self, worker: int, workers: int) -> None:
         self._worker = worker
         self._others = frozenset(range(workers)) - {worker}

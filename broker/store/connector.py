@@ -17,7 +17,7 @@ OPEN_MASTER_TIMEOUT = 2.0
 SEND_BUFFER = 4 << 20
 
 
-class Target:
+class Connector:
     """A URL of `store_url.py`."""
 
     def __init__(self, url: str) -> None:

@@ -29,7 +29,7 @@ from moldau.broker.errors import (
 )
 from moldau.broker.metrics.histogram import DurationHistogram
 from moldau.broker.metrics.turn_clock import turn
-from moldau.broker.store.connector import Target
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.resp import command
 from moldau.broker.store.server_facts import SECTIONS
 from moldau.broker.store.store_id import StoreIdentity
@@ -73,13 +73,13 @@ class Pipe(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        target: Target,
+        connector: Connector,
         name: str,
         *,
         stall_after: float | None = 20.0,
         identity: StoreIdentity | None = None,
     ) -> None:
-        self._target = target
+        self._connector = connector
         self._identity = identity
         self.store_id = b""  # of the present connection
         if identity is not None:
@@ -140,22 +140,22 @@ class Pipe(asyncio.BufferedProtocol):
     async def _connect(self) -> None:
         self._reader = hiredis.Reader(replyError=self._reply_error)
         try:
-            server = await self._target.open(self._loop, lambda: self)
+            server = await self._connector.open(self._loop, lambda: self)
         except (OSError, TimeoutError, StoreUnavailable) as fault:
             self._abort()
             text = str(fault) or "the connection timed out"
-            raise StoreUnavailable(f"{self._target.label}: {text}") from None
+            raise StoreUnavailable(f"{self._connector.label}: {text}") from None
         if self._transport is None:
-            raise StoreUnavailable(f"{self._target.label}: closed as soon as it was open")
+            raise StoreUnavailable(f"{self._connector.label}: closed as soon as it was open")
         try:
             self.client_id, info = await self._handshake()
             if self._identity is not None:
                 self._identity.admit(self, info)
         except (TimeoutError, StoreFault) as fault:
             self._abort()
-            raise StoreUnavailable(f"{self._target.label}: {fault}") from None
+            raise StoreUnavailable(f"{self._connector.label}: {fault}") from None
         if self._transport is None:  # lost between the last reply and now
-            raise StoreUnavailable(f"{self._target.label}: closed after the handshake")
+            raise StoreUnavailable(f"{self._connector.label}: closed after the handshake")
         self.server = server
         self._is_up = True
         self._up.set()
@@ -168,7 +168,7 @@ class Pipe(asyncio.BufferedProtocol):
         Until then the pipe is not up and sends nothing else: a command before AUTH would be
         refused, one before SELECT would go to another database.
         """
-        commands: list[tuple[str | int, ...]] = list(self._target.handshake(self._name))
+        commands: list[tuple[str | int, ...]] = list(self._connector.handshake(self._name))
         if self._identity is not None:
             commands.append(("INFO", *SECTIONS))
         replies = [self._ask_early(*words) for words in commands]
@@ -181,7 +181,7 @@ class Pipe(asyncio.BufferedProtocol):
             if isinstance(reply, BaseException) and not (is_role_refused and self._identity):
                 raise reply  # the first is the cause; later ones only follow from it
         info = cast("bytes", found.pop()) if self._identity is not None else b""
-        return self._target.accept(found), info
+        return self._connector.accept(found), info
 
     def _ask_early(self, *words: bytes | str | int | float) -> asyncio.Future[Any]:
         """A command of the handshake, before the pipe is up."""
@@ -238,7 +238,7 @@ class Pipe(asyncio.BufferedProtocol):
         Pass the size of a large one: it is then written at once, so that Redis can start on it.
         """
         if not self._is_up:
-            fault = StoreDown(f"{self._target.label}: not connected")
+            fault = StoreDown(f"{self._connector.label}: not connected")
             self._loop.call_soon(done, fault)
             return
         self._enqueue(parts, done)
@@ -339,7 +339,7 @@ class Pipe(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, deque()
         if was_up and not self._closed:
             logger.warning("store connection %s lost: %s", self._name, exc or "closed by the store")
-        fault = StoreUnavailable(f"{self._target.label}: {exc or 'connection closed'}")
+        fault = StoreUnavailable(f"{self._connector.label}: {exc or 'connection closed'}")
         for done in waiting:
             self._deliver(done, fault)
         if was_up and not self._closed:

@@ -13,7 +13,7 @@ from moldau.broker.store.acls import AclStore
 from moldau.broker.store.capacity import Capacity, of_server, of_this_machine, smallest
 from moldau.broker.store.cleaned import Cleaned
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.connector import Target
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.groups import GroupStore
 from moldau.broker.store.local_server import is_disk_limit
 from moldau.broker.store.log_integrity import EpochStore, LogIntegrityStore
@@ -65,15 +65,15 @@ class Store:
     def __init__(
         self, url: str, worker: int, workers: int = 1, files: StoreFiles | None = None
     ) -> None:
-        self._target = target = Target(url)
+        self._connector = connector = Connector(url)
         self._following: asyncio.Task[None] | None = None
         self._files = files
-        self.label = target.label
+        self.label = connector.label
         self.identity = StoreIdentity(files.store_id if files is not None else None)
 
         def pipe(what: str, *, stall_after: float | None = 20.0) -> Pipe:
             name = f"moldau-{worker}-{what}"
-            return Pipe(target, name, stall_after=stall_after, identity=self.identity)
+            return Pipe(connector, name, stall_after=stall_after, identity=self.identity)
 
         self.bulk = pipe("bulk")
         self.replicated = pipe("replicated", stall_after=30.0)
@@ -105,8 +105,8 @@ class Store:
         for fault in await asyncio.gather(*connecting, return_exceptions=True):
             if fault is not None:
                 raise fault
-        if self._target.sentinels is not None:
-            work = follow(self._target.sentinels, self._pipes)
+        if self._connector.sentinels is not None:
+            work = follow(self._connector.sentinels, self._pipes)
             self._following = asyncio.get_running_loop().create_task(work)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.store import format as store_format
 from moldau.broker.store import keys
-from moldau.broker.store.change_acks import Acknowledgement, Unapplied
+from moldau.broker.store.change_acks import Acknowledgement, ChangeAcks
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.resp import pairs
 from moldau.broker.store.scripts import script
@@ -81,7 +81,7 @@ class TopicStore:
     def __init__(self, control: Pipe, worker: int = 0, workers: int = 1) -> None:
         self._control = control
         self._worker = worker
-        self.unapplied = Unapplied(worker, workers)
+        self.change_acks = ChangeAcks(worker, workers)
         self._ids_known = 0  # microseconds: the producer ids given to this worker are below
 
     # --- topics ---
@@ -252,8 +252,8 @@ class TopicStore:
     # --- changes ---
 
     async def announce(self, change: Change) -> None:
-        """Announce to every worker. `unapplied.wait()` waits until they have applied it."""
-        number = self.unapplied.expect() if change.kind in _ACKNOWLEDGED else None
+        """Announce to every worker. `change_acks.wait()` waits until they have applied it."""
+        number = self.change_acks.expect() if change.kind in _ACKNOWLEDGED else None
         if number is None:
             await self._append_change(change)
             return
@@ -262,15 +262,15 @@ class TopicStore:
                 msgspec.structs.replace(change, worker=self._worker, number=number)
             )
         except StoreFault:
-            self.unapplied.forget(number)
+            self.change_acks.forget(number)
             raise
 
     def read_in_order(self, change: Change) -> None:
         """To be called with each entry of the change stream as it is read, before it is applied."""
         if change.kind == "worker":
-            self.unapplied.started(change.worker)
+            self.change_acks.started(change.worker)
         elif change.worker == self._worker:
-            self.unapplied.announced(change.number)
+            self.change_acks.announced(change.number)
 
     async def acknowledge(self, change: Change) -> None:
         """This worker has applied a change. In a full store too: the reply waits for it."""

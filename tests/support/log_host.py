@@ -22,7 +22,7 @@ from moldau.broker.log.unpacking import Unpacking
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.connector import Target
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.groups import GroupStore
 from moldau.broker.store.log_integrity import EpochStore, LogIntegrityStore
 from moldau.broker.store.pipe import Pipe
@@ -53,11 +53,11 @@ class Host:
         worker: int = 0,
         workers: int = 1,
     ) -> None:
-        target = Target(url)
+        connector = Connector(url)
         server = StoreIdentity()
         self.bulk, self.replicated, self.reads, self.control = self._pipes = tuple(
             Pipe(
-                target,
+                connector,
                 f"{name}-{what}",
                 stall_after=max(stall_after, 3.0) if what == "replicated" else stall_after,
                 identity=server,

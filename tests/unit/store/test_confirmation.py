@@ -13,7 +13,7 @@ import pytest
 from moldau.broker.errors import StoreFault, StoreTimeout
 from moldau.broker.store import confirmation
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.connector import Target
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.store_id import StoreIdentity
 from tests.support.log_host import until
@@ -37,7 +37,7 @@ def store(tmp_path: Path, server: str) -> Iterator[LossyStore]:
 class Confirming:
     def __init__(self, url: str) -> None:
         identity = StoreIdentity()
-        self.pipe = Pipe(Target(url), "confirming", identity=identity)
+        self.pipe = Pipe(Connector(url), "confirming", identity=identity)
         self.confirmation = Confirmation(identity, self.pipe)
 
 
