@@ -308,7 +308,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
         await self._slots.load()
 
     async def store_changed(self) -> None:
-        """The store came back with another history, or was emptied under us: write again what it
+        """The store has changed or was emptied: write again what it
         lost of our groups. Returns when that is done; commits are refused until then."""
         await self._slots.store_changed()
 

@@ -1,6 +1,6 @@
 """The slots of a worker: taken, loaded, and taken again whenever the store may think otherwise.
 
-    load ──▶ settled ── reconnected, or a write was fenced ──▶ taken again
+    load ──▶ current ── reconnected, or a write was fenced ──▶ taken again
                 ▲                                                │
                 ├──────────── the store is as it was ────────────┤
                 ├── written again ◀── it forgot some of it ──────┤
@@ -85,7 +85,7 @@ class Slots:
         self._owner = f"worker {worker}, process {os.getpid()} on {socket.gethostname()}"
         self._store_id: bytes | None = None  # the id of the store when we last took slots
         self._untaken: set[int] = set()  # to be taken again
-        self._stale: set[int] = set()  # of which the store may have lost something
+        self._stale: set[int] = set()  # the store may have lost something of these
         self._reacquired = asyncio.Event()
         self._reacquired.set()
         self._guest: Guest | None = None
@@ -100,7 +100,7 @@ class Slots:
             guest.start_loading(slot)
 
     def is_stale(self, slot: int) -> bool:
-        """Nothing has to be written again before anything new."""
+        """May the store have lost something of it that has to be written again first?"""
         return slot in self._stale
 
     # --- loading and giving up ---
@@ -129,7 +129,9 @@ class Slots:
             newest = max((one.record.generation_id for one in found if one.record), default=0)
             try:
                 await self._store.note_generation(slot, newest)
-            except StoreFault as fault:  # without it the next floor is the minutes since 2020
+            except (
+                StoreFault
+            ) as fault:  # without it the next lowest generation is the minutes since 2020
                 logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
@@ -208,8 +210,8 @@ class Slots:
             )
 
     async def store_changed(self) -> None:
-        """The store came back with another history, or was emptied: it has what it had once, or
-        nothing. Returns when it has all that we know."""
+        """The store has changed or was emptied: re-acquire the slots, and write again what it lost.
+        Returns when it has all that we know."""
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
         self._stale.update(self._untaken)
         self._reacquire()

@@ -84,7 +84,7 @@ class Loaded(msgspec.Struct):
 
     records: list[TxnRecord]
     store_id: bytes  # under which store id it was found
-    last_intact: LastIntact  # when it was last known to be whole
+    last_intact: LastIntact  # when the slot was last known to be intact
 
     @property
     def is_of_another_store(self) -> bool:

@@ -391,7 +391,7 @@ class LogAppender:
         self._queue.fail_all(fault)
 
     async def release(self) -> None:
-        """The worker stops: reserve nothing, so that a store that restarts is seen to be whole."""
+        """The worker stops: reserve nothing, so that the log is found intact after a restart."""
         if self.replica.is_loaded and not self.is_busy and self.reservation.ceiling:
             self.reservation.loaded(0, 0)
             await self._host.integrity.release(self._reader.key)

@@ -38,7 +38,7 @@ class Loading:
         while True:
             store_id = self._integrity.store_id
             # In one command: another worker may be about to begin an epoch, and whoever takes the
-            # log for proved has to know of it.
+            # log for intact has to know of it.
             saved = await self._streams.saved_state(reader.key, self._integrity.worker)
             reader.start_loaded(saved.start, may_go_back=True)
             is_intact = saved.store_id == store_id

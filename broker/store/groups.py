@@ -103,7 +103,7 @@ class GroupStore:
 
     @property
     def store_id(self) -> bytes:
-        """Of the connection there is."""
+        """The store id that the present connection has read."""
         return self._pipe.store_id
 
     # --- owning slots ---

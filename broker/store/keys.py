@@ -150,7 +150,7 @@ def unescaped(name: bytes) -> str:
 
 
 def known_ends(store_id: bytes) -> bytes:
-    """The workers that raised the floors of their logs when a history began."""
+    """The workers that have reported the known ends of their logs under this store id."""
     return b"moldau:floors:" + store_id
 
 

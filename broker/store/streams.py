@@ -196,10 +196,10 @@ class Streams:
     async def saved_state(self, key: bytes, worker: int = 0) -> SavedState:
         """`worker`: whose reservation."""
         fields = (*_START, "snapshot", "history", f"c:{worker}")
-        *start, snapshot, history, reserved = await self._reads.ask(
+        *start, snapshot, store_id, reserved = await self._reads.ask(
             "HMGET", keys.state(key), *fields
         )
-        return SavedState(_saved_start(start), snapshot, history, int(reserved or 0))
+        return SavedState(_saved_start(start), snapshot, store_id, int(reserved or 0))
 
     def saved_start(self, key: bytes, done: StartDone) -> None:
         def finish(reply: Any) -> None:

@@ -35,7 +35,7 @@ _REMOVE = script("field_remove")
 _IDS_PER_MICROSECOND = 1000  # see producer_ids_take.lua
 _TAKE_IDS = script("producer_ids_take")
 _RAISE_IDS = script("producer_ids_raise")
-FIRST_HISTORY = "~history"  # beside the names of topics, which have no ~
+FIRST_STORE_ID = "~history"  # beside the names of topics, which have no ~
 _INCARNATION = script("topic_incarnation")
 CALL_EVEN_IF_FULL = script("call_even_if_full")
 
@@ -116,8 +116,8 @@ class TopicStore:
         without a number was never used. Otherwise its creation may have been lost, and a worker may
         still hold the log. `unused`: as far as the caller knows.
         """
-        history = self._control.store_id if unused else b""
-        words = (name, FIRST_HISTORY, history)
+        store_id = self._control.store_id if unused else b""
+        words = (name, FIRST_STORE_ID, store_id)
         return int(await self._control.ask("EVAL", _INCARNATION, 1, keys.INCARNATIONS, *words))
 
     async def add(self, record: TopicRecord) -> bool:
@@ -218,9 +218,9 @@ class TopicStore:
 
     async def contents_id(self) -> str:
         """Lost together with the store's contents: another id means the store was emptied."""
-        history = self._control.store_id
+        store_id = self._control.store_id
         if await self._call_even_if_full(keys.CONTENTS, "SETNX", _random_id()):
-            await self._call_even_if_full(keys.INCARNATIONS, "HSETNX", FIRST_HISTORY, history)
+            await self._call_even_if_full(keys.INCARNATIONS, "HSETNX", FIRST_STORE_ID, store_id)
         value: bytes = await self._control.ask("GET", keys.CONTENTS)
         return value.decode()
 
@@ -235,7 +235,7 @@ class TopicStore:
     async def reseed(self) -> None:
         """The store is not the one we know, or may have lost its tail: give no number again."""
         await self.check_format()
-        await self._call_even_if_full(keys.INCARNATIONS, "HSET", FIRST_HISTORY, "")
+        await self._call_even_if_full(keys.INCARNATIONS, "HSET", FIRST_STORE_ID, "")
         await self._control.ask("EVAL", _RAISE_IDS, 1, keys.PRODUCER_IDS, self._ids_known)
 
     async def take_producer_ids(self, count: int) -> int:

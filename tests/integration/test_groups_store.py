@@ -286,7 +286,7 @@ def _slot_facts(client: redis.Redis, slot: int) -> dict[str, int]:
     return {name: int(value or 0) for name, value in zip(("floor", "top"), found, strict=True)}
 
 
-async def test_2_26_the_floor_is_above_all_that_was_stored_and_below_the_limit(
+async def test_2_26_the_lowest_generation_is_above_all_that_was_stored_and_below_the_limit(
     server: RedisServer,
 ) -> None:
     name = "floors"

@@ -133,7 +133,7 @@ async def test_commits_wait_until_it_is_done(server: RedisServer, raw: redis.Red
         await own.commit("other", 7)
 
 
-async def test_another_history_after_a_lost_connection(
+async def test_another_store_id_after_a_lost_connection(
     server: RedisServer, raw: redis.Redis
 ) -> None:
     """It need not be said: the store id of the new connection tells."""
@@ -196,7 +196,7 @@ async def test_generations_go_on_above_what_members_have_seen(
         assert following.generation_id == later.generation_id + 1
 
 
-async def test_generations_under_the_same_history_are_counted(
+async def test_generations_under_the_same_store_id_are_counted(
     server: RedisServer, raw: redis.Redis
 ) -> None:
     async with shell(server, store_id=b"first") as own:

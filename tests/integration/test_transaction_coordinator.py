@@ -227,7 +227,7 @@ async def test_replicas_that_do_not_get_it(
         async with asyncio.timeout(20):
             while not own.replication.waiting:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
-        own.replication.waiting.pop()(NEVER)  # another history has begun
+        own.replication.waiting.pop()(NEVER)  # the store has changed
         assert (await ending).error == NOT_AVAILABLE
         assert own.markers.wanted == []
 

@@ -162,11 +162,11 @@ def test_places_join_and_the_answer_has_the_number(client: RawClient, peers: lis
         assert client.call(EndTxnRequest(name, *producer, True), 4).error_code == 0
 
 
-def test_a_worker_that_sees_another_history_gets_no_answer(
+def test_a_worker_that_sees_another_store_id_gets_no_answer(
     client: RawClient, peers: list[Peer]
 ) -> None:
     """One of the two has not noticed yet that the store lost its tail."""
-    name = "history-of-the-store"
+    name = "id-of-the-store"
     producer = begun(client, name)
     owner = peers[owner_of(name, WORKERS)]
     owner.store_id = b"another"
@@ -174,11 +174,11 @@ def test_a_worker_that_sees_another_history_gets_no_answer(
     assert answer == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)]]
 
 
-def test_what_is_open_is_said_to_a_worker_of_the_same_history_only(
+def test_what_is_open_is_told_to_a_worker_with_the_same_store_id_only(
     client: RawClient, peers: list[Peer]
 ) -> None:
     """Else it would abort what this one is about to end again: see `coordinator/orphans.py`."""
-    name = "open-in-which-history"
+    name = "open-under-which-store-id"
     producer = begun(client, name)
     owner = peers[owner_of(name, WORKERS)]
     owner.add(wanted(name, producer, ("t", topic_id(client, "t"), [0])))
@@ -290,7 +290,7 @@ def test_markers_name_topics_by_id(client: RawClient, peers: list[Peer]) -> None
         ]
 
 
-def test_markers_of_a_worker_that_sees_another_history_are_refused(
+def test_markers_of_a_worker_that_sees_another_store_id_are_refused(
     client: RawClient, peers: list[Peer]
 ) -> None:
     """Of one that is written again after the store lost it, it would be said that it is there."""

@@ -1,4 +1,4 @@
-"""Which logs are checked in the store's history: before that, their leader epochs are not known."""
+"""Logs are checked under the present store id: before that, their leader epochs are unknown."""
 
 from itertools import count
 from typing import Any
@@ -21,7 +21,8 @@ PARTITIONS = 3
 
 
 class World:
-    """A topic whose logs were last proved in another history, and have reservations beyond it."""
+    """A topic whose logs were last intact under another store id, with reservations beyond their
+    end."""
 
     def __init__(self, host: Host, led: set[int]) -> None:
         record = TopicRecord(next(_names), b"\1" * 16, PARTITIONS, 0, 0)
@@ -109,7 +110,7 @@ async def test_what_cannot_be_checked_in_time_is_not_known(
         world.checked.close()
 
 
-async def test_a_new_history_begins_with_nothing_checked(
+async def test_after_a_change_of_the_store_nothing_is_checked(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Host(server.url) as host:

@@ -1,4 +1,4 @@
-"""The embedded store keeps its history exactly as long as its file can lack nothing."""
+"""The embedded store keeps its id exactly as long as its file can lack nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def test_the_first_start_begins_a_history(files: Files) -> None:
+def test_the_first_start_chooses_an_id(files: Files) -> None:
     assert len(files.start().file.read_bytes()) == 32
 
 

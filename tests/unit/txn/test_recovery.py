@@ -479,7 +479,7 @@ def test_epochs_that_may_have_been_given_out_are_not_given_again() -> None:
     t.add(c, P0)
 
 
-def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
+def test_an_open_transaction_of_a_stale_record_is_aborted() -> None:
     t = TxnDriver()
     who = t.init()
     t.add(who, P0)
@@ -503,7 +503,7 @@ def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_of_a_lost_history_stays(commit: bool) -> None:
+def test_a_decision_of_a_stale_record_stays(commit: bool) -> None:
     t, who = ending(commit)
     t.restart(is_stale=True)
     assert {markers.commit for markers in t.all_markers} == {commit}

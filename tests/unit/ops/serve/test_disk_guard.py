@@ -196,7 +196,7 @@ async def test_what_is_said_of_a_full_disk_is_said_once(
 
 
 @on_a_server
-async def test_a_write_that_failed_begins_a_new_history(store: Running) -> None:
+async def test_a_write_that_failed_changes_the_store_id(store: Running) -> None:
     append(store)
     value = store.value
     store.let_writes_fail()
@@ -244,7 +244,7 @@ async def test_a_stop_is_clean_if_everything_was_written(store: Running, succeed
 
 
 @on_a_server
-async def test_a_kill_of_a_healthy_server_keeps_the_history(store: Running) -> None:
+async def test_a_kill_of_a_healthy_server_keeps_the_store_id(store: Running) -> None:
     value = store.value
     for _ in range(50):
         append(store)
