@@ -110,7 +110,7 @@ def cleaner(log: bytes) -> bytes:
 
 
 def slot(number: int) -> bytes:
-    """Who owns the slot."""
+    """The hash with the owner of a slot."""
     return b"{moldau:slot:%d}" % number
 
 

@@ -32,9 +32,9 @@ from moldau.broker.store.users import UserStore
 
 logger = logging.getLogger("moldau.store")
 
-PATIENCE_S = 30.0  # when a worker starts
+PATIENCE_S = 30.0  # a worker that starts waits this long for the store
 RETRY_S = 0.1
-# Of INFO: what metrics show of the server.
+# The fields of INFO that metrics show.
 STORE_FACTS = (
     "used_memory",
     "maxmemory",
@@ -49,14 +49,14 @@ _LAST_WRITE = b"aof_last_write_status"
 
 
 class StoreFiles(NamedTuple):
-    """Of the embedded store."""
+    """The embedded store's files."""
 
     store_id: Path
     append_only: Path  # a directory
 
 
 class Store:
-    """Separate connections by what they carry, so that none waits behind another's bytes.
+    """A connection for each purpose, so that none waits behind another's bytes.
 
     bulk: appends; replicated: WAIT for replicas; reads: logs; control: small commands;
     groups: groups, offsets and transactions, in one order; blocking: the watcher's XREAD.
@@ -99,9 +99,9 @@ class Store:
         self.transactions = TransactionStore(self.groups, self.groups_pipe)
 
     async def connect(self) -> None:
-        """Raises StoreFault: then `close` it, and make another."""
+        """Connect. Raises StoreFault; then `close` the store, and make another."""
         connecting = (pipe.connect() for pipe in self._pipes())
-        # All are awaited: a connection that opens later would be no one's.
+        # Await all of them: nobody would close a connection that opens later.
         for fault in await asyncio.gather(*connecting, return_exceptions=True):
             if fault is not None:
                 raise fault
@@ -120,7 +120,7 @@ class Store:
         return self.bulk.is_up and self.reads.is_up and self.control.is_up
 
     def connections(self) -> dict[str, Pipe]:
-        """Those that carry requests of clients, by what they carry."""
+        """The connections that carry clients' requests, by purpose."""
         return {
             "appends": self.bulk,
             "reads": self.reads,
@@ -129,7 +129,7 @@ class Store:
         }
 
     async def facts(self) -> dict[str, int]:
-        """Of the server, for metrics; what it does not say is left out. Raises StoreFault."""
+        """Facts of the server, for metrics, as far as it tells them. Raises StoreFault."""
         found = {**await self._info("memory"), **await self._info("persistence")}
         wanted = {name.encode(): name for name in STORE_FACTS}
         facts = {wanted[name]: int(value) for name, value in found.items() if name in wanted}
@@ -140,7 +140,7 @@ class Store:
         return facts
 
     async def why_full(self) -> str:
-        """Why the server takes nothing more, and what to do. Raises StoreFault."""
+        """Why the server refuses writes, and what to do about it. Raises StoreFault."""
         found = {**await self._info("memory"), **await self._info("persistence")}
         if found.get(_LAST_WRITE, b"ok") != b"ok":
             return "it cannot write its file (a full disk?): make room on its disk"
@@ -170,7 +170,7 @@ class Store:
 
     @property
     def replicas(self) -> int:
-        """How many replicas of the store were online half a second ago at most.
+        """How many replicas of the store are online, at most half a second old.
 
         A request that needs more can be refused before anything is written.
         """
@@ -182,7 +182,7 @@ class Store:
         return {name: value for name, colon, value in pairs if colon}
 
     async def capacity(self) -> Capacity:
-        """How much it can hold, and what is left of that. Raises StoreFault."""
+        """How much the store can hold, and how much is left. Raises StoreFault."""
         facts = await self._info("memory")
         if self._is_limited_by_disk(facts):
             facts[b"maxmemory"] = b"0"  # the disk guard's way to refuse writes, no limit of memory
@@ -194,8 +194,8 @@ class Store:
 
 
 async def reached(make: Callable[[], Store]) -> Store:
-    """A store that is connected. One that has just died may be back soon, and a worker that waits
-    for it has its imports done: the next one would not. Raises StoreFault in the end."""
+    """Make a store and connect it. A server that has just died may be back soon, and a new worker
+    process would have to import everything again: so wait a while. Raises StoreFault."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + PATIENCE_S
     is_waiting = False

@@ -63,7 +63,7 @@ class TransactionStore:
         return found
 
     async def load_one(self, slot: int, transactional_id: str) -> bytes | None:
-        """As it is behind all that was written before."""
+        """Load one record, after all writes that were sent before."""
         (record,) = await self._read(slot, [transactional_id], "record")
         return record
 
@@ -72,7 +72,7 @@ class TransactionStore:
         return [name.decode() for name in await self._pipe.ask("SMEMBERS", keys.transactions(slot))]
 
     async def revisions(self, slot: int, transactional_ids: Sequence[str]) -> list[int]:
-        """What is stored of them; 0: nothing."""
+        """The stored revisions; 0: nothing is stored."""
         return [int(one or 0) for one in await self._read(slot, transactional_ids, "revision")]
 
     async def _read(
@@ -116,7 +116,8 @@ class TransactionStore:
     def save(
         self, slot: int, transactional_id: str, revision: int, record: bytes, done: Written
     ) -> None:
-        """Call `done` with the outcome: a callback, as two of them are part of every transaction.
+        """Save a record and call `done` with the outcome. Every transaction needs two such writes:
+        a task for each would cost more than the write.
 
         StoreRefused: the store has a newer record. StoreFenced, SlotNotTaken: the slot has to be
         taken again first.
@@ -124,7 +125,7 @@ class TransactionStore:
         self._write(_SAVE, slot, transactional_id, revision, done, record)
 
     def remove(self, slot: int, transactional_id: str, revision: int, done: Written) -> None:
-        """Refused if the store has a newer record."""
+        """Remove a record, unless the store has a newer one."""
         self._write(_REMOVE, slot, transactional_id, revision, done)
 
     def _write(
@@ -171,7 +172,7 @@ class TransactionStore:
 
         self._pipe.send((command("EVALSHA", _SHA[script], *words),), finish)
 
-    # --- the same, awaited: for what is seldom ---
+    # --- the same, awaited ---
 
     async def save_now(
         self, slot: int, transactional_id: str, revision: int, record: bytes
