@@ -40,7 +40,6 @@ from moldau.broker.handlers.private.record_times import RecordTimes
 from moldau.broker.handlers.private.stream_views import StreamViews
 from moldau.broker.handlers.private.visible_names import Visibility
 from moldau.broker.log.compaction import Compaction
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.maintenance import Maintenance
 from moldau.broker.log.topics import Topic, Topics
@@ -70,6 +69,7 @@ from moldau.broker.settings.kafka.limits import connection_limits
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 
 
 @dataclass
@@ -105,15 +105,15 @@ def assemble(
     worker, workers = settings.index, settings.workers
 
     # --- logs ---
-    history = LogHistory(
-        store.history, store.log_history, store.confirmation, worker=worker, workers=workers
+    integrity = LogIntegrity(
+        store.identity, store.log_integrity, store.confirmation, worker=worker, workers=workers
     )
-    history.begin()
-    topics = Topics(store.topics, store.streams, store.native, static, history)
+    integrity.begin()
+    topics = Topics(store.topics, store.streams, store.native, static, integrity)
     logs = Logs(
         store,
         topics,
-        history,
+        integrity,
         worker=worker,
         workers=workers,
         cache_bytes=settings.tail_cache_bytes,
@@ -304,14 +304,14 @@ def follow_changes(parts: Parts, changes_at: bytes) -> Watcher:
     """Apply what other workers announce, from behind `changes_at`: the last change when loading
     began."""
     store, logs, feed = parts.store, parts.logs, parts.change_feed
-    store.history.on_changed = feed.store_changed
+    store.identity.on_changed = feed.store_changed
     logs.watcher = Watcher(
         store.blocking,
         store.control,
         parts.settings.index,
         on_change=feed.changed,
         on_wake=logs.woken,
-        on_applied=store.topics.unapplied.acknowledged,
+        on_applied=store.topics.change_acks.acknowledged,
         on_entries=logs.received,
         on_native=logs.received,
         on_reset=feed.missed_changes,
@@ -328,7 +328,7 @@ def background(parts: Parts) -> list[Coroutine[Any, Any, None]]:
         Maintenance(parts.topics, logs, compaction).run(),
         parts.upkeep.run(),
         parts.change_feed.watch_contents(),
-        store.watch_history(),
+        store.watch_identity(),
         parts.connections.close_idle(lambda: broker.config.get_int("connections.max.idle.ms")),
         *(keys.run() for keys in parts.logins.key_sets),
     ]

@@ -105,7 +105,7 @@ class Broker:
     async def changes_applied(self) -> None:
         """Wait until all workers serve what this one changed. Awaited before the reply to a
         change."""
-        await self.store.topics.unapplied.wait()
+        await self.store.topics.change_acks.wait()
 
     # --- brokers, as they are advertised ---
 

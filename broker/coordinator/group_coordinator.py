@@ -1,7 +1,7 @@
 """The group coordinator of a worker: runs the effects of its groups, and keeps time for them.
 
 The state machine (`broker/group`) is pure; this is its shell. Effects are run in order: answers go
-to the tokens of the handlers, writes to the store and back as `Persisted` events, timers to the
+to the handlers' reply handles, writes to the store and back as `Persisted` events, timers to the
 event loop. Offsets are stored over the same connection as groups, then applied; those of open
 transactions in `transactional_offsets.py`. Which groups are its own, and how it stays their owner,
 is in `slots.py`.
@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from moldau.broker.coordinator.computing import Computing
 from moldau.broker.coordinator.group_counters import GroupCounters
 from moldau.broker.coordinator.group_settings import group_config
-from moldau.broker.coordinator.group_writes import MEND_PATIENCE_S, GroupWrites
+from moldau.broker.coordinator.group_writes import REACQUIRE_PATIENCE_S, GroupWrites
 from moldau.broker.coordinator.reloading import GroupReloading
 from moldau.broker.coordinator.shell import MachineShell
 from moldau.broker.coordinator.slots import Slots
@@ -54,7 +54,7 @@ from moldau.broker.store.groups import GroupStore
 logger = logging.getLogger("moldau.coordinator")
 
 
-class Token(Protocol):
+class ReplyHandle(Protocol):
     """Passed by a handler with a request; the group answers it, at once or later."""
 
     def answered(self, answer: Answer) -> None: ...
@@ -113,7 +113,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
     # --- events and effects ---
 
     def submit(self, group_id: str, event: Event) -> None:
-        """Pass an event to its group. The token of a request is answered, now or later."""
+        """Pass an event to its group. A request is answered, now or later."""
         if isinstance(event, Request):
             self._open[event.call] = group_id, event
         try:
@@ -151,7 +151,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
                 logger.exception("group %s: %s failed", group_id, type(one).__name__)
                 self._failed(group_id)
 
-    def _unanswered(self, call: Token) -> None:
+    def _unanswered(self, call: ReplyHandle) -> None:
         call.failed()
 
     def _refusal(self, request: Request, error: ErrorCode) -> Answer:
@@ -207,7 +207,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
     ) -> None:
         """Store what `groups.check_commit` has just allowed, then apply it. Raises StoreFault."""
         slot = slot_of(group_id)
-        if not self._slots.is_settled(slot):
+        if self._slots.is_stale(slot):
             raise SlotNotTaken(f"slot {slot} is being written again")
         fields = {offset_field(place): encode_offset(value) for place, value in offsets.items()}
         if self.on_moving is not None and self._has_no_members(group_id):
@@ -251,7 +251,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
             self.on_moving(group_id, True)
         offsets = self.groups.offsets.get(group_id)
         while True:
-            await self._slots.mended(MEND_PATIENCE_S)
+            await self._slots.wait_reacquired(REACQUIRE_PATIENCE_S)
             if self.groups.offsets.get(group_id) is not offsets:
                 raise StoreFenced(f"the slot of group {group_id} was given up")
             pending = self.groups.pending.at(group_id, dropped)
@@ -296,9 +296,9 @@ class GroupCoordinator(MachineShell[TimerKey]):
     async def delete(self, group_id: str) -> ErrorCode:
         if self.on_moving is not None and self._has_no_members(group_id):
             self.on_moving(group_id, True)
-        token = FutureToken(self._loop.create_future())
-        self.submit(group_id, Delete(token))
-        answer = await token.future
+        handle = FutureReplyHandle(self._loop.create_future())
+        self.submit(group_id, Delete(handle))
+        answer = await handle.future
         return answer.error
 
     # --- slots ---
@@ -307,10 +307,10 @@ class GroupCoordinator(MachineShell[TimerKey]):
         """Load our groups; each slot is served as soon as it is loaded (behaviour 2.26)."""
         await self._slots.load()
 
-    async def store_lost_history(self) -> None:
-        """The store came back with another history, or was emptied under us: write again what it
+    async def store_changed(self) -> None:
+        """The store has changed or was emptied: write again what it
         lost of our groups. Returns when that is done; commits are refused until then."""
-        await self._slots.store_lost_history()
+        await self._slots.store_changed()
 
     async def written(self, within_s: float) -> None:
         """Before `give_up`: until a store that has just come back has what it lost."""
@@ -326,8 +326,8 @@ class GroupCoordinator(MachineShell[TimerKey]):
         return self._slots
 
 
-class FutureToken:
-    """A token whose answer can be awaited."""
+class FutureReplyHandle:
+    """A reply handle whose answer can be awaited."""
 
     def __init__(self, future: asyncio.Future[Answer]) -> None:
         self.future = future

@@ -19,7 +19,7 @@ from moldau.broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 
-MEND_PATIENCE_S = 15.0  # for slots to be taken again
+REACQUIRE_PATIENCE_S = 15.0  # for slots to be taken again
 
 
 class GroupWrites:
@@ -45,7 +45,7 @@ class GroupWrites:
         while isinstance(fault := await self._write(effect), StoreFenced):
             self._slots.fenced(slot_of(effect.group_id))
             try:
-                await self._slots.mended(MEND_PATIENCE_S)
+                await self._slots.wait_reacquired(REACQUIRE_PATIENCE_S)
             except StoreTimeout as late:
                 fault = late
                 break
@@ -76,7 +76,7 @@ class GroupWrites:
                     slot,
                     group_id,
                     effect.identity,
-                    effect.token,
+                    effect.revision,
                     encode(effect.record),
                     await encode_members(effect.members),
                     generation=effect.record.generation_id,
@@ -100,4 +100,4 @@ class GroupWrites:
         if fault is not None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             logger.warning("group %s could not be stored: %s", effect.group_id, fault)
-        self._submit(effect.group_id, Persisted(effect.token, error))
+        self._submit(effect.group_id, Persisted(effect.revision, error))

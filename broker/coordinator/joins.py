@@ -48,7 +48,7 @@ Joined = Callable[[ErrorCode, int], None]
 class Transactions(Protocol):
     """Those of this worker."""
 
-    def knows(self, history: bytes) -> bool: ...
+    def knows(self, store_id: bytes) -> bool: ...
     def submit(self, transactional_id: str, event: Add) -> None: ...
 
 
@@ -87,14 +87,14 @@ Asks = dict[Question, list[Ask]]
 
 
 class Joins:
-    """`history`: of the store, as this worker sees it. An owner that sees another one may not know
+    """`store_id`: of the store, as this worker sees it. An owner that sees another one may not know
     yet that its transactions have lost something: its answer would be worth nothing."""
 
     def __init__(
         self,
         transactions: Transactions,
         links: Links,
-        history: Callable[[], bytes],
+        store_id: Callable[[], bytes],
         *,
         worker: int,
         workers: int,
@@ -103,10 +103,10 @@ class Joins:
         self._desks: dict[int, Desk] = {}
         for owner in range(workers):
             if owner == worker:
-                self._desks[owner] = LocalDesk(history, transactions)
+                self._desks[owner] = LocalDesk(store_id, transactions)
             else:
                 link = partial(links.link, owner, ApiKey.ADD_PARTITIONS_TO_TXN, VERSION)
-                self._desks[owner] = RemoteDesk(history, link)
+                self._desks[owner] = RemoteDesk(store_id, link)
 
     def ask(
         self,
@@ -128,8 +128,8 @@ class Joins:
 class Desk(ABC):
     """Gathers what is asked of one owner."""
 
-    def __init__(self, history: Callable[[], bytes]) -> None:
-        self._history = history
+    def __init__(self, store_id: Callable[[], bytes]) -> None:
+        self._store_id = store_id
         self._loop = asyncio.get_running_loop()
         self._asks: Asks = {}
         self._count = 0
@@ -173,19 +173,19 @@ class Desk(ABC):
 class LocalDesk(Desk):
     """This worker is the owner."""
 
-    def __init__(self, history: Callable[[], bytes], transactions: Transactions) -> None:
-        super().__init__(history)
+    def __init__(self, store_id: Callable[[], bytes], transactions: Transactions) -> None:
+        super().__init__(store_id)
         self._transactions = transactions
 
     def _flush(self) -> None:
-        is_known = self._transactions.knows(self._history())
+        is_known = self._transactions.knows(self._store_id())
         for question, asks in self._take(MAX_WAITING).items():
             if not is_known:
                 for ask in asks:
                     ask.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_NUMBER)
                 continue
             event = Add(
-                _Token(asks),
+                _ReplyHandle(asks),
                 question.producer_id,
                 question.producer_epoch,
                 tuple(dict.fromkeys(ask.place for ask in asks)),
@@ -195,7 +195,7 @@ class LocalDesk(Desk):
             self._transactions.submit(question.transactional_id, event)
 
 
-class _Token:
+class _ReplyHandle:
     """Answered by the transaction."""
 
     def __init__(self, asks: list[Ask]) -> None:
@@ -213,8 +213,8 @@ class _Token:
 class RemoteDesk(Desk):
     """Another worker is the owner."""
 
-    def __init__(self, history: Callable[[], bytes], link: Callable[[], Link]) -> None:
-        super().__init__(history)
+    def __init__(self, store_id: Callable[[], bytes], link: Callable[[], Link]) -> None:
+        super().__init__(store_id)
         self._link = link
 
     def _flush(self) -> None:
@@ -223,7 +223,7 @@ class RemoteDesk(Desk):
             taken = self._take(PLACES_AT_ONCE)
             for asks in taken.values():
                 asks.sort(key=_place)  # as they are in the request
-            link.send(_request(taken, self._history()), partial(self._answered, taken))
+            link.send(_request(taken, self._store_id()), partial(self._answered, taken))
 
     def _answered(self, taken: Asks, response: Message | None) -> None:
         outcomes = None
@@ -257,9 +257,9 @@ def _place(ask: Ask) -> Place:
     return ask.place
 
 
-def _request(taken: Asks, history: bytes) -> AddPartitionsToTxnRequest:
+def _request(taken: Asks, store_id: bytes) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
-        history=history,
+        store_id=store_id,
         transactions=[
             AddPartitionsToTxnTransaction(
                 question.transactional_id,

@@ -6,7 +6,7 @@ over all transactions. A leader that is down or does not answer is not waited fo
 append, so this one does, and the marker that the leader may still write is left out by the log.
 The owner of groups is the only one that can end their offsets: it is asked until it is back.
 
-A request says which history of the store its sender sees. When the store has lost its tail, markers
+A request says which id of the store its sender sees. When the store has lost its tail, markers
 are written again; a leader that has not noticed yet would say that they are there.
 
 Nothing here fails: a place has its marker, or is tried again, or belongs to a topic that is gone.
@@ -71,13 +71,13 @@ class Markers:
         self,
         local: LocalMarkers,
         links: Links,
-        history: Callable[[], bytes],
+        store_id: Callable[[], bytes],
         *,
         worker: int,
         workers: int,
     ) -> None:
         self._local = local
-        self.history = history
+        self.store_id = store_id
         self._worker = worker
         self._workers = workers
         self._loop = asyncio.get_running_loop()
@@ -233,7 +233,7 @@ class Outbox:
             return  # its answer brings us here again
         batch = self._take()
         if batch:
-            request = _request(batch, self._markers.history())
+            request = _request(batch, self._markers.store_id())
             link.send(request, partial(self._answered, batch))
 
     def _take(self) -> list[Due]:
@@ -267,9 +267,9 @@ class Outbox:
             self._schedule()
 
 
-def _request(batch: list[Due], history: bytes) -> WriteTxnMarkersRequest:
+def _request(batch: list[Due], store_id: bytes) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(
-        history=history,
+        store_id=store_id,
         markers=[
             WritableTxnMarker(
                 producer_id=marker.producer_id,

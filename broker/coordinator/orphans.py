@@ -42,7 +42,7 @@ class Transactions(Protocol):
     """Those of this worker."""
 
     def loading(self) -> int: ...
-    def knows(self, history: bytes) -> bool: ...
+    def knows(self, store_id: bytes) -> bool: ...
     def is_ending(self, producers: Collection[int]) -> bool: ...
     def views(self) -> list[TxnView]: ...
 
@@ -52,14 +52,14 @@ class NotAnswered(MoldauError):
 
 
 class Orphans:
-    """`history`: of the store, as this worker sees it. A coordinator that sees another one has yet
+    """`store_id`: of the store, as this worker sees it. A coordinator that sees another one has yet
     to write its markers again, and must not be believed that it has none to write."""
 
     def __init__(
         self,
         transactions: Transactions,
         links: Links,
-        history: Callable[[], bytes],
+        store_id: Callable[[], bytes],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         *,
         worker: int,
@@ -67,7 +67,7 @@ class Orphans:
     ) -> None:
         self._transactions = transactions
         self._links = links
-        self._history = history
+        self._store_id = store_id
         self._spawn = spawn
         self._others = [other for other in range(workers) if other != worker]
         self._locks = {other: asyncio.Lock() for other in self._others}  # a link takes one request
@@ -111,7 +111,7 @@ class Orphans:
 
     async def _awaited(self, producers: set[int], place: Place) -> set[int]:
         """Those of which a coordinator is still to write a marker there. Raises NotAnswered."""
-        is_known = self._transactions.knows(self._history())
+        is_known = self._transactions.knows(self._store_id())
         if not is_known or self._transactions.loading() or self._transactions.is_ending(producers):
             raise NotAnswered("this worker loads its transactional ids, or ends transactions")
         awaited = {
@@ -128,7 +128,7 @@ class Orphans:
             other,
             ApiKey.LIST_TRANSACTIONS,
             LIST_VERSION,
-            ListTransactionsRequest(list(NOT_ENDED), sorted(producers), history=self._history()),
+            ListTransactionsRequest(list(NOT_ENDED), sorted(producers), store_id=self._store_id()),
         )
         if not isinstance(listed, ListTransactionsResponse) or listed.error_code:
             raise NotAnswered(f"worker {other} does not list its transactional ids")

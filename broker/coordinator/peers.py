@@ -107,7 +107,7 @@ class Link:
             except OSError as fault:
                 self._failed(str(fault))
             else:
-                if await made.is_up and made is self._connection:
+                if await made.up and made is self._connection:
                     break
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_RETRY_S)
@@ -121,7 +121,7 @@ class Link:
         self._connection = connection
         connection.write(self._greeting + frame)
 
-    def is_answered(self, connection: _Connection) -> None:
+    def ping_answered(self, connection: _Connection) -> None:
         """The ping of a connection."""
         if self._is_down and connection is self._connection:
             self._is_down = False
@@ -200,7 +200,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         # True once the ping is answered, False if the connection ends before.
-        self.is_up: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.up: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -224,16 +224,16 @@ class _Connection(asyncio.Protocol):
                 return
             frame = buffer[LENGTH_SIZE:end]
             del buffer[:end]
-            if not self.is_up.done():
-                self.is_up.set_result(True)
-                self._link.is_answered(self)
+            if not self.up.done():
+                self.up.set_result(True)
+                self._link.ping_answered(self)
             else:
                 self._link.received(self, frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if not self.is_up.done():
-            self.is_up.set_result(False)
+        if not self.up.done():
+            self.up.set_result(False)
         self._link.lost(self, str(exc or "the connection was closed"))
 
     def abort(self) -> None:

@@ -112,15 +112,15 @@ class GroupReloading(Reloading):
     async def _load(self, group_id: str) -> None:
         slot = slot_of(group_id)
         await self._writes.ended(group_id)  # what is read must not be overtaken
-        await self._slots.mended()
+        await self._slots.wait_reacquired()
         held = self._store.held(slot)
         found = loaded_group(await self._store.load_group(slot, group_id))
         if not self._groups.is_reloading(group_id):
             return
-        if self._store.held(slot) != held or not self._slots.is_mended:
+        if self._store.held(slot) != held or not self._slots.is_reacquired:
             return  # taken again meanwhile, perhaps from another owner: once more
-        floor = self._store.floor(slot)
-        effects = self._groups.finish_reloading(found, self._shell.now_ms(), floor)
+        lowest = self._store.min_generation(slot)
+        effects = self._groups.finish_reloading(found, self._shell.now_ms(), lowest)
         logger.warning("group %s is loaded again", group_id)
         self._shell.run(effects)
         group = self._groups.by_id.get(group_id)

@@ -1,6 +1,6 @@
 """The slots of a worker: taken, loaded, and taken again whenever the store may think otherwise.
 
-    load ──▶ settled ── reconnected, or a write was fenced ──▶ taken again
+    load ──▶ current ── reconnected, or a write was fenced ──▶ taken again
                 ▲                                                │
                 ├──────────── the store is as it was ────────────┤
                 ├── written again ◀── it forgot some of it ──────┤
@@ -83,11 +83,11 @@ class Slots:
         self._groups = groups
         self.numbers = numbers
         self._owner = f"worker {worker}, process {os.getpid()} on {socket.gethostname()}"
-        self._token: bytes | None = None  # the store's history under which we last took slots
+        self._store_id: bytes | None = None  # the id of the store when we last took slots
         self._untaken: set[int] = set()  # to be taken again
-        self._behind: set[int] = set()  # of which the store may have lost something
-        self._mended = asyncio.Event()
-        self._mended.set()
+        self._stale: set[int] = set()  # the store may have lost something of these
+        self._reacquired = asyncio.Event()
+        self._reacquired.set()
         self._guest: Guest | None = None
         store.on_reconnected = self._reconnected
         for slot in numbers:
@@ -99,16 +99,16 @@ class Slots:
         for slot in self.numbers:
             guest.start_loading(slot)
 
-    def is_settled(self, slot: int) -> bool:
-        """Nothing has to be written again before anything new."""
-        return slot not in self._behind
+    def is_stale(self, slot: int) -> bool:
+        """May the store have lost something of it that has to be written again first?"""
+        return slot in self._stale
 
     # --- loading and giving up ---
 
     async def load(self) -> None:
         """Load our slots, one by one; each is served as soon as it is loaded (behaviour 2.26)."""
         await _retry("groups", lambda: self._store.take(self.numbers, self._owner))
-        self._token = self._store.history_token
+        self._store_id = self._store.store_id
         for slot in self.numbers:
             await self._load(slot)
 
@@ -129,12 +129,14 @@ class Slots:
             newest = max((one.record.generation_id for one in found if one.record), default=0)
             try:
                 await self._store.note_generation(slot, newest)
-            except StoreFault as fault:  # without it the next floor is the minutes since 2020
+            except (
+                StoreFault
+            ) as fault:  # without it the next lowest generation is the minutes since 2020
                 logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
-        floor = self._store.floor(slot)
-        self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), floor))
+        lowest = self._store.min_generation(slot)
+        self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), lowest))
         for one in found:
             group = self._groups.by_id.get(one.group_id)
             if isinstance(one.record, ConsumerRecord) and group is not None:
@@ -164,32 +166,32 @@ class Slots:
 
     def _reconnected(self) -> None:
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
-        if self._token is not None and self._store.history_token != self._token:
-            self._token = self._store.history_token
-            self._behind.update(self._untaken)
-        self._mend()
+        if self._store_id is not None and self._store.store_id != self._store_id:
+            self._store_id = self._store.store_id
+            self._stale.update(self._untaken)
+        self._reacquire()
 
     def fenced(self, slot: int) -> None:
         """The store refused a write of this slot."""
         if self._store.held(slot):  # else it has been given up
             self._untaken.add(slot)
-            self._mend()
+            self._reacquire()
 
     @property
     def is_current(self) -> bool:
         """What is known of them holds for the store as it is now."""
-        return self.is_mended and self._store.history_token == self._token
+        return self.is_reacquired and self._store.store_id == self._store_id
 
     @property
-    def is_mended(self) -> bool:
-        return self._mended.is_set()
+    def is_reacquired(self) -> bool:
+        return self._reacquired.is_set()
 
-    async def mended(self, within_s: float | None = None) -> None:
+    async def wait_reacquired(self, within_s: float | None = None) -> None:
         """Until every slot is taken again and written again, or given up. Raises StoreTimeout."""
-        if self._mended.is_set():
+        if self._reacquired.is_set():
             return
         try:
-            await asyncio.wait_for(self._mended.wait(), within_s)
+            await asyncio.wait_for(self._reacquired.wait(), within_s)
         except TimeoutError:
             raise StoreTimeout("the slots of groups could not be taken again in time") from None
 
@@ -199,7 +201,7 @@ class Slots:
         try:
             async with asyncio.timeout(within_s):
                 await self._store.wait_up()
-                await self._mended.wait()
+                await self._reacquired.wait()
         except TimeoutError:
             logger.warning(
                 "groups: the store was not back within %g s of the stop: what it lost of them "
@@ -207,27 +209,27 @@ class Slots:
                 within_s,
             )
 
-    async def store_lost_history(self) -> None:
-        """The store came back with another history, or was emptied: it has what it had once, or
-        nothing. Returns when it has all that we know."""
+    async def store_changed(self) -> None:
+        """The store has changed or was emptied: re-acquire the slots, and write again what it lost.
+        Returns when it has all that we know."""
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
-        self._behind.update(self._untaken)
-        self._mend()
-        await self.mended()
+        self._stale.update(self._untaken)
+        self._reacquire()
+        await self.wait_reacquired()
 
-    def _mend(self) -> None:
-        if self._mended.is_set() and (self._untaken or self._behind):
-            self._mended.clear()
-            self._shell.spawn(self._mend_all())
+    def _reacquire(self) -> None:
+        if self._reacquired.is_set() and (self._untaken or self._stale):
+            self._reacquired.clear()
+            self._shell.spawn(self._reacquire_all())
 
-    async def _mend_all(self) -> None:
+    async def _reacquire_all(self) -> None:
         try:
-            while self._untaken or self._behind:
+            while self._untaken or self._stale:
                 try:
                     await self._take_again()
                     await self._write_again()
                 except StoreFenced:
-                    self._untaken |= self._behind
+                    self._untaken |= self._stale
                 except StoreFault as fault:
                     if not self._store.is_up:
                         await self._store.wait_up()
@@ -239,7 +241,7 @@ class Slots:
                     logger.exception("slots of groups could not be taken again")
                     await asyncio.sleep(RETRY_S)
         finally:
-            self._mended.set()
+            self._reacquired.set()
 
     async def _take_again(self) -> None:
         slots = sorted(self._untaken)
@@ -251,14 +253,14 @@ class Slots:
             if not taken.epoch:
                 self._overtaken(slot)
             elif taken.before < held[slot]:
-                self._behind.add(slot)
+                self._stale.add(slot)
 
     def _overtaken(self, slot: int) -> None:
         logger.warning(
             "slot %d has been taken by another worker: its groups and transactions are given up",
             slot,
         )
-        self._behind.discard(slot)
+        self._stale.discard(slot)
         self._store.forget(slot)
         if self._groups.is_loaded(slot):  # else it is just being loaded, which begins again
             self._give_up(slot)
@@ -267,14 +269,14 @@ class Slots:
     # --- writing again ---
 
     async def _write_again(self) -> None:
-        slots = sorted(self._behind)
+        slots = sorted(self._stale)
         written = 0
         for slot in slots:
             if self._groups.is_loaded(slot):  # else it is loaded from the store as it is now
                 written += await self._write_slot(slot)
                 if self._guest is not None:
                     written += await self._guest.write_again(slot)
-            self._behind.discard(slot)
+            self._stale.discard(slot)
         if written:
             logger.warning(
                 "the store had lost something of %d groups and transactional ids: written again",

@@ -1,9 +1,10 @@
 """The transaction coordinator of a worker: runs the effects of its transactional ids.
 
 The state machine (`broker/txn`) is pure; this is its shell, as `group_coordinator.py` is that of
-groups: answers go to the tokens of handlers, records to the store and back as `Persisted` events,
-timers to the event loop, markers to `markers.py`. Callbacks throughout: every transaction of every
-producer passes here several times, and a task for each write would cost more than the write.
+groups: answers go to the handlers' reply handles, records to the store and back as `Persisted`
+events, timers to the event loop, markers to `markers.py`. Callbacks throughout: every transaction
+of every producer passes here several times, and a task for each write would cost more than the
+write.
 
 Transactional ids live in the slots of groups (`slots.py`): they are loaded with them, given up with
 them, and written again with them when the store has lost its tail.
@@ -22,7 +23,6 @@ import msgspec
 from moldau.broker.coordinator.shell import MachineShell
 from moldau.broker.coordinator.slots import Slots
 from moldau.broker.coordinator.transaction_reloading import TransactionReloading
-from moldau.broker.coordinator.wholeness import Settled, Wholeness
 from moldau.broker.errors import (
     ErrorCode,
     SlotNotTaken,
@@ -34,6 +34,7 @@ from moldau.broker.placement import slot_of
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.transactions import TransactionStore
+from moldau.broker.store_loss.clean_shutdown import CleanShutdown, LastIntact
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import (
     Answer,
@@ -56,7 +57,7 @@ from moldau.broker.txn.views import TxnView
 
 logger = logging.getLogger("moldau.coordinator")
 
-MEND_PATIENCE_S = 15.0  # for slots to be taken again
+REACQUIRE_PATIENCE_S = 15.0  # for slots to be taken again
 REPLICATED_WITHIN_S = 5.0
 RETRY_S = 0.5
 AT_ONCE = 64  # records that are written again in one go
@@ -66,7 +67,7 @@ Written = Callable[[StoreFault | None], None]
 _E = TypeVar("_E", Persist, WriteMarkers)
 
 
-class Token(Protocol):
+class ReplyHandle(Protocol):
     """Passed by a handler with a request; answered at once or later."""
 
     def answered(self, answer: Answer) -> None: ...
@@ -82,18 +83,18 @@ class Loaded(msgspec.Struct):
     """What was found of a slot."""
 
     records: list[TxnRecord]
-    token: bytes  # of the history in which it was found
-    settled: Settled  # when it was last known to be whole
+    store_id: bytes  # under which store id it was found
+    last_intact: LastIntact  # when the slot was last known to be intact
 
     @property
-    def is_of_another_history(self) -> bool:
-        before = self.settled.history
-        return bool(before and self.token) and before != self.token
+    def is_of_another_store(self) -> bool:
+        before = self.last_intact.store_id
+        return bool(before and self.store_id) and before != self.store_id
 
     @property
     def is_lost(self) -> bool:
         """The store may have had more, which no worker knows."""
-        return self.is_of_another_history and not self.settled.is_closed
+        return self.is_of_another_store and not self.last_intact.is_clean
 
 
 class TransactionCoordinator(MachineShell[TimerKey]):
@@ -106,7 +107,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         store: TransactionStore,
         replication: Replication,
         slots: Slots,
-        wholeness: Wholeness,
+        clean_shutdown: CleanShutdown,
         markers: MarkerWriter,
         config: BrokerConfig,
         *,
@@ -118,7 +119,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         self._store = store
         self._replication = replication
         self._slots = slots
-        self._wholeness = wholeness
+        self._clean_shutdown = clean_shutdown
         self._markers = markers
         self._spawn = spawn
         self._clock = now_ms
@@ -141,10 +142,10 @@ class TransactionCoordinator(MachineShell[TimerKey]):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.transactions.loading()
 
-    def knows(self, history: bytes) -> bool:
-        """Does what is known here hold for this history of the store? Whoever has seen a later one
+    def knows(self, store_id: bytes) -> bool:
+        """Does what is known here hold for this id of the store? Whoever has seen a later one
         must not hear of transactions that lost something since."""
-        return self._slots.is_current and self._store.history_token == history
+        return self._slots.is_current and self._store.store_id == store_id
 
     def is_ending(self, producers: Collection[int]) -> bool:
         """Are markers of one of these being written? Some are those of an earlier transaction."""
@@ -160,7 +161,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     # --- events and effects ---
 
     def submit(self, transactional_id: str, event: Event) -> None:
-        """Pass an event to its transactional id. A request's token is answered, now or later."""
+        """Pass an event to its transactional id. A request is answered, now or later."""
         if isinstance(event, Request):
             self._open[event.call] = transactional_id, event
         self.run(self.transactions.handle(transactional_id, event, self.now_ms()))
@@ -218,7 +219,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     def _persist(self, effect: Persist) -> None:
         transaction = self.transactions.by_id[effect.transactional_id]
         slot = slot_of(effect.transactional_id)
-        if self._slots.is_settled(slot):
+        if not self._slots.is_stale(slot):
             self._write(effect, partial(self._written, effect, transaction))
         else:  # else it would look as if the store had lost nothing
             fault = SlotNotTaken(f"slot {slot} is being written again")
@@ -233,11 +234,11 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         done = partial(self._write_ended, name, done)
         try:
             if record is None:
-                self._store.remove(slot, name, effect.token, done)
+                self._store.remove(slot, name, effect.revision, done)
                 return
             if record.state.is_ending:
                 done = partial(self._replicate, done)
-            self._store.save(slot, name, effect.token, encode(record), done)
+            self._store.save(slot, name, effect.revision, encode(record), done)
         except Exception:
             del self._writing[name]  # it was never begun
             raise
@@ -273,10 +274,10 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         slot = slot_of(effect.transactional_id)
         if isinstance(fault, StoreFenced):
             self._slots.fenced(slot)
-        elif self._slots.is_mended:
+        elif self._slots.is_reacquired:
             await asyncio.sleep(RETRY_S)  # not expected; certainly no reason to run in circles
         try:
-            await self._slots.mended(MEND_PATIENCE_S)
+            await self._slots.wait_reacquired(REACQUIRE_PATIENCE_S)
         except StoreTimeout as late:
             self._persisted(effect, transaction, late)
             return
@@ -296,7 +297,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         if fault is not None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._report_fault(effect, fault)
-        self.submit(effect.transactional_id, Persisted(effect.token, error))
+        self.submit(effect.transactional_id, Persisted(effect.revision, error))
 
     def _report_fault(self, effect: Persist, fault: StoreFault) -> None:
         now = self._loop.time()
@@ -308,22 +309,22 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     # --- slots (see `slots.Guest`) ---
 
     def start_loading(self, slot: int) -> None:
-        self._wholeness.in_doubt(slot)
+        self._clean_shutdown.unmark(slot)
         self.transactions.start_loading(slot)
 
     async def read(self, slot: int) -> Loaded:
-        token = self._store.history_token
-        settled = await self._wholeness.settled(slot)
-        return Loaded(await self._records(slot), token, settled)
+        store_id = self._store.store_id
+        last_intact = await self._clean_shutdown.last_intact(slot)
+        return Loaded(await self._records(slot), store_id, last_intact)
 
     def loaded(self, slot: int, found: Loaded) -> None:
         effects = self.transactions.finish_loading(
             slot,
             found.records,
             self.now_ms(),
-            history_lost=found.is_lost,
+            is_stale=found.is_lost,
             # Logs of workers that went on may have lost some, although this slot has not.
-            lost_records=found.is_of_another_history,
+            require_abort=found.is_of_another_store,
         )
         if found.is_lost and found.records:
             logger.warning(
@@ -333,19 +334,21 @@ class TransactionCoordinator(MachineShell[TimerKey]):
                 slot,
             )
         writes = self._run_but_writes(effects)
-        if writes or found.settled != (found.token, False):
-            self._spawn(self._settle(slot, found.token, writes))
+        if writes or found.last_intact != (found.store_id, False):
+            self._spawn(self._save_intact(slot, found.store_id, writes))
         else:
-            self._wholeness.is_whole(slot, found.token)
+            self._clean_shutdown.mark_intact(slot, found.store_id)
 
-    async def _settle(self, slot: int, token: bytes, writes: list[Persist]) -> None:
+    async def _save_intact(self, slot: int, store_id: bytes, writes: list[Persist]) -> None:
         """Note that nothing is lost, as soon as that is so. If it cannot be noted, the next worker
         takes all for lost again: no harm."""
         try:
             await self._write_all(writes)
-            await self._wholeness.settle(slot, token)
+            await self._clean_shutdown.save_intact(slot, store_id)
         except StoreFault as fault:
-            logger.warning("slot %d: the history of its transactions: %s", slot, fault)
+            logger.warning(
+                "slot %d: that its transactional ids are intact is not noted: %s", slot, fault
+            )
 
     def give_up(self, slot: int) -> None:
         for effect in self.transactions.give_up(slot, self.now_ms()):
@@ -360,15 +363,15 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     async def write_again(self, slot: int) -> int:
         if not self.transactions.is_loaded(slot):
             return 0
-        self._wholeness.in_doubt(slot)
-        token = self._store.history_token
+        self._clean_shutdown.unmark(slot)
+        store_id = self._store.store_id
         found = await self._records(slot)
         effects = self.transactions.store_again(
-            slot, found, self.now_ms(), lost_records=not self._replication.kept_all
+            slot, found, self.now_ms(), require_abort=not self._replication.kept_all
         )
         writes = self._run_but_writes(effects)
         await self._write_all(writes)
-        await self._wholeness.settle(slot, token)
+        await self._clean_shutdown.save_intact(slot, store_id)
         return len(writes)
 
     async def _records(self, slot: int) -> list[TxnRecord]:

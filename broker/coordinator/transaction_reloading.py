@@ -39,27 +39,27 @@ class TransactionReloading(Reloading):
         self._store = store
         self._transactions = transactions
         self._slots = slots
-        self._histories: dict[str, bytes] = {}  # of the store, when they failed
+        self._store_ids: dict[str, bytes] = {}  # of the store, when they failed
 
     def start(self, name: str) -> None:
         if name not in self._under_way:
-            self._histories[name] = self._store.history_token
+            self._store_ids[name] = self._store.store_id
         super().start(name)
 
     async def _load(self, name: str) -> None:
         slot = slot_of(name)
         await self._shell.writes_ended(name)  # what is read must not be overtaken
-        await self._slots.mended()
+        await self._slots.wait_reacquired()
         epoch = self._store.taken(slot)
         stored = await self._store.load_one(slot, name)
         record = None if stored is None else decode(stored)
         if not self._transactions.is_reloading(name):
             return
-        if epoch is None or self._store.taken(slot) != epoch or not self._slots.is_mended:
+        if epoch is None or self._store.taken(slot) != epoch or not self._slots.is_reacquired:
             return  # taken again meanwhile, perhaps from another owner: once more
         # What the store has lost since then, no memory has either.
-        is_lost = self._histories[name] != self._store.history_token
+        is_lost = self._store_ids[name] != self._store.store_id
         now_ms = self._shell.now_ms()
-        effects = self._transactions.finish_reloading(name, record, now_ms, history_lost=is_lost)
+        effects = self._transactions.finish_reloading(name, record, now_ms, is_stale=is_lost)
         logger.warning("transactional id %s is loaded again", name)
         self._shell.run(effects)

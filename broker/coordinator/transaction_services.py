@@ -10,12 +10,12 @@ from moldau.broker.coordinator.orphans import Orphans
 from moldau.broker.coordinator.peers import Peers
 from moldau.broker.coordinator.producer_ids import ProducerIds
 from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.store.store import Store
+from moldau.broker.store_loss.clean_shutdown import CleanShutdown
 
 
 class TransactionServices:
@@ -32,21 +32,23 @@ class TransactionServices:
     ) -> None:
         worker, workers = settings.index, settings.workers
 
-        def history() -> bytes:
+        def store_id() -> bytes:
             """As this worker sees it just now: others may have noticed a change already, or not."""
-            return store.history.token
+            return store.identity.store_id
 
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
         self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
-        self._wholeness = Wholeness(store.transactions, store.confirmation, groups.slots.numbers)
-        self._is_kept = store.history.is_kept
+        self._clean_shutdown = CleanShutdown(
+            store.transactions, store.confirmation, groups.slots.numbers
+        )
+        self._is_kept = store.identity.is_kept
         self.coordinator = TransactionCoordinator(
             store.transactions,
             store.replication,
             groups.slots,
-            self._wholeness,
-            Markers(self.local_markers, self.peers, history, worker=worker, workers=workers),
+            self._clean_shutdown,
+            Markers(self.local_markers, self.peers, store_id, worker=worker, workers=workers),
             config,
             take_producer_id=self.producer_ids.take,
             spawn=logs.spawn,
@@ -55,23 +57,23 @@ class TransactionServices:
         self.joins = Joins(
             self.coordinator,
             self.peers,
-            history,
+            store_id,
             worker=worker,
             workers=workers,
         )
         self.orphans = Orphans(
             self.coordinator,
             self.peers,
-            history,
+            store_id,
             logs.spawn,
             worker=worker,
             workers=workers,
         )
 
     async def close_slots(self) -> None:
-        """Behind the last write. A store that keeps its history needs no more proof."""
+        """Behind the last write. A store that keeps its id over a restart needs no more."""
         if not self._is_kept:
-            await self._wholeness.close()
+            await self._clean_shutdown.close()
 
     def close(self) -> None:
         self.peers.close()

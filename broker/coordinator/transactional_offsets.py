@@ -102,7 +102,7 @@ class TransactionalOffsets:
         group_id, slot, producer_id = joining.group_id, joining.slot, joining.producer_id
         if number in joining.ended:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"transaction {number} has ended")
-        if not self._slots.is_settled(slot) or self._store.held(slot) != joining.epoch:
+        if self._slots.is_stale(slot) or self._store.held(slot) != joining.epoch:
             raise SlotNotTaken(f"slot {slot} is being taken, or written again")
         commit = self._groups.txn_commit_begins(group_id, producer_id, number, offsets)
         fields = {
@@ -154,7 +154,7 @@ class TransactionalOffsets:
         availability = self._groups.availability_of_slot(slot)
         if availability is ErrorCode.NOT_COORDINATOR:
             raise StoreFenced(f"slot {slot} belongs to another worker")
-        if availability is not ErrorCode.NONE or not self._slots.is_settled(slot):
+        if availability is not ErrorCode.NONE or self._slots.is_stale(slot):
             raise SlotNotTaken(f"slot {slot} is being loaded, or written again")
 
     async def _end(

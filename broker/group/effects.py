@@ -91,14 +91,14 @@ Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer | Heart
 
 
 class Reply(Struct, frozen=True):
-    """Answer the request with this token; exactly one for each request."""
+    """Answer the request with this reply handle; exactly one for each request."""
 
     call: object
     answer: Answer
 
 
 class Persist(Struct, frozen=True):
-    """Store the group, then send it `Persisted(token, …)`, whatever the outcome.
+    """Store the group, then send it `Persisted(revision, …)`, whatever the outcome.
 
     `record` None: remove the group, its offsets and its entry in the slot's index.
     A group has at most one write in flight. Tokens grow with every write, across restarts too
@@ -108,7 +108,7 @@ class Persist(Struct, frozen=True):
 
     group_id: str
     identity: str
-    token: int
+    revision: int
     record: GroupRecord | ConsumerRecord | None
     members: Mapping[str, Callable[[], ConsumerMember] | None] = {}
     """Of a group of the consumer protocol: those that changed, as they were then; None: gone."""

@@ -1,7 +1,7 @@
 """What can happen to a group. Frozen values; handlers make them from requests.
 
-`call` is the handler's token for the request, opaque here and never None. Each one gets exactly one
-`Reply` effect, at once or later; the reply to a closed connection is dropped by the coordinator.
+`call` is the handler's reply handle, opaque here and never None. Each one gets exactly one `Reply`
+effect, at once or later; the reply to a closed connection is dropped by the coordinator.
 Metadata and assignments are kept for long: they are `bytes` of their own, not views of a frame.
 
 How API versions map to fields (decided by the handlers; a group knows no versions):
@@ -153,13 +153,13 @@ class TimerFired(Struct, frozen=True):
 
 
 class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this token. Each one gets exactly one.
+    """The outcome of the `Persist` effect with this revision. Each one gets exactly one.
 
     `error` is what members that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
     its outcome is unknown.
     """
 
-    token: int
+    revision: int
     error: ErrorCode = ErrorCode.NONE
 
 

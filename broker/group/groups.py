@@ -62,7 +62,7 @@ class Groups(SlotTable[Machine]):
         self._ids = ids
         self._topics = topics
         self._patient: dict[int, tuple[int, int]] = {}
-        """By slot: until when, and the floor of generations."""
+        """By slot: until when, and the lowest generation."""
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`, and of those that are being loaded again."""
         self.pending = Pending(self.offsets, slot_of)
@@ -71,30 +71,30 @@ class Groups(SlotTable[Machine]):
     # --- slots ---
 
     def finish_loading(
-        self, slot: int, stored: Iterable[LoadedGroup], now_ms: int, generation_floor: int = 0
+        self, slot: int, stored: Iterable[LoadedGroup], now_ms: int, min_generation: int = 0
     ) -> list[Effect]:
         """The groups are restored as they were; only sessions start again.
 
-        `generation_floor`: where their next generations begin, if the store may have lost some.
+        `min_generation`: where their next generations begin, if the store may have lost some.
         """
         effects: list[Effect] = []
         for found in stored:
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
             self.pending.loaded(found.group_id, found.pending)
             try:
-                effects += self._restore(found, now_ms, generation_floor)
+                effects += self._restore(found, now_ms, min_generation)
             except Exception as defect:  # the others must not suffer from it
                 self._reloading.add(found.group_id)
                 effects.append(Unrestored(found.group_id, defect))
         self._finish_loading(slot)
-        if generation_floor:
+        if min_generation:
             # The store has lost something: members of a group that went along join again instead
             # of giving up, and not in a generation that they have seen.
             until_ms = now_ms + self.config.consumer.limits.session_timeout_ms
-            self._patient[slot] = until_ms, generation_floor
+            self._patient[slot] = until_ms, min_generation
         return effects
 
-    def _restore(self, found: LoadedGroup, now_ms: int, generation_floor: int) -> list[Effect]:
+    def _restore(self, found: LoadedGroup, now_ms: int, min_generation: int) -> list[Effect]:
         group: Machine
         if found.record is None:
             group, effects = Group.create(found.group_id, self.config, self._ids, now_ms)
@@ -106,7 +106,7 @@ class Groups(SlotTable[Machine]):
                 self._ids,
                 self._topics,
                 now_ms,
-                generation_floor,
+                min_generation,
             )
         self.put(found.group_id, group)
         return effects
@@ -125,12 +125,12 @@ class Groups(SlotTable[Machine]):
     # --- groups that failed: their offsets stay, no event changes them ---
 
     def finish_reloading(
-        self, found: LoadedGroup, now_ms: int, generation_floor: int = 0
+        self, found: LoadedGroup, now_ms: int, min_generation: int = 0
     ) -> list[Effect]:
         """As `finish_loading`, of one group; without a record and offsets it is gone."""
         group_id, effects = found.group_id, list[Effect]()
         if found.record is not None or found.offsets or found.pending:
-            effects = self._restore(found, now_ms, generation_floor)
+            effects = self._restore(found, now_ms, min_generation)
             if group_id not in self.offsets:
                 self.offsets[group_id] = CommittedOffsets(found.offsets)
                 self.pending.loaded(group_id, found.pending)
@@ -358,7 +358,7 @@ class Groups(SlotTable[Machine]):
 
     def _create(self, group_id: str, now_ms: int) -> list[Effect]:
         group, effects = Group.create(group_id, self.config, self._ids, now_ms)
-        group.generation_floor = self._floor_of_new(group_id, now_ms)
+        group.min_generation = self._min_generation_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
         return effects
@@ -367,14 +367,14 @@ class Groups(SlotTable[Machine]):
         """It is stored with its first member."""
         identity = self._ids.identity(now_ms)
         group = ConsumerGroup(group_id, identity, self.config, self._ids, now_ms, self._topics)
-        group.epoch_floor = self._floor_of_new(group_id, now_ms)
+        group.min_epoch = self._min_generation_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
 
-    def _floor_of_new(self, group_id: str, now_ms: int) -> int:
+    def _min_generation_of_new(self, group_id: str, now_ms: int) -> int:
         """0, unless the store may just have lost a group of that id."""
-        until_ms, floor = self._patient.get(self._slot_of(group_id), (0, 0))
-        return floor if now_ms < until_ms else 0
+        until_ms, lowest = self._patient.get(self._slot_of(group_id), (0, 0))
+        return lowest if now_ms < until_ms else 0
 
     def _drop(self, group_id: str) -> None:
         self.drop(group_id)
@@ -402,6 +402,6 @@ class Groups(SlotTable[Machine]):
             if event.epoch == 0:
                 self._create_consumer_group(group_id, now_ms)
                 return self._handle(self.by_id[group_id], event, now_ms)
-            if event.epoch > 0 and self._floor_of_new(group_id, now_ms):
+            if event.epoch > 0 and self._min_generation_of_new(group_id, now_ms):
                 return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]
         return [Reply(event.call, answer_unknown(self.config, group_id, event))]

@@ -35,12 +35,12 @@ def restore(
     ids: IdGenerator,
     topics: TopicsSeen,
     now_ms: int,
-    generation_floor: int,
+    min_generation: int,
 ) -> tuple[Machine, list[Effect]]:
     """The group as it was; only sessions start again.
 
-    `generation_floor`: where its next generation begins, if the store may have lost some.
+    `min_generation`: where its next generation begins, if the store may have lost some.
     """
     if isinstance(record, GroupRecord):
-        return Group.restore(record, config, ids, now_ms, generation_floor)
-    return ConsumerGroup.restore(record, members, config, ids, topics, now_ms, generation_floor)
+        return Group.restore(record, config, ids, now_ms, min_generation)
+    return ConsumerGroup.restore(record, members, config, ids, topics, now_ms, min_generation)

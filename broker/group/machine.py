@@ -227,8 +227,8 @@ class Machine(ABC):
         """No write in flight and no timer armed: nothing will happen by itself."""
         return not self.is_writing and not self._armed
 
-    def end_write(self, token: int) -> list[Purpose]:
-        return self._writes.end(token)
+    def end_write(self, revision: int) -> list[Purpose]:
+        return self._writes.end(revision)
 
     def abandon_writes(self) -> list[Purpose]:
         return self._writes.abandon()

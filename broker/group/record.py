@@ -38,7 +38,7 @@ class GroupRecord(Struct, frozen=True):
     identity: str
     """`cgp_<ulid>`: kept across leaves and restarts, deleted with the group."""
     revision: int
-    """Grows with every write of the group; the token of its `Persist`."""
+    """Grows with every write of the group, and names its `Persist`."""
     state: GroupState
     """EMPTY or STABLE."""
     state_since_ms: int

@@ -30,19 +30,19 @@ class Writes:
 
     def __init__(self, revision: int = 0) -> None:
         self.revision = revision
-        """The token of the last write that was begun."""
+        """The revision of the last write that was begun."""
         self.in_flight: list[Purpose] = []
         self.waiting: list[Purpose] = []
 
     def begin(self) -> int:
-        """Start a write for everything that waits; returns its token."""
+        """Start a write for everything that waits; returns its revision."""
         self.revision += 1
         self.in_flight, self.waiting = self.waiting, []
         return self.revision
 
-    def end(self, token: int) -> list[Purpose]:
+    def end(self, revision: int) -> list[Purpose]:
         """The purposes of that write; none, if it is not the one in flight."""
-        if token != self.revision:
+        if revision != self.revision:
             return []
         purposes, self.in_flight = self.in_flight, []
         return purposes

@@ -26,7 +26,7 @@ from moldau.broker.wire.messages.add_offsets_to_txn import (
 )
 
 
-class AddToken:
+class AddReplyHandle:
     """What the transactional id calls with the answer."""
 
     __slots__ = ("_call",)
@@ -48,7 +48,7 @@ def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> None:
         call.reply(AddOffsetsToTxnResponse(error_code=GROUP_DENIED))
         return
     event = Add(
-        AddToken(call),
+        AddReplyHandle(call),
         request.producer_id,
         request.producer_epoch,
         (group_place(slot_of(request.group_id)),),

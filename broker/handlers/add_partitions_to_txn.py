@@ -46,7 +46,7 @@ def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> No
                 return
             denied = _denied_topics(broker, call, one)
     adding = AddCall(broker, call, wanted, denied)
-    if call.is_from_worker and not broker.transactions.knows(request.history):
+    if call.is_from_worker and not broker.transactions.knows(request.store_id):
         adding.refuse_all(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return
     unknown = {

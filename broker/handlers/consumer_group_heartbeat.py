@@ -108,7 +108,7 @@ def _event(
 ) -> ConsumerHeartbeat:
     owned, names = request.topic_partitions, request.subscribed_topic_names
     return ConsumerHeartbeat(
-        token,
+        handle,
         request.member_id,
         epoch,
         call.header.client_id or "",

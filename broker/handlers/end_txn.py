@@ -23,7 +23,7 @@ from moldau.broker.txn.record import LAST_EPOCH
 from moldau.broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
-class EndToken:
+class EndReplyHandle:
     """What the transactional id calls with the answer."""
 
     __slots__ = ("_call",)
@@ -61,7 +61,7 @@ async def _end_later(broker: Broker, request: EndTxnRequest, call: Call) -> None
 
 def _end(broker: Broker, request: EndTxnRequest, call: Call) -> None:
     event = End(
-        EndToken(call),
+        EndReplyHandle(call),
         request.producer_id,
         request.producer_epoch,
         request.committed,

@@ -33,7 +33,7 @@ from moldau.broker.wire.messages.init_producer_id import (
 )
 
 
-class InitToken:
+class InitReplyHandle:
     """What the transactional id calls with the answer."""
 
     def __init__(self) -> None:
@@ -86,16 +86,16 @@ async def _transactional(
         return _refused(error)
     with contextlib.suppress(StoreFault):
         await broker.producer_ids.ensure()  # a new id needs one, and cannot wait for it
-    token = InitToken()
+    handle = InitReplyHandle()
     event = Init(
-        token,
+        handle,
         request.transaction_timeout_ms,
         request.producer_id,
         request.producer_epoch,
         call.header.api_version,
     )
     broker.transactions.submit(transactional_id, event)
-    answer = await token.answer
+    answer = await handle.answer
     return InitProducerIdResponse(
         error_code=answer.error,
         producer_id=answer.producer_id,

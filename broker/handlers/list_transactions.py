@@ -33,7 +33,8 @@ async def handle(
     transactions = coordinator.transactions
     error = coordinator.loading()
     if call.is_from_worker and (
-        not coordinator.knows(request.history) or coordinator.is_ending(request.producer_id_filters)
+        not coordinator.knows(request.store_id)
+        or coordinator.is_ending(request.producer_id_filters)
     ):
         # It looks for transactions that no one is going to end: see `coordinator/orphans.py`.
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

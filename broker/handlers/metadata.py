@@ -48,7 +48,7 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
             if not is_hidden(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
         ]
     else:
-        changes = broker.store.topics.unapplied
+        changes = broker.store.topics.change_acks
         last_before = changes.last_number
         # A topic named twice is answered once, as in Kafka.
         wanted = {(item.name, item.topic_id): item for item in request.topics or ()}

@@ -39,7 +39,7 @@ def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> None:
         broker, call, Operation.CLUSTER_ACTION
     )
     refused = CLUSTER_DENIED if denied else ErrorCode.NONE
-    if call.is_from_worker and request.history != broker.store.history.token:
+    if call.is_from_worker and request.store_id != broker.store.identity.store_id:
         # One of the two has yet to notice that the store lost its tail, and what was in it.
         refused = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     MarkersCall(call).write(broker, request, refused)

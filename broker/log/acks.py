@@ -73,7 +73,7 @@ def shortage(append: Append, reached: int) -> KafkaError | None:
     """What to tell the producer of an append that so many replicas have."""
     if reached == NEVER:
         # It may be in the log that is left. Clients take the code for that, unlike others.
-        text = "the store was exchanged before its replicas had it"
+        text = "the store changed before its replicas had it"
     elif reached < append.replicas:
         text = f"{reached} of {append.replicas} replicas of the store have it"
     else:

@@ -39,12 +39,12 @@ from moldau.broker.log.joining import Joining, Joins
 from moldau.broker.log.log import topic_gone
 from moldau.broker.log.reader import LogReader
 from moldau.broker.log.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
-from moldau.broker.log.reservation import Reservation
 from moldau.broker.log.tail import CachedEntry
 from moldau.broker.log.waiters import Waiters
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.store.resp import append_prefix
+from moldau.broker.store_loss.reservation import Reservation
 
 logger = logging.getLogger("moldau.log")
 
@@ -70,7 +70,7 @@ class LogAppender:
         wake_leader: bytes | None,
         on_gone: Callable[[], None],
     ) -> None:
-        self.reservation = Reservation(host.history, reader.key)
+        self.reservation = Reservation(host.integrity, reader.key)
         self.replica = LogReplica(host, reader, waiters, self)
         self._host = host
         self._replication = host.replication
@@ -191,7 +191,7 @@ class LogAppender:
         if flight is None:  # the topic was deleted while this was on its way
             return
         if self.replica.phase is Phase.RECOVERING:
-            return  # of a history that has ended: whether it survived is found out there
+            return  # the store has changed since: loading finds out whether it survived
         if type(reply) is bytes:
             self._succeeded(flight)
         elif reply is None:
@@ -323,13 +323,13 @@ class LogAppender:
     def join_failed(self, append: Append, fault: BaseException) -> None:
         self._queue.fail(append, fault)
 
-    # --- a new history of the store ---
+    # --- the store has changed ---
 
-    def history_changed(self) -> None:
+    def store_changed(self) -> None:
         """The store may have lost entries: load the log again before anything else."""
         flight = self._flight
         if flight is None:
-            self.replica.history_changed(is_needed=bool(self._waiting))
+            self.replica.store_changed(is_needed=bool(self._waiting))
             return
         self.replica.forget()
         if self.replica.phase is not Phase.RECOVERING:  # else it begins again
@@ -347,13 +347,13 @@ class LogAppender:
         while self._is_resolving(flight, Phase.RECOVERING):
             await streams.wait_up()
             try:
-                token = await self.replica.load_again()
+                store_id = await self.replica.load_again()
                 entries = await streams.first_entries(self._reader.key, flight.base, 1)
             except StoreFault as fault:
                 logger.warning("append to %r: outcome still unknown: %s", self._reader, fault)
                 await asyncio.sleep(RESOLVE_AGAIN_S)
                 continue
-            if token != self._host.history.token:
+            if store_id != self._host.integrity.store_id:
                 continue
             if not self._is_resolving(flight, Phase.RECOVERING):
                 return
@@ -391,10 +391,10 @@ class LogAppender:
         self._queue.fail_all(fault)
 
     async def release(self) -> None:
-        """The worker stops: reserve nothing, so that a store that restarts is seen to be whole."""
+        """The worker stops: reserve nothing, so that the log is found intact after a restart."""
         if self.replica.is_loaded and not self.is_busy and self.reservation.ceiling:
             self.reservation.loaded(0, 0)
-            await self._host.history.release(self._reader.key)
+            await self._host.integrity.release(self._reader.key)
 
     @property
     def is_busy(self) -> bool:

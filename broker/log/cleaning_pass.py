@@ -68,14 +68,14 @@ class CleaningPass:
         log: LogReader,
         view: View,
         generation: int,
-        token: bytes,
+        lease_owner: bytes,
         aborted: AbortedBatches,
     ) -> None:
         self._cleaned = cleaned
         self._log = log
         self._view = view
         self.generation = generation
-        self._token = token
+        self._lease_owner = lease_owner
         self._aborted = aborted
         self._renewed = time.monotonic()
         self._began = self._slice_began = time.perf_counter()
@@ -194,7 +194,7 @@ class CleaningPass:
         await asyncio.sleep(max(others, rest))
         if time.monotonic() - self._renewed >= RENEW_S:
             self._renewed = time.monotonic()
-            if not await self._cleaned.renew_lease(self._log.key, self._token, LEASE_MS):
+            if not await self._cleaned.renew_lease(self._log.key, self._lease_owner, LEASE_MS):
                 raise PassEnded("the lease is lost")
         self._slice_began = time.perf_counter()
 

@@ -55,7 +55,7 @@ class Compaction:
         self._streams = streams
         self._cleaned = cleaned
         self._retention = retention
-        self._token = os.urandom(8).hex().encode()
+        self._lease_owner = os.urandom(8).hex().encode()
         self._tidied: WeakSet[LogReader] = WeakSet()
 
     # --- when ---
@@ -154,7 +154,9 @@ class Compaction:
                 generation = await self._cleaned.begin(log.key)
                 if not generation:
                     raise PassEnded("the topic was deleted")
-                work = CleaningPass(self._cleaned, log, view, generation, self._token, aborted)
+                work = CleaningPass(
+                    self._cleaned, log, view, generation, self._lease_owner, aborted
+                )
                 return await self._compact(work, replica, config, now_ms, plan)
             except (LogMoved, PassEnded) as reason:
                 logger.info("compaction of %r is put off: %s", log, reason)
@@ -181,13 +183,13 @@ class Compaction:
 
     @contextlib.asynccontextmanager
     async def _lease(self, log: LogReader) -> AsyncIterator[bool]:
-        is_ours = await self._cleaned.take_lease(log.key, self._token, LEASE_MS)
+        is_ours = await self._cleaned.take_lease(log.key, self._lease_owner, LEASE_MS)
         try:
             yield is_ours
         finally:
             if is_ours:
                 async with _clearing_up():  # it expires
-                    await self._cleaned.release_lease(log.key, self._token)
+                    await self._cleaned.release_lease(log.key, self._lease_owner)
 
     async def _compact(
         self, work: CleaningPass, replica: LogReplica, config: TopicConfig, now_ms: int, plan: Plan

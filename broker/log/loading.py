@@ -1,4 +1,4 @@
-"""Loading a log: its snapshot, the entries after it, and the proof that nothing is missing."""
+"""Loading a log: its snapshot, the entries after it, and the check that nothing is missing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import logging
 
 from moldau.broker.log.entries import end_of
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.reader import LogReader
 from moldau.broker.log.state import LogState
-from moldau.broker.store.log_history import Floor, Outcome, Proof
+from moldau.broker.store.log_integrity import IntactCheck, KnownEnd, Outcome
 from moldau.broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 
 logger = logging.getLogger("moldau.log")
 
@@ -21,44 +21,46 @@ NO_LIMIT = 1 << 63
 
 
 class Loading:
-    """`floor`: what this worker has known of the log under an earlier history."""
+    """`known_end`: what this worker has known of the log under an earlier store id."""
 
     def __init__(
-        self, streams: Streams, history: LogHistory, reader: LogReader, floor: Floor
+        self, streams: Streams, integrity: LogIntegrity, reader: LogReader, known_end: KnownEnd
     ) -> None:
         self._streams = streams
-        self._history = history
+        self._integrity = integrity
         self._reader = reader
-        self._floor = floor
+        self._known_end = known_end
 
     async def run(self) -> tuple[LogState, int]:
         """The fold, and up to where this worker may append. Raises StoreFault."""
         reader = self._reader
-        begun: dict[tuple[bytes, int], LogState] = {}  # folds, by token and the epoch begun with it
+        begun: dict[tuple[bytes, int], LogState] = {}  # folds by store id and epoch
         while True:
-            token = self._history.token
+            store_id = self._integrity.store_id
             # In one command: another worker may be about to begin an epoch, and whoever takes the
-            # log for proved has to know of it.
-            saved = await self._streams.saved_state(reader.key, self._history.worker)
+            # log for intact has to know of it.
+            saved = await self._streams.saved_state(reader.key, self._integrity.worker)
             reader.start_loaded(saved.start, may_go_back=True)
-            is_proved = saved.history == token
-            if is_proved and (state := begun.get((token, reader.epochs.current))) is not None:
+            is_intact = saved.store_id == store_id
+            if is_intact and (state := begun.get((store_id, reader.epochs.current))) is not None:
                 state.begin_epoch(reader.epochs.start)
                 return state, saved.reserved
             last_id, state = await (
-                self._fold_proved(saved) if is_proved else self._fold_unproved(saved)
+                self._fold_intact(saved) if is_intact else self._fold_suspect(saved)
             )
-            if is_proved and state.end >= last_id.end:
+            if is_intact and state.end >= last_id.end:
                 return state, saved.reserved
-            proof = await self._history.prove(reader.key, last_id.text, state.end, self._floor)
-            if proof.outcome is Outcome.WHOLE:
+            check = await self._integrity.check_intact(
+                reader.key, last_id.text, state.end, self._known_end
+            )
+            if check.outcome is Outcome.INTACT:
                 return state, 0
-            if proof.outcome is Outcome.GONE:
+            if check.outcome is Outcome.GONE:
                 return state, NO_LIMIT  # there is nothing to reserve in: the append will show that
-            if proof.outcome is Outcome.NEW_EPOCH:
-                await self._began_epoch(state, proof)
-                begun[token, proof.epoch] = state
-            elif proof.outcome is Outcome.CHANGED:
+            if check.outcome is Outcome.NEW_EPOCH:
+                await self._began_epoch(state, check)
+                begun[store_id, check.epoch] = state
+            elif check.outcome is Outcome.CHANGED:
                 await asyncio.sleep(CHANGED_AGAIN_S)
 
     async def _fold(self, saved: SavedState, *, use_snapshot: bool = True) -> LogState:
@@ -76,12 +78,12 @@ class Loading:
         state.begin_epoch(reader.epochs.start)
         return state
 
-    # The last id is asked for first: what is appended after that shows in the proof.
+    # The last id is asked for first: what is appended after that shows in the check.
 
-    async def _fold_proved(self, saved: SavedState) -> tuple[LastId, LogState]:
+    async def _fold_intact(self, saved: SavedState) -> tuple[LastId, LogState]:
         return await asyncio.gather(self._streams.last_id(self._reader.key), self._fold(saved))
 
-    async def _fold_unproved(self, saved: SavedState) -> tuple[LastId, LogState]:
+    async def _fold_suspect(self, saved: SavedState) -> tuple[LastId, LogState]:
         """The same for a log that may have lost entries.
 
         A snapshot that knows more than the log has ever had is of no use.
@@ -97,24 +99,24 @@ class Loading:
             state = await self._fold(saved, use_snapshot=False)
         return last_id, state
 
-    async def _began_epoch(self, state: LogState, proof: Proof) -> None:
+    async def _began_epoch(self, state: LogState, check: IntactCheck) -> None:
         reader, end = self._reader, state.end
-        if proof.floor > end:
+        if check.known_end > end:
             logger.critical(
                 "%r LOST OFFSETS %d TO %d: the store does not have these records any more. "
                 "It goes on at offset %d, in leader epoch %d",
-                *(reader, end, proof.floor - 1, proof.start, proof.epoch),
+                *(reader, end, check.known_end - 1, check.start, check.epoch),
             )
         else:
             logger.warning(
                 "%r may have lost offsets from %d on, when the store was restarted or failed over; "
                 "no running worker knew any. It goes on at offset %d, in leader epoch %d",
-                *(reader, end, proof.start, proof.epoch),
+                *(reader, end, check.start, check.epoch),
             )
         await asyncio.gather(
             drop_positions_from(self._streams, reader.key, end + 1),
             self._streams.drop_aborted(reader.key, end, "+inf"),
-            self._history.epoch_begun(reader.topic, reader.partition, reader.key, proof.epoch),
+            self._integrity.epoch_begun(reader.topic, reader.partition, reader.key, check.epoch),
         )
 
 

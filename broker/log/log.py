@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from moldau.broker.errors import Callback, ErrorCode, KafkaError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from moldau.broker.log.flight import Append
 from moldau.broker.log.markers import Marker
 from moldau.broker.log.state import Producer
@@ -23,9 +22,9 @@ from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from moldau.broker.wire.batch import Buffer
 
-LEADER_EPOCH = 0  # of a log that never lost anything
 NO_TIMESTAMP = -1
 
 # Log start offset, log end offset, high watermark, last stable offset. A plain tuple: every Fetch
@@ -183,7 +182,7 @@ class Log(ABC):
         """Others may have appended: find out."""
         self.replica.look()
 
-    def history_changed(self) -> None:
+    def store_changed(self) -> None:
         """The store may have lost entries: what is known of the log does not count any more."""
         self.look()
 

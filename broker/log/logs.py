@@ -11,10 +11,7 @@ from typing import Any, Protocol
 from moldau.broker.errors import ErrorCode, StoreFault, StoreFull
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.log.archived import Archived
-from moldau.broker.log.checked import CheckedLogs
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.joining import Joined
-from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import Log
 from moldau.broker.log.native.log import NativeLog
 from moldau.broker.log.native.readership import Readership
@@ -29,6 +26,9 @@ from moldau.broker.placement import leader_of
 from moldau.broker.store import keys, resp
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.checked_logs import CheckedLogs
+from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 from moldau.broker.txn.record import Place
 
 logger = logging.getLogger("moldau.log")
@@ -58,12 +58,12 @@ class Logs:
     """Finds a partition's log, and runs the background work of logs."""
 
     def __init__(
-        self, store: Store, topics: Topics, history: LogHistory, *, worker: int, workers: int,
+        self, store: Store, topics: Topics, integrity: LogIntegrity, *, worker: int, workers: int,
         cache_bytes: int, snapshot_entries: int,
     ) -> None:  # fmt: skip
         self._store = store
         self.streams = store.streams
-        self.history = history
+        self.integrity = integrity
         self.replication = store.replication
         self.native = store.native
         self.snapshot_entries = snapshot_entries
@@ -77,8 +77,8 @@ class Logs:
         archived = Archived(store.groups, topics.id_of)
         self.retention = Retention(store.streams, store.topics, archived)
         self.leader_epochs = LeaderEpochs(store.epochs, store.topics)
-        history.on_epoch = self.leader_epochs.raised
-        self.checked = CheckedLogs(topics, self, history, self.leader_epochs)
+        integrity.on_epoch = self.leader_epochs.raised
+        self.checked = CheckedLogs(topics, self, integrity, self.leader_epochs)
         self.readership = Readership(topics, store.topics, store.native)
         self.readership.on_changed = self._group_changed
         self._logs: dict[tuple[bytes, int], Log] = {}  # by topic id and partition
@@ -240,17 +240,17 @@ class Logs:
         for log in self.all():
             log.look()
 
-    def history_changed(self) -> None:
-        """The store may have lost entries: no log counts on what it knew (see history.py)."""
+    def store_changed(self) -> None:
+        """The store may have lost entries: no log counts on what it knew (see log_integrity.py)."""
         known = [
-            (log.key, log.replica.floor)
+            (log.key, log.replica.known_end)
             for log in self._partition_logs.values()
-            if log.replica.floor.end
+            if log.replica.known_end.end
         ]
-        self.history.begin(known)
-        self.replication.history_changed()
+        self.integrity.begin(known)
+        self.replication.store_changed()
         for log in self.all():
-            log.history_changed()
+            log.store_changed()
 
     # --- what logs need of their worker (LogHost, NativeHost) ---
 
@@ -296,12 +296,12 @@ class Logs:
                 for log in self._partition_logs.values():
                     if log.is_loaded and log.replica.has_unsaved_entries:
                         await log.replica.save_snapshot()
-                    if not self.history.is_kept:
+                    if not self.integrity.is_kept:
                         await log.appender.release()
         except (TimeoutError, StoreFault) as fault:
             logger.warning("not every snapshot was saved: %s", fault)
         self.checked.close()
-        self.history.close()
+        self.integrity.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -13,9 +13,7 @@ from moldau.broker.log import timestamps
 from moldau.broker.log.appender import AppenderHost, LogAppender
 from moldau.broker.log.callbacks import Completion
 from moldau.broker.log.committed import CommittedReader
-from moldau.broker.log.epochs import Epochs
 from moldau.broker.log.flight import Append
-from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import (
     AbortedFound,
     Bounds,
@@ -34,6 +32,8 @@ from moldau.broker.log.tail import Tail
 from moldau.broker.log.unpacking import Unpacking
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.epochs import Epochs
+from moldau.broker.store_loss.leader_epochs import LeaderEpochs
 
 
 class LogHost(AppenderHost, Protocol):
@@ -125,8 +125,8 @@ class PartitionLog(Log):
         watcher.tail(self.key, self.reader.state.end)
         return True
 
-    def history_changed(self) -> None:
-        self.appender.history_changed()
+    def store_changed(self) -> None:
+        self.appender.store_changed()
 
     async def loaded(self) -> None:
         if not self.is_loaded:

@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, Callable
 from moldau.broker.errors import MoldauError, StoreFault, StoreRefused
 from moldau.broker.log.callbacks import await_callback
 from moldau.broker.log.entries import cut_parts, end_of
-from moldau.broker.log.epochs import EPOCH_ZERO, Epochs
 from moldau.broker.log.log import ReadDone, topic_gone
 from moldau.broker.log.read_ahead import CURSORS_OF_A_LOG, MAX_ENTRIES_PER_READ, Cursor, ReadAhead
 from moldau.broker.log.state import LogState
@@ -29,6 +28,7 @@ from moldau.broker.log.unpacking import Unpacking
 from moldau.broker.store import keys
 from moldau.broker.store.cleaned import NOTHING_CLEANED
 from moldau.broker.store.streams import Entry, SavedStart, Streams
+from moldau.broker.store_loss.epochs import EPOCH_ZERO, Epochs
 from moldau.broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 
 logger = logging.getLogger("moldau.log")

@@ -17,17 +17,17 @@ from typing import Any, Protocol
 
 from moldau.broker.errors import StoreFault, StoreFull
 from moldau.broker.log.callbacks import Completion, await_callback
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.loading import Loading, entries_per_read
 from moldau.broker.log.log import topic_gone
 from moldau.broker.log.reader import LogReader
-from moldau.broker.log.reservation import Reservation
 from moldau.broker.log.tail import CachedEntry
 from moldau.broker.log.waiters import Waiters
-from moldau.broker.store.log_history import Floor
+from moldau.broker.store.log_integrity import KnownEnd
 from moldau.broker.store.pipe import resolve, within
 from moldau.broker.store.replication import NEVER, Replication
 from moldau.broker.store.streams import Entry, Streams
+from moldau.broker.store_loss.log_integrity import LogIntegrity
+from moldau.broker.store_loss.reservation import Reservation
 from moldau.broker.wire.batch import CorruptBatch
 
 logger = logging.getLogger("moldau.log")
@@ -56,7 +56,7 @@ class ReplicaHost(Protocol):
     """What a replica needs of the worker it lives in."""
 
     streams: Streams
-    history: LogHistory
+    integrity: LogIntegrity
     replication: Replication
     snapshot_entries: int
 
@@ -111,7 +111,7 @@ class LogReplica:
         self._when_caught_up: list[Completion] = []  # after the one that is under way
         self._asked_for = 0
         self._must_find = False
-        self._floor = Floor()  # the most this worker has known, while that is not proved
+        self._known_end = KnownEnd()  # the most this worker has known, until that is checked
         self._since_snapshot = 0  # entries
         self._snapshot_size = 0
 
@@ -254,7 +254,7 @@ class LogReplica:
         self._complete_all(topic_gone())
         self._waiters.wake()
 
-    def history_changed(self, *, is_needed: bool) -> None:
+    def store_changed(self, *, is_needed: bool) -> None:
         """The store may have lost entries; nothing is in flight."""
         if self.phase in (Phase.UNLOADED, Phase.LOADING, Phase.GONE):
             return  # a load under way begins again
@@ -271,13 +271,15 @@ class LogReplica:
         """What is known does not count any more: the log has to be loaded again."""
         self.reader.tail.clear()
         if self.phase is not Phase.RECOVERING:
-            self._floor = self.floor
+            self._known_end = self.known_end
 
     @property
-    def floor(self) -> Floor:
+    def known_end(self) -> KnownEnd:
         """The most this worker has known of the log."""
-        reader, floor = self.reader, self._floor
-        return Floor(max(floor.end, reader.state.end), max(floor.epoch, reader.epochs.current))
+        reader, known_end = self.reader, self._known_end
+        return KnownEnd(
+            max(known_end.end, reader.state.end), max(known_end.epoch, reader.epochs.current)
+        )
 
     def _complete_all(self, fault: BaseException) -> None:
         waiting = self._when_loaded + self._when_caught_up + self._when_next_caught_up
@@ -293,7 +295,7 @@ class LogReplica:
 
     async def _load(self) -> None:
         try:
-            while await self.load_again() != self.host.history.token:
+            while await self.load_again() != self.host.integrity.store_id:
                 pass
         except Exception as fault:
             if not isinstance(fault, StoreFault):
@@ -308,25 +310,26 @@ class LogReplica:
             self.loaded()
 
     async def load_again(self) -> bytes:
-        """Read the log from its snapshot on, and prove it whole; the token that holds for.
+        """Read the log from its snapshot on, and check that it is intact: under the store id that
+        is returned.
 
         Nothing else may change the fold meanwhile.
         """
-        reader, history = self.reader, self.host.history
-        token = history.token
-        loading = Loading(self.host.streams, history, reader, self._floor)
+        reader, integrity = self.reader, self.host.integrity
+        store_id = integrity.store_id
+        loading = Loading(self.host.streams, integrity, reader, self._known_end)
         state, reserved = await loading.run()
         replication = self.host.replication
         if replication.replicas and await await_replicated(replication) == NEVER:
-            return token
-        if history.token == token and self.phase is not Phase.GONE:
+            return store_id
+        if integrity.store_id == store_id and self.phase is not Phase.GONE:
             reader.state = state
             reader.release_readers()
-            self._floor = Floor()
+            self._known_end = KnownEnd()
             self._since_snapshot = 0
             self._snapshot_size = state.size
             self._appender.reservation.loaded(reserved, state.end)
-        return token
+        return store_id
 
     def loaded(self) -> None:
         """The fold is there: go on."""
@@ -359,12 +362,12 @@ class LogReplica:
         state.forget_producers(time.time_ns() // 1_000_000, self.host.producers_kept_ms())
         self._since_snapshot = 0
         self._snapshot_size = state.size
-        end, snapshot, token = state.end, state.snapshot(), self.host.history.token
+        end, snapshot, store_id = state.end, state.snapshot(), self.host.integrity.store_id
         streams, key = self.host.streams, self.reader.key
         try:
             if aborted := state.transactions.unsaved():
                 await streams.save_aborted(key, aborted)  # first: a snapshot leaves them out
                 state.transactions.saved(aborted)
-            await streams.save_snapshot(key, end, snapshot, token)
+            await streams.save_snapshot(key, end, snapshot, store_id)
         except StoreFault as fault:
             logger.warning("snapshot of %r not saved: %s", self, fault)

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.native.ids import parse, too_large
 from moldau.broker.log.topic_errors import MAX_PARTITIONS, already_exists, not_more_partitions
 from moldau.broker.settings.kafka import (
@@ -27,6 +26,7 @@ from moldau.broker.store import keys
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.streams import Streams
 from moldau.broker.store.topics import Change, TopicRecord, TopicStore
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 from moldau.broker.wire.schema import NO_UUID
 
 MAX_NAME = 249
@@ -106,9 +106,9 @@ class Topics:
         streams: Streams,
         native: NativeStreams,
         broker: BrokerConfig,
-        history: LogHistory,
+        integrity: LogIntegrity,
     ) -> None:
-        self._history = history
+        self._integrity = integrity
         self._store = store
         self._streams = streams
         self._native = native
@@ -318,7 +318,7 @@ class Topics:
             if topic.native:
                 await self._native.create(topic.key(partition), topic.base(partition))
             else:
-                created = self._history.of_new_log(record.name, partition)
+                created = self._integrity.of_new_log(record.name, partition)
                 await self._streams.create(topic.key(partition), *created)
 
     async def _remove_stream(self, record: TopicRecord, partition: int) -> None:

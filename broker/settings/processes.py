@@ -169,7 +169,7 @@ class WorkerSettings(WorkerLimits, _Serving, frozen=True, forbid_unknown_fields=
     listeners: list[ProcessListener]
     workers: int
     redis_url: str
-    # Of the embedded store: the file with its history token, the directory of its append-only file.
+    # The embedded store's files: the one with its store id, the directory of its append-only file.
     store_files: tuple[str, str] | None = None
     worker_sockets: list[str] = []  # of all workers: transactions make them speak to each other
     data_dir: str

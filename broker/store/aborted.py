@@ -1,4 +1,4 @@
-"""The aborted transactions of a log: a sorted set, by the offsets of their markers."""
+"""Aborted transactions of a log, stored as a sorted set by the offsets of their markers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class AbortedTransaction(NamedTuple):
-    """Whatever ends after it begins at `stable` or above."""
+    """A transaction that ends after this one begins at `stable` or above."""
 
     marker: int  # offset of its marker
     first: int
@@ -15,12 +15,12 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode_aborted(aborted: AbortedTransaction) -> tuple[int, str]:
-    """Score and member."""
+    """Score and member of the sorted set."""
     return aborted.marker, f"{aborted.first}:{aborted.producer_id}:{aborted.stable}"
 
 
 def decode_aborted(reply: list[bytes]) -> list[AbortedTransaction]:
-    """Of ZRANGEBYSCORE … WITHSCORES."""
+    """Decode a reply to ZRANGEBYSCORE … WITHSCORES."""
     return [
         AbortedTransaction(int(float(score)), *map(int, member.split(b":")))
         for member, score in zip(reply[::2], reply[1::2], strict=True)

@@ -1,4 +1,4 @@
-"""Who may do what, in Redis: ACLs, in one hash. Workers hold all of it in memory (access/).
+"""ACLs in Redis: one hash. Workers hold all of it in memory (access/).
 
 An ACL's text is its field: the same ACL twice is one. The value says who made it, and when.
 """
@@ -31,16 +31,16 @@ class AclStore:
         self._control = control
 
     async def all(self) -> list[bytes]:
-        """The texts."""
+        """The texts of all ACLs."""
         found: list[bytes] = await self._control.ask("HKEYS", keys.ACLS)
         return found
 
     async def records(self) -> dict[bytes, bytes]:
-        """Text and encoded record of each."""
+        """The encoded records of all ACLs, by their text."""
         return pairs(await self._control.ask("HGETALL", keys.ACLS))
 
     async def add(self, texts: Iterable[str], record: AclRecord) -> None:
-        """One that exists stays as it is."""
+        """Add ACLs; those that exist stay as they are."""
         value = _encode(record)
         words = [word for text in texts for word in (text.encode(), value)]
         for at in range(0, len(words), 2 * FIELDS_AT_ONCE):

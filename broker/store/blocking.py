@@ -29,7 +29,7 @@ _RELEASE_CLAIM = script("lease_release")
 
 
 class BlockingStore:
-    """One store, by its URL; it is connected to when it is first asked. Raises StoreFault."""
+    """The store at a URL. It connects with the first command. Raises StoreFault."""
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url)
@@ -50,7 +50,8 @@ class BlockingStore:
         return None if stored is None else stored.decode()
 
     def group_record(self, group_id: str) -> bytes | None:
-        """As the group's coordinator wrote it; None: no group, or one with offsets only."""
+        """The record that the group's coordinator wrote; None: no group, or one with offsets
+        only."""
         key = keys.group(slot_of(group_id), group_id)
         return cast("bytes | None", self._ask(self._redis.hget, key, "record"))
 
@@ -70,7 +71,7 @@ class BlockingStore:
     # --- users and ACLs ---
 
     def acl_records(self) -> dict[str, AclRecord]:
-        """Who made them and when, by the text of the ACL."""
+        """All ACLs: who made them and when, by their text."""
         stored = self._ask(self._redis.hgetall, keys.ACLS)
         try:
             return {
@@ -81,7 +82,7 @@ class BlockingStore:
             raise StoreRefused(f"the ACLs cannot be read: {fault}") from None
 
     def user(self, name: str) -> Account | None:
-        """None also for one that cannot be read."""
+        """A user's record; None if there is none, or it cannot be read."""
         stored = self._ask(self._redis.hget, keys.USERS, name)
         try:
             return None if stored is None else read_account(stored)
@@ -89,11 +90,11 @@ class BlockingStore:
             return None
 
     def has_users(self) -> bool:
-        """Whether there are any, or were: the secret stays when the last one is removed."""
+        """Are there users, or were there any? The secret stays when the last one is removed."""
         return bool(self._ask(self._redis.exists, keys.USERS))
 
     def set_user(self, name: str, account: Account) -> None:
-        """While no worker runs, which would have to hear of it."""
+        """Save a user. Only while no worker runs: nothing is announced."""
         value = msgspec.msgpack.encode(account)
         secret = secrets.token_bytes(32)
         for words in (("HSETNX", SECRET, secret), ("HSET", name, value)):
@@ -102,12 +103,13 @@ class BlockingStore:
     # --- who serves the database ---
 
     def renew_claim(self, holder: bytes, expires_ms: int) -> bytes | None:
-        """Claim the database for `holder`, or keep the claim; the other holder, if it has one."""
+        """Claim the database for `holder`, or keep the claim. Returns another holder, if there is
+        one."""
         reply = self._ask(self._redis.eval, _RENEW_CLAIM, 1, keys.SERVING, holder, str(expires_ms))
         return cast("bytes | None", reply)
 
     def release_claim(self, holder: bytes) -> None:
-        """Give the claim up, if it is `holder`'s."""
+        """Give up the claim of `holder`."""
         self._ask(self._redis.eval, _RELEASE_CLAIM, 1, keys.SERVING, holder)
 
     # --- the format of the store ---
@@ -116,19 +118,19 @@ class BlockingStore:
         return cast("bytes | None", self._ask(self._redis.get, keys.FORMAT))
 
     def is_unused(self) -> bool:
-        """No broker has ever served this database."""
+        """Has no broker ever served this database?"""
         return not self._ask(self._redis.exists, keys.CLUSTER)
 
     def set_format(self) -> None:
         self._ask(self._redis.eval, CALL_EVEN_IF_FULL, 1, keys.FORMAT, "SET", CURRENT_VALUE)
 
     def set_guard(self) -> None:
-        """Keep versions out that do not look at the format."""
+        """Keep out versions that do not look at the format."""
         words = ("HSET", GUARD, guard_record())
         self._ask(self._redis.eval, CALL_EVEN_IF_FULL, 1, keys.TOPICS, *words)
 
     def topic_records(self) -> list[TopicRecord]:
-        """Those that can be read, deleted ones too."""
+        """The topics whose records can be read, deleted ones too."""
         found = self._ask(self._redis.hvals, keys.TOPICS)
         records = [msgspec.msgpack.decode(one, type=TopicRecord) for one in found]
         return [record for record in records if record.name != GUARD]
@@ -146,8 +148,8 @@ class BlockingStore:
                 return
 
     def rename(self, names: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Rename keys from old to new; returns those whose new name exists. One that is gone, a
-        lease that expired for example, is passed over."""
+        """Rename keys from old to new; returns those whose new name exists. Missing keys, such as
+        a lease that has expired, are skipped."""
         if not names:
             return []
         with self._redis.pipeline(transaction=False) as pipeline:
@@ -172,11 +174,11 @@ class BlockingStore:
         return {**info, **self._ask(self._redis.info, "memory")}
 
     def rewrite_append_only_file(self) -> None:
-        """Start to; the server goes on in the background."""
+        """Start a rewrite; the server continues in the background."""
         self._ask(self._redis.bgrewriteaof)
 
     def _ask(self, command: Callable[..., Any], *arguments: object) -> Any:
-        """Run a command; redis-py's exceptions become ours."""
+        """Run a command; redis-py's exceptions become StoreFaults."""
         try:
             return command(*arguments)
         except redis.ResponseError as fault:

@@ -1,4 +1,4 @@
-"""How much the store can hold, and how much of that is left: the smaller of what is known.
+"""How much the store can hold, and how much is left: the smallest of all known limits.
 
 Everything is kept in the server's memory. The memory of an embedded store is also bounded by the
 machine or container it runs in, and everything in it is on the disk of its data directory too. Of
@@ -17,14 +17,14 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 class Capacity(NamedTuple):
-    """In bytes; -1: not known."""
+    """Bytes in all, and bytes that are left; -1: not known."""
 
     total: int
     usable: int
 
 
 class _Hierarchy(NamedTuple):
-    """The files in which a version of control groups has limit, use and what could be reclaimed."""
+    """The files of a cgroup version with the limit, the use and what could be reclaimed."""
 
     limit: str
     used: str
@@ -36,7 +36,7 @@ _VERSION_2 = _Hierarchy("memory.max", "memory.current", "inactive_file")
 
 
 def smallest(known: list[Capacity]) -> Capacity:
-    """What holds when all of them do."""
+    """Combine capacities: the smallest counts."""
     if not known:
         return Capacity(-1, -1)
     total, usable = min(each.total for each in known), min(each.usable for each in known)
@@ -44,13 +44,13 @@ def smallest(known: list[Capacity]) -> Capacity:
 
 
 def of_server(info: Mapping[bytes, bytes]) -> list[Capacity]:
-    """By the memory section of INFO: `maxmemory`, or the memory of its machine."""
+    """The capacity of a server by INFO memory: `maxmemory`, or the memory of its machine."""
     limit = int(info.get(b"maxmemory", 0)) or int(info.get(b"total_system_memory", 0))
     return [Capacity(limit, limit - int(info.get(b"used_memory", 0)))] if limit else []
 
 
 def of_this_machine(data: Path, proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Capacity]:
-    """Of the memory of this process's machine and container, and of the disk that `data` is on."""
+    """The memory of this machine and container, and the disk that holds `data`."""
     found = [*_memory(proc), *_control_groups(proc, cgroups)]
     with contextlib.suppress(OSError):
         disk = os.statvfs(data)
@@ -66,7 +66,7 @@ def _memory(proc: Path) -> Iterator[Capacity]:
 
 
 def _control_groups(proc: Path, cgroups: Path) -> Iterator[Capacity]:
-    """Of the group that this process is in, and of all around it: any of them can be the limit."""
+    """Memory limits of this process's cgroup and of all its parents: any can be the lowest."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -87,7 +87,9 @@ def _control_groups(proc: Path, cgroups: Path) -> Iterator[Capacity]:
 
 
 def _control_group(group: Path, files: _Hierarchy) -> Iterator[Capacity]:
-    with contextlib.suppress(OSError, ValueError):  # no limit is "max", or no file at all
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # without a limit the file says "max", or does not exist
         limit = int((group / files.limit).read_text())
         used = int((group / files.used).read_text())
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

@@ -99,7 +99,7 @@ def judge(where: str, info: Mapping[str, Any], *, has_sentinel: bool = False) ->
 
 
 def _failover_warnings(where: str, info: Mapping[str, Any], replicas: int) -> list[str]:
-    """What a store that is to fail over needs, beyond a master."""
+    """What a store that fails over needs besides a master."""
     if not replicas:
         return [f"{where} has no replicas: nothing can take over when the master fails"]
     # INFO has this field only where min-replicas-to-write is set.

@@ -21,7 +21,7 @@ from moldau.broker.store.scripts import script
 from moldau.broker.store.stream_commands import create_empty
 from moldau.broker.wire.batch import Buffer
 
-TIMEOUT = 30.0  # seconds for a reply: no request waits for a pass
+TIMEOUT = 30.0  # seconds for a reply: no client waits for a pass
 
 _ALLOCATE = script("clean_allocate")
 _SWITCH = script("clean_switch")
@@ -37,9 +37,9 @@ class CleanPart(msgspec.Struct, array_like=True, frozen=True):
     """
 
     generation: int = 0
-    end: int = 0  # offsets below it are here or nowhere; a base offset in the live stream
+    end: int = 0  # offsets below it are in this part or gone; a base offset in the live stream
     end_bytes: int = 0
-    last: int = -1  # base offset of its last entry: tells a reader that it has seen all of them
+    last: int = -1  # base offset of its last entry: a reader that has seen it has seen all
     entries: int = 0
     max_timestamp: int = -1
     max_timestamp_base: int = -1
@@ -68,21 +68,21 @@ class Cleaned:
 
     # --- the lease: one pass at a time ---
 
-    async def take_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
-        words = (keys.cleaner(key), token, "NX", "PX", milliseconds)
+    async def take_lease(self, key: bytes, lease_owner: bytes, milliseconds: int) -> bool:
+        words = (keys.cleaner(key), lease_owner, "NX", "PX", milliseconds)
         return bool(await self._call("SET", *words))
 
-    async def renew_lease(self, key: bytes, token: bytes, milliseconds: int) -> bool:
-        words = (keys.cleaner(key), token, milliseconds)
+    async def renew_lease(self, key: bytes, lease_owner: bytes, milliseconds: int) -> bool:
+        words = (keys.cleaner(key), lease_owner, milliseconds)
         return bool(await self._call("EVAL", _RENEW, 1, *words))
 
-    async def release_lease(self, key: bytes, token: bytes) -> None:
-        await self._call("EVAL", _RELEASE, 1, keys.cleaner(key), token)
+    async def release_lease(self, key: bytes, lease_owner: bytes) -> None:
+        await self._call("EVAL", _RELEASE, 1, keys.cleaner(key), lease_owner)
 
     # --- generations ---
 
     async def begin(self, key: bytes) -> int:
-        """An empty stream for a new generation; 0 when the log was deleted."""
+        """Create an empty stream for a new generation; 0: the log was deleted."""
         generation: int = await self._call("EVAL", _ALLOCATE, 1, keys.state(key))
         if not generation:
             return 0
@@ -97,7 +97,7 @@ class Cleaned:
     async def append(
         self, key: bytes, generation: int, base: int, parts: list[Buffer], size: int
     ) -> bool:
-        """Add an entry; False when the generation has been removed."""
+        """Add an entry. False: the generation has been removed."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         prefix = resp.append_prefix(keys.clean(key, generation))
         self._bulk.send(resp.append(prefix, base, parts, size, b""), partial(resolve, future))
@@ -106,7 +106,7 @@ class Cleaned:
     async def index(
         self, key: bytes, generation: int, points: Iterable[tuple[int, int, int]]
     ) -> None:
-        """All points (running maximum of timestamps, offset, bytes) of a generation."""
+        """Save the time index of a generation: (running maximum of timestamps, offset, bytes)."""
         words = [word for newest, offset, size in points for word in (newest, f"{offset}:{size}")]
         if words:
             await self._call("ZADD", keys.times(keys.clean(key, generation)), *words)
@@ -114,8 +114,8 @@ class Cleaned:
     async def switch(
         self, key: bytes, old: CleanPart, start: int, new: CleanPart, start_bytes: int
     ) -> bool:
-        """Replace `old` by `new`; False when the generation or the log start has changed, or not
-        all of `new` is there."""
+        """Replace `old` by `new`. False: the generation or the log start has changed, or `new` is
+        incomplete."""
         names = (keys.state(key), keys.clean(key, new.generation))
         words = (old.generation, start, new.end, new.generation, _encode(new), start_bytes)
         return bool(await self._call("EVAL", _SWITCH, 2, *names, *words, new.entries))
@@ -125,7 +125,7 @@ class Cleaned:
             await self._call("UNLINK", name)
 
     async def drop_leftovers(self, key: bytes, current: CleanPart, own: int = 0) -> None:
-        """Remove what failed passes left behind. Only the holder of the lease may."""
+        """Remove what failed passes left. Only the holder of the lease may do that."""
         allocated = int(await self._call("HGET", keys.state(key), "clean_allocated") or 0)
         leftover = {current.previous, *range(current.generation + 1, allocated + 1)}
         for generation in sorted(leftover - {0, current.generation, own}):

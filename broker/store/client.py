@@ -20,7 +20,7 @@ ASK_EVERY_S = 0.5
 
 
 def connect(url: str) -> redis.Redis:
-    """It connects when it is first asked; through Sentinel it follows the master.
+    """A client that connects with its first command; with Sentinel it follows the master.
 
     Raises ValueError for a URL that cannot be read.
     """
@@ -31,7 +31,7 @@ def connect(url: str) -> redis.Redis:
 
 
 class _Sentinels(Sentinel):
-    """Those of a URL. They may have no password, though the servers have one."""
+    """The sentinels of a URL. They may have no password although the servers have one."""
 
     def __init__(self, url: StoreUrl) -> None:
         self._name = url.master_name
@@ -74,7 +74,7 @@ class _Sentinels(Sentinel):
 
 
 class _Pool(SentinelConnectionPool):
-    """Asks again from time to time: a former master answers for a while as if it still were one.
+    """Asks the sentinels again from time to time: a former master still answers for a while.
 
     Closing the client closes the connections to sentinels as well.
     """
@@ -88,7 +88,7 @@ class _Pool(SentinelConnectionPool):
         if now - self._asked_at >= ASK_EVERY_S:
             self._asked_at = now
             with contextlib.suppress(MasterNotFoundError):  # the connection may still be good
-                self.get_master_address()  # type: ignore[no-untyped-call]  # drops idle ones to others
+                self.get_master_address()  # type: ignore[no-untyped-call]  # drops idle connections to other servers
         return super().get_connection(*arguments, **options)
 
     def disconnect(self, inuse_connections: bool = True) -> None:

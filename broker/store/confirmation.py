@@ -1,58 +1,62 @@
-"""Confirmed writes: what the store has acknowledged, and will not lose when it fails.
+"""Confirmed writes: the store has acknowledged them, and does not lose them when it fails.
 
-With replicas: every one that is online has it (WAIT). The embedded store: its append-only file was
-forced to disk, by this process (the kernel has what the store replied to, unless a write to its
-file failed). Another server with an
-append-only file: WAITAOF, or, before Redis 7.2, the time `appendfsync everysec` takes. A server
-that keeps no file, or never syncs it, promises nothing, and there is nothing to wait for. One whose
-disk is slow is waited for, and StoreTimeout is raised in the end: what was written may be lost.
+- With replicas: every replica that is online has them (WAIT).
+- The embedded store: this process has forced its append-only file to disk. The kernel has
+  everything that the store replied to, unless a write to the file failed.
+- Another server with an append-only file: WAITAOF, or, before Redis 7.2, the time that
+  `appendfsync everysec` takes.
+- A server that keeps no file, or never syncs it, promises nothing: there is nothing to wait for.
 
-One confirmation covers everything that was acknowledged before it begins, whoever wrote it.
+A slow disk is waited for. In the end StoreTimeout is raised: what was written may be lost.
+
+One confirmation covers everything that was acknowledged before it began, whoever wrote it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from moldau.broker.errors import StoreFull, StoreRefused, StoreTimeout
 from moldau.broker.store import keys
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.append_only import sync_files
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 
-# A full store has to take it: a new epoch of a log is confirmed there too.
+# A full store has to take it: new leader epochs are confirmed there too.
 _WRITE_BARRIER = ("EVAL", CALL_EVEN_IF_FULL, 1, keys.BARRIER, "SET", 1)
 ATTEMPTS = 10
 WAIT_MS = 1000
-SYNC_MS = 5000  # of one attempt
+SYNC_MS = 5000  # for one attempt
 SYNCED_AFTER_S = 1.05  # `everysec` has begun to sync what was written before
 LOOK_AGAIN_S = 0.05
-IDLE_LOOKS = 2  # a server that syncs nothing after so many attempts never does
+IDLE_LOOKS = 2  # a server that has synced nothing after so many attempts never does
 
 
 class Confirmation:
-    """`append_only_files`: the directory of the embedded store's files, if it is that one."""
+    """`append_only_files`: the directory of the embedded store's files; None: an external store."""
 
     def __init__(
-        self, history: StoreHistory, pipe: Pipe, append_only_files: Path | None = None
+        self, identity: StoreIdentity, pipe: Pipe, append_only_files: Path | None = None
     ) -> None:
-        self._history = history
+        self._identity = identity
         self._pipe = pipe  # WAIT blocks its connection
         self._files = append_only_files
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
         self._has_waitaof = True
         self._barrier = 0  # the connection that wrote this round's barrier
-        self._syncs: bool | None = None  # its append-only file; None: it does not say
-        self._syncs_at = b""  # the token that is known of
+        self._syncs: bool | None = (
+            None  # whether it syncs its append-only file; None: it does not say
+        )
+        self._syncs_at = b""  # the store id for which that is known
         self._idle_looks = 0
 
     @property
     def is_slow(self) -> bool:
-        """May it take a second?"""
-        facts = self._history.facts
+        """May a confirmation take a second?"""
+        facts = self._identity.facts
         return (
             self._files is None
             and facts.aof_enabled
@@ -62,8 +66,8 @@ class Confirmation:
 
     @property
     def means_something(self) -> bool:
-        """Does the store keep what is confirmed? One without replicas and file may not."""
-        facts = self._history.facts
+        """Does the store keep what is confirmed? Without replicas and a synced file it may not."""
+        facts = self._identity.facts
         return (
             self._files is not None
             or bool(facts.online)
@@ -84,11 +88,11 @@ class Confirmation:
         for _ in range(ATTEMPTS):
             if await self._try():
                 return
-            await self._history.refresh(self._pipe)
+            await self._identity.refresh(self._pipe)
         raise StoreTimeout("the store confirms nothing: a replica hangs, or its disk is slow")
 
     async def _try(self) -> bool:
-        facts = self._history.facts
+        facts = self._identity.facts
         if replicas := len(facts.online):
             # WAIT covers what its own connection wrote last, so write something first.
             await self._pipe.ask(*_WRITE_BARRIER)
@@ -97,15 +101,15 @@ class Confirmation:
         if self._files is not None:
             if b"aof_last_write_status:err" in await self._pipe.ask("INFO", "persistence"):
                 raise StoreFull("the store cannot write its file: its disk is full")
-            await asyncio.to_thread(_sync, self._files)
+            await asyncio.to_thread(sync_files, self._files)
         elif facts.aof_enabled and await self._is_synced_at_all():
             return await self._is_synced() or await self._never_syncs()
         return True
 
     async def _is_synced_at_all(self) -> bool:
-        token = self._history.token
-        if self._syncs_at != token:
-            self._syncs_at, self._idle_looks = token, 0
+        store_id = self._identity.store_id
+        if self._syncs_at != store_id:
+            self._syncs_at, self._idle_looks = store_id, 0
             await self._ask_policy()
         return self._syncs is not False
 
@@ -159,22 +163,10 @@ class Confirmation:
         return b"aof_pending_bio_fsync:0" not in await self._pipe.ask("INFO", "persistence")
 
     async def _never_syncs(self) -> bool:
-        """Of a server that did not sync in time: does it ever?"""
+        """Does a server that did not sync in time ever sync?"""
         await self._ask_policy()
         if self._syncs is None:
             self._idle_looks = 0 if await self._is_syncing() else self._idle_looks + 1
             if self._idle_looks >= IDLE_LOOKS:
                 self._syncs = False
         return self._syncs is False
-
-
-def _sync(directory: Path) -> None:
-    for path in directory.glob("*.incr.aof"):
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # rewritten meanwhile: the server has synced the new one first
-        try:
-            os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

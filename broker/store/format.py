@@ -1,4 +1,4 @@
-"""The format of the store: which keys there are, and the change from the one before.
+"""The format of the store: its key names, and the change from the format before.
 
 Format 1 had no hash tags: `moldau:orders:0:state` is `{moldau:orders:0}:state` in format 2, and
 groups have the tag of their slot (`keys.py`). `migrate` renames one key at a time, and is run again
@@ -34,7 +34,7 @@ NEEDS = "0.3.0"  # the oldest version of Moldau that knows this format
 CURRENT_VALUE = f"{CURRENT} {NEEDS}".encode()
 GUARD = "~format"
 
-STEP = 500  # keys that one round trip looks at or renames
+STEP = 500  # keys to read or rename in one round trip
 PROGRESS_EVERY_S = 5.0
 
 _BESIDE = re.compile(rb"(moldau:[^:{}]+:\d+)(:(?:state|times|marks|cleaner|clean:\d+(?::times)?))")
@@ -43,7 +43,7 @@ _SLOT = re.compile(rb"moldau:slot:(\d+)")
 
 
 def check_format(stored: bytes) -> None:
-    """Raises StoreRefused unless this version can serve the store."""
+    """Check that this version can serve the store. Raises StoreRefused."""
     number, _, version = stored.decode("utf-8", "replace").partition(" ")
     if number != str(CURRENT):
         needed = f"it needs Moldau {version} or newer" if version else "a newer Moldau wrote it"
@@ -87,7 +87,7 @@ class Renaming:
                 self._native[log] = keys.beside(stream, log)
 
     def new_name(self, key: bytes) -> bytes | None:
-        """None for a key that keeps its name."""
+        """The new name of a key; None: it keeps its name."""
         if found := _BESIDE.fullmatch(key):
             log, what = found.groups()
             beside = self._native.get(log, log)

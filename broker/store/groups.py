@@ -18,10 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from moldau.broker.errors import SlotNotTaken, StoreDown, StoreRefused
-from moldau.broker.generations import LIMIT
+from moldau.broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
 from moldau.broker.store import keys
-from moldau.broker.store.fence import fenced
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from moldau.broker.store.resp import command, pairs
 from moldau.broker.store.scripts import script, sha1
@@ -51,6 +49,10 @@ FENCED = -1  # what scripts return instead of writing
 _NO_EPOCH = b"none"
 
 
+def fenced(slot: int) -> StoreFenced:
+    return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")
+
+
 class StoredGroup(NamedTuple):
     """A group as it is stored, not decoded."""
 
@@ -61,7 +63,7 @@ class StoredGroup(NamedTuple):
 
 
 class StoredFacts(NamedTuple):
-    """What a worker compares with its memory."""
+    """What is stored of a group, for a worker to compare with its memory."""
 
     identity: bytes | None
     revision: int
@@ -73,18 +75,19 @@ class Taken(NamedTuple):
 
     epoch: int  # 0: not taken, it has another owner
     before: int  # the epoch it had; 0: none
-    floor: int  # of the generations of its groups
+    min_generation: int  # no group begins one below it
     top: int  # the highest generation that was stored of one of them
 
 
 class GroupStore:
-    """The slots of one worker. `on_reconnected` is called when they have to be taken again."""
+    """Groups and slots of one worker. `on_reconnected` is called when slots have to be
+    re-acquired."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
         pipe.on_up = self._reconnected
         self._held: dict[int, int] = {}  # slot -> the epoch under which it was last taken
-        self._floors: dict[int, int] = {}
+        self._min_generations: dict[int, int] = {}
         self._tops: dict[int, int] = {}
         self._taken: dict[int, bytes] = {}  # slot -> the same, if taken on this connection
         self._waiting: dict[int, list[asyncio.Future[bytes]]] = {}
@@ -100,9 +103,9 @@ class GroupStore:
         await self._pipe.wait_up()
 
     @property
-    def history_token(self) -> bytes:
-        """Of the connection there is."""
-        return self._pipe.history_token
+    def store_id(self) -> bytes:
+        """The store id that the present connection has read."""
+        return self._pipe.store_id
 
     # --- owning slots ---
 
@@ -112,32 +115,32 @@ class GroupStore:
             self.on_reconnected()
 
     def held(self, slot: int) -> int:
-        """The epoch under which this worker took it; 0: it did not."""
+        """The epoch under which this worker holds the slot; 0: it does not."""
         return self._held.get(slot, 0)
 
     def taken(self, slot: int) -> bytes | None:
         """The epoch that writes compare; None: the slot is not taken on this connection."""
         return self._taken.get(slot)
 
-    def floor(self, slot: int) -> int:
-        """Below it no group of the slot begins a new generation."""
-        return self._floors.get(slot, 0)
+    def min_generation(self, slot: int) -> int:
+        """The lowest generation that groups of the slot may begin."""
+        return self._min_generations.get(slot, 0)
 
     async def note_generation(self, slot: int, generation: int) -> None:
-        """The highest of the groups that were loaded: versions before this one did not note it.
-        Raises StoreFault."""
-        if self._tops.get(slot, 0) < generation < LIMIT:
+        """Note the highest generation of the groups that were loaded, because earlier versions did
+        not note it. Raises StoreFault."""
+        if self._tops.get(slot, 0) < generation:
             await self._write(slot, RAISE_TOP, (), generation)
 
     async def take(self, slots: Sequence[int], owner: str) -> dict[int, Taken]:
-        """Take slots, those again that another owner has not taken since."""
+        """Acquire slots; re-acquire those that no other owner has taken."""
         if not slots:
             return {}
-        token = self._pipe.history_token
-        for slot in slots:  # a write under the old epoch would come behind
+        store_id = self._pipe.store_id
+        for slot in slots:  # a write under the old epoch would come after it
             self._taken.pop(slot, None)
         calls = [
-            ("EVAL", TAKE, 1, keys.slot(slot), owner, self.held(slot), token) for slot in slots
+            ("EVAL", TAKE, 1, keys.slot(slot), owner, self.held(slot), store_id) for slot in slots
         ]
         # Fenced off, but from now on the store knows the script of commits by its hash.
         where = [name(slots[0]) for name in (keys.slot, keys.groups, keys.slot)]
@@ -146,21 +149,21 @@ class GroupStore:
         for slot, taken in outcome.items():
             if taken.epoch:
                 self._held[slot] = taken.epoch
-                self._floors[slot], self._tops[slot] = taken.floor, taken.top
+                self._min_generations[slot], self._tops[slot] = taken.min_generation, taken.top
                 self._taken[slot] = b"%d" % taken.epoch
                 for waiting in self._waiting.pop(slot, ()):
                     resolve(waiting, self._taken[slot])
         return outcome
 
     def forget(self, slot: int) -> None:
-        """The slot is not ours any more: what waits to be written never is."""
+        """Give up the slot: writes that wait for it fail."""
         self._held.pop(slot, None)
         self._taken.pop(slot, None)
         for waiting in self._waiting.pop(slot, ()):
             resolve(waiting, fenced(slot))
 
     async def _epoch(self, slot: int) -> bytes:
-        """Waits until the slot is taken on this connection."""
+        """The epoch of a slot; waits until the slot is taken on this connection."""
         epoch = self._taken.get(slot)
         if epoch is not None:
             return epoch
@@ -204,7 +207,7 @@ class GroupStore:
         return found
 
     async def load_group(self, slot: int, group_id: str) -> StoredGroup:
-        """As it is behind all that was written before."""
+        """Load one group, after all writes that were sent before."""
         found_group, found_offsets = await self._all(
             ("HGETALL", keys.group(slot, group_id)),
             ("HGETALL", keys.offsets(slot, group_id)),
@@ -218,7 +221,7 @@ class GroupStore:
         return [name.decode() for name in await self._pipe.ask("SMEMBERS", keys.groups(slot))]
 
     async def facts(self, groups: Iterable[tuple[int, str]]) -> list[StoredFacts]:
-        """What is stored of groups, given by slot and id."""
+        """Read what is stored of groups, each given by slot and id."""
         replies = await self._all(
             *(
                 words
@@ -264,7 +267,7 @@ class GroupStore:
             )
 
     async def remove(self, slot: int, group_id: str, identity: str) -> None:
-        """The group and its offsets, unless there is another of that id since."""
+        """Remove the group and its offsets, unless there is a newer group with that id."""
         names = (keys.groups(slot), keys.group(slot, group_id), keys.offsets(slot, group_id))
         words = (group_id, identity, GONE_BYTES, GONE_SECONDS)
         await self._write(slot, REMOVE, names, *words)
@@ -365,13 +368,13 @@ class GroupStore:
         return epoch
 
     def _begin_change(self, group_id: str) -> int:
-        """Nothing of the group that was sent before may be sent again behind it."""
+        """Begin a change of offsets: no earlier one of the group may be sent again after it."""
         self._commits += 1
         self._newest[group_id] = self._commits
         return self._commits
 
     async def offset(self, slot: int, group_id: str, field: bytes) -> bytes | None:
-        """One committed offset, whichever worker owns the group."""
+        """Read one committed offset, whichever worker owns the group."""
         value: bytes | None = await self._pipe.ask("HGET", keys.offsets(slot, group_id), field)
         return value
 

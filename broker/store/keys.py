@@ -110,7 +110,7 @@ def cleaner(log: bytes) -> bytes:
 
 
 def slot(number: int) -> bytes:
-    """Who owns the slot."""
+    """The hash with the owner of a slot."""
     return b"{moldau:slot:%d}" % number
 
 
@@ -149,9 +149,9 @@ def unescaped(name: bytes) -> str:
 # --- workers ---
 
 
-def floors(token: bytes) -> bytes:
-    """The workers that raised the floors of their logs when a history began."""
-    return b"moldau:floors:" + token
+def known_ends(store_id: bytes) -> bytes:
+    """The workers that have reported the known ends of their logs under this store id."""
+    return b"moldau:floors:" + store_id
 
 
 def wake(worker: int) -> bytes:

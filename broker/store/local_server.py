@@ -1,7 +1,7 @@
-"""The embedded store's server as the supervisor sees it: is its file written, does it take writes?
+"""The embedded server as the supervisor sees it: whether its file is written, and its memory limit.
 
-Over one unix connection and without a client library, as in `probe.py`: the supervisor starts
-without one.
+It uses one unix connection and no client library, like `probe.py`: the supervisor starts without
+one.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from moldau.broker.errors import StoreFault, StoreUnavailable
 
 TIMEOUT_S = 1.0
-# The memory limit of a server that is to take nothing more because its disk is nearly full. All its
-# clients are refused from the next command on, and what frees memory still works (`noeviction`).
+# The memory limit of a server whose disk is nearly full. It refuses writes from the next command
+# on, and commands that free memory still work (`noeviction`).
 NOTHING_MORE = 1
 
 
 def disk_limit(limit: int) -> int:
-    """A limit that is set for the sake of the disk: those are odd, and an operator's is even."""
+    """The limit to set because of the disk: such limits are odd, an operator's are even."""
     return limit | 1
 
 
@@ -31,7 +31,7 @@ def is_disk_limit(limit: int) -> bool:
 
 
 class ServerState(NamedTuple):
-    """As INFO reports it."""
+    """What INFO says about writes and memory."""
 
     is_written: bool  # the last write succeeded, so all that was acknowledged before is in the file
     unwritten_bytes: int  # in memory: of this turn of the server, or also of writes that failed
@@ -39,7 +39,7 @@ class ServerState(NamedTuple):
 
 
 class LocalServer:
-    """Raises StoreFault; the next command connects again."""
+    """A connection. Commands raise StoreFault; the next one reconnects."""
 
     def __init__(self, unix_socket: str) -> None:
         self._path = unix_socket
@@ -74,7 +74,7 @@ class LocalServer:
             self.close()
             raise StoreUnavailable(f"{self._path}: {fault or 'no reply in time'}") from None
         except BaseException:
-            self.close()  # its reply would be taken for the next one's
+            self.close()  # its reply would be taken for that of the next command
             raise
 
 

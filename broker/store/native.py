@@ -28,15 +28,15 @@ Expected = native_steps.Expected
 
 class Bounds(NamedTuple):
     length: int
-    first: bytes  # id of the first entry; empty when there is none
-    last: bytes  # the last id ever
+    first: bytes  # id of the first entry; empty: there is none
+    last: bytes  # the last id that the stream ever had
     marks: int
-    start: int  # the log start offset, as far as Moldau itself removed entries
-    added: int  # entries, ever
+    start: int  # the log start offset, if Moldau itself removed entries
+    added: int  # how many entries were ever added
 
 
 class StreamGroup(NamedTuple):
-    """A Redis consumer group of one stream, by XINFO GROUPS."""
+    """A Redis consumer group of one stream, as XINFO GROUPS shows it."""
 
     raw_name: bytes
     consumers: int
@@ -71,7 +71,7 @@ class NativeStreams:
 
     @property
     def has_library(self) -> bool:
-        """As far as is known, the functions are loaded."""
+        """Are the functions loaded, as far as is known?"""
         return self._library.is_loaded
 
     async def ensure_library(self) -> None:
@@ -80,7 +80,7 @@ class NativeStreams:
     # --- creating, removing, looking ---
 
     async def create(self, stream: bytes, base: bytes) -> None:
-        """The stream, if there is none yet, and its state key."""
+        """Create the stream, if there is none yet, and its state key."""
         await self.ensure_library()
         kind: bytes = await self._control.ask("TYPE", stream)
         if kind == b"none":
@@ -94,7 +94,7 @@ class NativeStreams:
         await self._control.ask("HSETNX", keys.state(base), "native", 1)
 
     async def remove(self, stream: bytes | None, base: bytes) -> None:
-        """The state key first: nothing is appended without it."""
+        """Remove the topic: the state key first, as nothing is appended without it."""
         await self._control.ask("UNLINK", keys.state(base), keys.marks(base))
         if stream is not None:
             await self._control.ask("UNLINK", stream)
@@ -113,7 +113,7 @@ class NativeStreams:
         return largest
 
     async def last_id(self, stream: bytes) -> bytes:
-        """The last id ever; 0-0 if there is no such key, or no stream."""
+        """The last id that the stream ever had; 0-0: there is no such key, or it is no stream."""
         if await self._control.ask("TYPE", stream) != b"stream":
             return b"0-0"
         return (await self.facts_of(stream)).last
@@ -127,7 +127,7 @@ class NativeStreams:
         words: Iterable[bytes | int],
         done: Callback[tuple[bytes, ...]],
     ) -> None:
-        """One batch; for words and outcomes see `append` in the library."""
+        """Append one batch; see `append` in the library for words and outcomes."""
 
         def finish(reply: Any) -> None:
             self._library.check(reply)
@@ -174,7 +174,7 @@ class NativeStreams:
         await self._control.ask("HSET", keys.state(base), "start", offset)
 
     async def memory(self, stream: bytes) -> int:
-        """Bytes of memory the stream takes, about."""
+        """About how many bytes of memory the stream takes."""
         return int(await self._control.ask("MEMORY", "USAGE", stream) or 0)
 
     # --- marks ---
@@ -253,12 +253,12 @@ class NativeStreams:
         self._groups.send((command(*words),), finish)
 
     async def remove_consumers(self, stream: bytes, group: str, members: Iterable[str]) -> int:
-        """Remove those of the members that have nothing pending; how many are left."""
+        """Remove members that have nothing pending; returns how many are left."""
         left: int = await self._library.call("moldau_remove_consumers", [stream], group, *members)
         return left
 
     async def group_facts(self, stream: bytes, group: str) -> GroupFacts | None:
-        """None when the stream has no such group."""
+        """Where the group stands; None: the stream has no such group."""
         try:
             found = await self._control.ask("XINFO", "GROUPS", stream)
         except StoreRefused as fault:
@@ -282,7 +282,7 @@ class NativeStreams:
         return [_stream_group(pairs(one)) for one in found]
 
     async def facts_of(self, stream: bytes) -> Bounds:
-        """Of a stream that need not be a topic's."""
+        """The bounds of any stream; it need not be a topic's."""
         beside = [stream, keys.marks(stream), keys.state(stream)]
         return _bounds(await self._library.call("moldau_bounds", beside))
 
@@ -295,7 +295,7 @@ class NativeStreams:
     async def count_range(
         self, stream: bytes, first: bytes, last: bytes, most: int
     ) -> tuple[bytes, int]:
-        """Where to go on after `most` entries (b"": there are no more), and how many they were."""
+        """Count up to `most` entries. Returns where to continue (b"": nowhere), and the count."""
         following, count = await self._library.call("moldau_count", [stream], first, last, most)
         return following, int(count)
 

@@ -31,7 +31,7 @@ GiveBack = Callable[[bytes, list[bytes]], None]
 
 
 class _Steps:
-    """What was read so far, and whether to go on."""
+    """What was read so far, and whether another step is needed."""
 
     def __init__(self, count: int, limit: int) -> None:
         self._count = count
@@ -57,7 +57,7 @@ def read_entries(
     pipe: Pipe, stream: bytes, marks: bytes, first: bytes, count: int, limit: int,
     done: EntriesDone,
 ) -> None:  # fmt: skip
-    """About as many entries as fit the limit, and the number of marks."""
+    """Read about as many entries as fit the limit, and the number of marks."""
     steps = _Steps(count, limit)
     marked: list[Any] = []
 

@@ -4,7 +4,7 @@ redis-py's asyncio client costs about 40 us of CPU per command; this costs 2 to 
 as bytes ready for the wire (`resp.py`); its callback gets the reply or a StoreFault. When the
 connection is lost, every pending callback gets StoreUnavailable and the pipe reconnects by itself
 with back-off; commands sent in the meantime fail at once with StoreDown. A server that turns out to
-be no master (any more) counts as lost as well.
+be no master, or to be one no longer, counts as lost as well.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from moldau.broker.errors import (
 )
 from moldau.broker.metrics.histogram import DurationHistogram
 from moldau.broker.metrics.loop_clock import loop_clock
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.resp import command
 from moldau.broker.store.server_facts import SECTIONS
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.store_url import Address
-from moldau.broker.store.target import Target
 from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.parts import coalesce
 
@@ -45,14 +45,15 @@ REPLY_TIMEOUT = 15.0  # seconds, for commands off the hot path
 FIRST_RETRY, LAST_RETRY = 0.05, 0.2  # a store that is back is used again soon
 UNREACHABLE_LOG_EVERY_S = 1.0
 HANDSHAKE_TIMEOUT = 10.0
-WRITE_AT_ONCE = 1 << 16  # bytes: not kept until the end of the turn
+WRITE_AT_ONCE = 1 << 16  # bytes: more is written before the end of the turn
 RECEIVE_AT_ONCE = 1 << 18
 
 
-# Of a server that was a master: it is a replica now, or loads the data of its own new master. A
-# blocked command is ended with UNBLOCKED when that happens.
+# Error replies of a server that was a master: it is a replica now, or loads the data of its new
+# master. A blocked command ends with UNBLOCKED when that happens.
 _NOT_A_MASTER = ("READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED force")
-# Of a server that is out of memory, or cannot write its file (MISCONF: mostly a full disk).
+# Error replies of a server that is out of memory, or cannot write its file (MISCONF: mostly because
+# its disk is full).
 _FULL = ("OOM", "MISCONF")
 DRAIN_SECONDS = 1.0
 
@@ -69,21 +70,21 @@ _received = memoryview(bytearray(RECEIVE_AT_ONCE))
 
 
 class Pipe(asyncio.BufferedProtocol):
-    """See the module. After `stall_after` seconds without a reply the connection counts as lost."""
+    """One connection. After `stall_after` seconds without a reply it counts as lost."""
 
     def __init__(
         self,
-        target: Target,
+        connector: Connector,
         name: str,
         *,
         stall_after: float | None = 20.0,
-        history: StoreHistory | None = None,
+        identity: StoreIdentity | None = None,
     ) -> None:
-        self._target = target
-        self._history = history
-        self.history_token = b""  # of the present connection
-        if history is not None:
-            history.add(self)
+        self._connector = connector
+        self._identity = identity
+        self.store_id = b""  # as the present connection has read it
+        if identity is not None:
+            identity.add(self)
         self._name = name
         self._stall_after = stall_after
         self._loop = asyncio.get_running_loop()
@@ -94,18 +95,19 @@ class Pipe(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._reader = hiredis.Reader(replyError=self._reply_error)
         self._up = asyncio.Event()
-        self._is_up = False  # the same without a call, for the hot path
+        self._is_up = False  # the same as `_up`, without a call: for the hot path
         self._is_draining = False  # the server is no master: no more commands, only replies
         self._closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._last_progress = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
-        self.round_trips = DurationHistogram()  # of commands sent while none was under way
+        self.round_trips = (
+            DurationHistogram()
+        )  # of commands that were sent while none was under way
         self._asked_ns = 0
         self.reconnects = 0
         self.client_id = 0
-        self.server: Address | None = None  # None: not connected, or a unix socket
-        self.history_token = b""  # of the present connection
+        self.server: Address | None = None  # None: not connected, or over a unix socket
         self.on_up: Callable[[], None] | None = None
 
     # --- connecting ---
@@ -140,22 +142,22 @@ class Pipe(asyncio.BufferedProtocol):
     async def _connect(self) -> None:
         self._reader = hiredis.Reader(replyError=self._reply_error)
         try:
-            server = await self._target.open(self._loop, lambda: self)
+            server = await self._connector.open(self._loop, lambda: self)
         except (OSError, TimeoutError, StoreUnavailable) as fault:
             self._abort()
             text = str(fault) or "the connection timed out"
-            raise StoreUnavailable(f"{self._target.label}: {text}") from None
+            raise StoreUnavailable(f"{self._connector.label}: {text}") from None
         if self._transport is None:
-            raise StoreUnavailable(f"{self._target.label}: closed as soon as it was open")
+            raise StoreUnavailable(f"{self._connector.label}: closed as soon as it was open")
         try:
             self.client_id, info = await self._handshake()
-            if self._history is not None:
-                self._history.admit(self, info)
+            if self._identity is not None:
+                self._identity.admit(self, info)
         except (TimeoutError, StoreFault) as fault:
             self._abort()
-            raise StoreUnavailable(f"{self._target.label}: {fault}") from None
+            raise StoreUnavailable(f"{self._connector.label}: {fault}") from None
         if self._transport is None:  # lost between the last reply and now
-            raise StoreUnavailable(f"{self._target.label}: closed after the handshake")
+            raise StoreUnavailable(f"{self._connector.label}: closed after the handshake")
         self.server = server
         self._is_up = True
         self._up.set()
@@ -163,41 +165,41 @@ class Pipe(asyncio.BufferedProtocol):
             self.on_up()
 
     async def _handshake(self) -> tuple[int, bytes]:
-        """Returns the connection's client id, and INFO where there is a history to check.
+        """Returns the connection's client id, and INFO if there is a store id to read.
 
         Until then the pipe is not up and sends nothing else: a command before AUTH would be
         refused, one before SELECT would go to another database.
         """
-        commands: list[tuple[str | int, ...]] = list(self._target.handshake(self._name))
-        if self._history is not None:
+        commands: list[tuple[str | int, ...]] = list(self._connector.handshake(self._name))
+        if self._identity is not None:
             commands.append(("INFO", *SECTIONS))
         replies = [self._ask_early(*words) for words in commands]
-        # Not wait_for: cancelled, it leaves an exception behind that the event loop reports.
+        # Not wait_for: when cancelled, it leaves an exception that the event loop reports.
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             found = await asyncio.gather(*replies, return_exceptions=True)
         for words, reply in zip(commands, found, strict=True):
-            # ROLE is for administrators; INFO, where it is asked, has the role too.
+            # Only administrators may call ROLE; INFO has the role too.
             is_role_refused = words == ("ROLE",) and "NOPERM" in str(reply)
-            if isinstance(reply, BaseException) and not (is_role_refused and self._history):
+            if isinstance(reply, BaseException) and not (is_role_refused and self._identity):
                 raise reply  # the first is the cause; later ones only follow from it
-        info = cast("bytes", found.pop()) if self._history is not None else b""
-        return self._target.accept(found), info
+        info = cast("bytes", found.pop()) if self._identity is not None else b""
+        return self._connector.accept(found), info
 
     def _ask_early(self, *words: bytes | str | int | float) -> asyncio.Future[Any]:
-        """A command of the handshake, before the pipe is up."""
+        """Send a command of the handshake, before the pipe is up."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._enqueue((command(*words),), lambda reply: resolve(future, reply))
         return future
 
     def _reply_error(self, text: str) -> StoreFault:
-        """hiredis calls this for every error reply."""
+        """Make the fault for an error reply; hiredis calls this."""
         fault = reply_error(text)
         if isinstance(fault, StoreDemoted) and self._is_up:
             self._drain(text)
         return fault
 
     def _drain(self, reason: str) -> None:
-        """Connect again once what was sent is answered: then it is known not to have been run."""
+        """Reconnect once everything that was sent is answered: then its outcome is known."""
         logger.warning("store connection %s is not at a master: %s", self._name, reason)
         self._is_draining = True
         self._is_up = False
@@ -209,7 +211,7 @@ class Pipe(asyncio.BufferedProtocol):
             self._abort()
 
     def drop(self, reason: str) -> None:
-        """Give up the connection: what is under way fails, and the pipe connects again."""
+        """Give up the connection: commands under way fail, and the pipe reconnects."""
         if self._transport is not None:
             logger.warning("store connection %s dropped: %s", self._name, reason)
             self._abort()
@@ -238,7 +240,7 @@ class Pipe(asyncio.BufferedProtocol):
         Pass the size of a large one: it is then written at once, so that Redis can start on it.
         """
         if not self._is_up:
-            fault = StoreDown(f"{self._target.label}: not connected")
+            fault = StoreDown(f"{self._connector.label}: not connected")
             self._loop.call_soon(done, fault)
             return
         self._enqueue(parts, done)
@@ -265,7 +267,7 @@ class Pipe(asyncio.BufferedProtocol):
         return future
 
     async def ask(self, *words: bytes | str | int | float, within_s: float = REPLY_TIMEOUT) -> Any:
-        """`call` with a time limit: the reply, or a StoreFault is raised."""
+        """Send a command and wait for its reply. Raises StoreFault, also after `within_s`."""
         return await within(within_s, self.call(*words))
 
     def _flush(self) -> None:
@@ -331,7 +333,7 @@ class Pipe(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         was_up = self._is_up or self._is_draining
         self._transport = None
-        self.history_token = b""
+        self.store_id = b""
         self.server = None
         self._is_up = self._is_draining = False
         self._up.clear()
@@ -339,7 +341,7 @@ class Pipe(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, deque()
         if was_up and not self._closed:
             logger.warning("store connection %s lost: %s", self._name, exc or "closed by the store")
-        fault = StoreUnavailable(f"{self._target.label}: {exc or 'connection closed'}")
+        fault = StoreUnavailable(f"{self._connector.label}: {exc or 'connection closed'}")
         for done in waiting:
             self._deliver(done, fault)
         if was_up and not self._closed:
@@ -374,7 +376,7 @@ def resolve(future: asyncio.Future[Any], reply: Any) -> None:
 
 
 async def within(seconds: float, future: asyncio.Future[Any]) -> Any:
-    """The reply, or StoreTimeout. One timer: asyncio.wait_for costs ten times as much."""
+    """Wait for a reply, or raise StoreTimeout. asyncio.wait_for costs ten times as much."""
     timer = future.get_loop().call_later(seconds, _give_up, future, seconds)
     try:
         return await future

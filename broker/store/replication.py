@@ -1,6 +1,6 @@
-"""Waiting for the store's replicas: what every one that is online has, no failover takes back.
+"""Waits until every replica that is online has what was written: no failover loses that.
 
-One WAIT at a time for all logs of a worker: whoever comes while it is under way shares the next.
+One WAIT at a time serves all logs of a worker: whoever comes while it is under way shares the next.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from moldau.broker.errors import StoreFault, StoreTimeout, StoreUnavailable
 from moldau.broker.store import keys, resp
-from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.pipe import Pipe
+from moldau.broker.store.store_id import StoreIdentity
 
 logger = logging.getLogger("moldau.store")
 
-WAIT_MS = 1000  # then it is seen whether the replica is still online
+WAIT_MS = 1000  # then look whether the replica is still online
 
-# Called with how many replicas have what was written before; NEVER: another history has begun.
+# Called with how many replicas have what was written before; NEVER: the store has changed.
 Replicated = Callable[[int], None]
 NEVER = -1
 
@@ -27,8 +27,8 @@ NEVER = -1
 class Replication:
     """`pipe`: WAIT blocks its connection, so nothing else should wait behind it."""
 
-    def __init__(self, history: StoreHistory, pipe: Pipe) -> None:
-        self._history = history
+    def __init__(self, identity: StoreIdentity, pipe: Pipe) -> None:
+        self._identity = identity
         self._pipe = pipe
         self._waiting: list[Replicated] = []  # for the next WAIT
         self._under_way: list[Replicated] = []
@@ -36,13 +36,13 @@ class Replication:
 
     @property
     def replicas(self) -> int:
-        """How many are online. 0: there is nothing to wait for."""
-        return self._history.replicas
+        """How many are online. With none there is nothing to wait for."""
+        return self._identity.replicas
 
     @property
     def kept_all(self) -> bool:
-        """When the store's last history ended, replicas had what needed them to be acknowledged."""
-        return self._history.was_replicated
+        """Did replicas have what was acknowledged when the store last changed?"""
+        return self._identity.was_replicated
 
     def when_replicated(self, done: Replicated) -> None:
         """Call `done` once every replica that is online has everything written so far."""
@@ -51,29 +51,29 @@ class Replication:
             self._wait()
 
     def within(self, seconds: float, done: Callable[[StoreFault | None], None]) -> None:
-        """The same for as long as a client waits; without replicas at once."""
+        """Call `done` likewise, or with a fault after `seconds`; without replicas at once."""
         if not self.replicas:
             done(None)
             return
         is_done = False
 
-        def settle(outcome: int | StoreFault) -> None:
+        def finish(outcome: int | StoreFault) -> None:
             nonlocal is_done
             if is_done:
                 return
             is_done = True
             timer.cancel()
             if outcome == NEVER:
-                outcome = StoreUnavailable("the store was exchanged before its replicas had it")
+                outcome = StoreUnavailable("the store changed before its replicas had it")
             done(outcome if isinstance(outcome, StoreFault) else None)
 
         late = StoreTimeout(f"the store's replicas do not have it after {seconds:g} s")
-        timer = asyncio.get_running_loop().call_later(seconds, settle, late)
-        self.when_replicated(settle)
+        timer = asyncio.get_running_loop().call_later(seconds, finish, late)
+        self.when_replicated(finish)
 
     def _wait(self) -> None:
         self._under_way, self._waiting = self._waiting, []
-        wanted = self._history.replicas
+        wanted = self._identity.replicas
         # WAIT covers what its own connection wrote last, so write something first.
         self._pipe.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
         wait = resp.command("WAIT", wanted, WAIT_MS)
@@ -90,20 +90,20 @@ class Replication:
             self._again = asyncio.get_running_loop().create_task(self._try_again(reply))
 
     async def _try_again(self, reply: Any) -> None:
-        """A replica hangs or is gone, or the connection is: see who is there now."""
+        """A replica or the connection hangs or is lost: count the replicas and wait again."""
         if isinstance(reply, StoreFault):
             await self._pipe.wait_up()
         else:
             logger.warning("the store has %d replicas online, %d answer", self.replicas, reply)
-        await self._history.refresh(self._pipe)
+        await self._identity.refresh(self._pipe)
         self._again = None
         self._waiting = self._under_way + self._waiting
         self._under_way = []
         if self._waiting:
             self._wait()
 
-    def history_changed(self) -> None:
-        """What was written may be gone: no one can say any more whether it was replicated."""
+    def store_changed(self) -> None:
+        """What was written may be lost: nobody can tell any more whether it was replicated."""
         waiting = self._under_way + self._waiting
         self._under_way, self._waiting = [], []
         for each in waiting:
@@ -111,4 +111,4 @@ class Replication:
 
 
 def _ignore(reply: Any) -> None:
-    """The reply to WAIT says it all."""
+    """Ignore the reply to SET: the reply to WAIT is enough."""

@@ -1,4 +1,4 @@
-"""Which server is the master: asked of the sentinels at each connect, and while connected.
+"""Asks the sentinels which server is the master: at each connect, and while connected.
 
 A sentinel that does not answer, or names a server that is no master, moves to the end of the order.
 """
@@ -31,7 +31,8 @@ class Sentinels:
         self._order = list(url.sentinels)
 
     async def master(self) -> Address:
-        """By the first sentinel that knows. Raises StoreUnavailable."""
+        """The address of the master, from the first sentinel that knows it. Raises
+        StoreUnavailable."""
         reasons = []
         for address in tuple(self._order):
             try:
@@ -56,7 +57,8 @@ class Sentinels:
         question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
         *logged_in, reply = await exchange(sentinel, self._tls, [auth, question])
         if isinstance(reply, StoreFault):
-            # Why AUTH failed is the reason. It need not succeed: a sentinel may have no password.
+            # A failed AUTH is the reason. It may also fail harmlessly: a sentinel may have no
+            # password.
             raise next((fault for fault in logged_in if isinstance(fault, StoreFault)), reply)
         if reply is None:
             raise StoreRefused(f"it knows no master {name}")
@@ -64,7 +66,7 @@ class Sentinels:
         return host.decode(), int(port)
 
     async def is_master(self, server: Address) -> bool:
-        """Whether that server says so itself."""
+        """Does that server itself say that it is a master?"""
         words = [self._url.credentials.words, ("ROLE",)]
         try:
             role = (await exchange(server, self._tls, words))[-1]
@@ -76,7 +78,7 @@ class Sentinels:
 async def exchange(
     address: Address, tls: ssl.SSLContext | None, commands: Iterable[tuple[str, ...]]
 ) -> list[Any]:
-    """The replies of a server to a few commands, on a connection of their own; () is left out."""
+    """Send a few commands on a new connection; returns the replies. Empty commands are skipped."""
     words = [one for one in commands if one]
     replies: list[Any] = []
     parser = hiredis.Reader(replyError=StoreRefused)
@@ -107,10 +109,10 @@ class Follows(Protocol):
 
 
 async def follow(sentinels: Sentinels, connections: Callable[[], Iterable[Follows]]) -> None:
-    """Give up connections to a former master; until cancelled.
+    """Give up connections to a former master, until cancelled.
 
-    One that was demoted says so itself. One whose machine lost its power or its network says
-    nothing, and the stall detection of a pipe is slow.
+    A demoted server says so itself. A server whose machine lost power or network says nothing, and
+    the stall detection of a pipe is slow.
     """
     while True:
         await asyncio.sleep(FOLLOW_EVERY)

@@ -1,7 +1,7 @@
-"""What INFO says about a server: its identity, its role, its replicas. Pure: bytes in, facts out.
+"""What INFO says about a server: its store id, its role, its replicas. Pure: bytes in, facts out.
 
-`SECTIONS` are the sections of INFO that `ServerFacts.parse` reads. A fact of a section that was not
-asked for has its default.
+`SECTIONS` are the sections of INFO that `ServerFacts.parse` reads. Facts of sections that were not
+asked for have their defaults.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ServerFacts(NamedTuple):
 
     @classmethod
     def parse(cls, info: bytes) -> Self:
-        """Of the reply to `INFO` with any sections, also of several replies joined."""
+        """Parse a reply to `INFO` with any sections, or several replies joined."""
         said: dict[str, str] = {}
         for line in info.decode("utf-8", "replace").splitlines():
             name, colon, value = line.partition(":")
@@ -86,8 +86,8 @@ class ServerFacts(NamedTuple):
         )
 
     @property
-    def token(self) -> str:
-        """Another one: this may be a server that lacks writes which were acknowledged."""
+    def store_id(self) -> str:
+        """The store id: if it changes, the server may lack acknowledged writes."""
         return f"{self.run_id}:{self.previous_replid}:{self.promoted_at}"
 
     @property

@@ -13,19 +13,18 @@ from moldau.broker.store.acls import AclStore
 from moldau.broker.store.capacity import Capacity, of_server, of_this_machine, smallest
 from moldau.broker.store.cleaned import Cleaned
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.epochs import EpochStore
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.groups import GroupStore
-from moldau.broker.store.history import StoreHistory
 from moldau.broker.store.local_server import is_disk_limit
-from moldau.broker.store.log_history import LogHistoryStore
+from moldau.broker.store.log_integrity import EpochStore, LogIntegrityStore
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.native_views import NativeViews
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.quotas import QuotaStore
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.sentinel import follow
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.streams import Streams
-from moldau.broker.store.target import Target
 from moldau.broker.store.tokens import TokenStore
 from moldau.broker.store.topics import TopicStore
 from moldau.broker.store.transactions import TransactionStore
@@ -33,9 +32,9 @@ from moldau.broker.store.users import UserStore
 
 logger = logging.getLogger("moldau.store")
 
-PATIENCE_S = 30.0  # when a worker starts
+PATIENCE_S = 30.0  # a worker that starts waits this long for the store
 RETRY_S = 0.1
-# Of INFO: what metrics show of the server.
+# The fields of INFO that metrics show.
 STORE_FACTS = (
     "used_memory",
     "maxmemory",
@@ -50,14 +49,14 @@ _LAST_WRITE = b"aof_last_write_status"
 
 
 class StoreFiles(NamedTuple):
-    """Of the embedded store."""
+    """The embedded store's files."""
 
-    history: Path  # its token
+    store_id: Path
     append_only: Path  # a directory
 
 
 class Store:
-    """Separate connections by what they carry, so that none waits behind another's bytes.
+    """A connection for each purpose, so that none waits behind another's bytes.
 
     bulk: appends; replicated: WAIT for replicas; reads: logs; control: small commands;
     groups: groups, offsets and transactions, in one order; blocking: the watcher's XREAD.
@@ -66,15 +65,15 @@ class Store:
     def __init__(
         self, url: str, worker: int, workers: int = 1, files: StoreFiles | None = None
     ) -> None:
-        self._target = target = Target(url)
+        self._connector = connector = Connector(url)
         self._following: asyncio.Task[None] | None = None
         self._files = files
-        self.label = target.label
-        self.history = StoreHistory(files.history if files is not None else None)
+        self.label = connector.label
+        self.identity = StoreIdentity(files.store_id if files is not None else None)
 
         def pipe(what: str, *, stall_after: float | None = 20.0) -> Pipe:
             name = f"moldau-{worker}-{what}"
-            return Pipe(target, name, stall_after=stall_after, history=self.history)
+            return Pipe(connector, name, stall_after=stall_after, identity=self.identity)
 
         self.bulk = pipe("bulk")
         self.replicated = pipe("replicated", stall_after=30.0)
@@ -84,9 +83,9 @@ class Store:
         self.blocking = pipe("blocking", stall_after=60.0)
         self.streams = Streams(self.bulk, self.reads, self.control)
         append_only = files.append_only if files is not None else None
-        self.confirmation = Confirmation(self.history, self.replicated, append_only)
-        self.replication = Replication(self.history, self.replicated)
-        self.log_history = LogHistoryStore(self.control, worker)
+        self.confirmation = Confirmation(self.identity, self.replicated, append_only)
+        self.replication = Replication(self.identity, self.replicated)
+        self.log_integrity = LogIntegrityStore(self.control, worker)
         self.cleaned = Cleaned(self.bulk, self.control)
         self.topics = TopicStore(self.control, worker, workers)
         self.quotas = QuotaStore(self.control)
@@ -100,14 +99,14 @@ class Store:
         self.transactions = TransactionStore(self.groups, self.groups_pipe)
 
     async def connect(self) -> None:
-        """Raises StoreFault: then `close` it, and make another."""
+        """Connect. Raises StoreFault; then `close` the store, and make another."""
         connecting = (pipe.connect() for pipe in self._pipes())
-        # All are awaited: a connection that opens later would be no one's.
+        # Await all of them: nobody would close a connection that opens later.
         for fault in await asyncio.gather(*connecting, return_exceptions=True):
             if fault is not None:
                 raise fault
-        if self._target.sentinels is not None:
-            work = follow(self._target.sentinels, self._pipes)
+        if self._connector.sentinels is not None:
+            work = follow(self._connector.sentinels, self._pipes)
             self._following = asyncio.get_running_loop().create_task(work)
 
     def close(self) -> None:
@@ -121,7 +120,7 @@ class Store:
         return self.bulk.is_up and self.reads.is_up and self.control.is_up
 
     def connections(self) -> dict[str, Pipe]:
-        """Those that carry requests of clients, by what they carry."""
+        """The connections that carry clients' requests, by purpose."""
         return {
             "appends": self.bulk,
             "reads": self.reads,
@@ -130,7 +129,7 @@ class Store:
         }
 
     async def facts(self) -> dict[str, int]:
-        """Of the server, for metrics; what it does not say is left out. Raises StoreFault."""
+        """Facts of the server, for metrics, as far as it tells them. Raises StoreFault."""
         found = {**await self._info("memory"), **await self._info("persistence")}
         wanted = {name.encode(): name for name in STORE_FACTS}
         facts = {wanted[name]: int(value) for name, value in found.items() if name in wanted}
@@ -141,7 +140,7 @@ class Store:
         return facts
 
     async def why_full(self) -> str:
-        """Why the server takes nothing more, and what to do. Raises StoreFault."""
+        """Why the server refuses writes, and what to do about it. Raises StoreFault."""
         found = {**await self._info("memory"), **await self._info("persistence")}
         if found.get(_LAST_WRITE, b"ok") != b"ok":
             return "it cannot write its file (a full disk?): make room on its disk"
@@ -153,7 +152,7 @@ class Store:
         return "raise its maxmemory, lower retention or delete topics"
 
     def _is_limited_by_disk(self, memory: dict[bytes, bytes]) -> bool:
-        return self.history.is_kept and is_disk_limit(int(memory.get(b"maxmemory", 0)))
+        return self.identity.is_kept and is_disk_limit(int(memory.get(b"maxmemory", 0)))
 
     def _pipes(self) -> tuple[Pipe, ...]:
         return (
@@ -165,17 +164,17 @@ class Store:
             self.blocking,
         )
 
-    async def watch_history(self) -> None:
-        """See `StoreHistory.watch`."""
-        await self.history.watch(self.control)
+    async def watch_identity(self) -> None:
+        """See `StoreIdentity.watch`."""
+        await self.identity.watch(self.control)
 
     @property
     def replicas(self) -> int:
-        """How many replicas of the store were online half a second ago at most.
+        """How many replicas of the store are online, at most half a second old.
 
         A request that needs more can be refused before anything is written.
         """
-        return self.history.replicas
+        return self.identity.replicas
 
     async def _info(self, section: str) -> dict[bytes, bytes]:
         text: bytes = await self.control.ask("INFO", section)
@@ -183,7 +182,7 @@ class Store:
         return {name: value for name, colon, value in pairs if colon}
 
     async def capacity(self) -> Capacity:
-        """How much it can hold, and what is left of that. Raises StoreFault."""
+        """How much the store can hold, and how much is left. Raises StoreFault."""
         facts = await self._info("memory")
         if self._is_limited_by_disk(facts):
             facts[b"maxmemory"] = b"0"  # the disk guard's way to refuse writes, no limit of memory
@@ -195,8 +194,8 @@ class Store:
 
 
 async def reached(make: Callable[[], Store]) -> Store:
-    """A store that is connected. One that has just died may be back soon, and a worker that waits
-    for it has its imports done: the next one would not. Raises StoreFault in the end."""
+    """Make a store and connect it. A server that has just died may be back soon, and a new worker
+    process would have to import everything again: so wait a while. Raises StoreFault."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + PATIENCE_S
     is_waiting = False

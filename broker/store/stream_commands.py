@@ -13,17 +13,17 @@ _CREATOR = "moldau-create"
 
 
 def is_busy_group(fault: object) -> bool:
-    """The consumer group exists already."""
+    """Does the consumer group exist already?"""
     return isinstance(fault, StoreRefused) and str(fault).startswith("BUSYGROUP")
 
 
 def is_missing_stream(fault: StoreRefused) -> bool:
-    """An XGROUP command found no such key."""
+    """Did an XGROUP command find no such key?"""
     return "requires the key to exist" in str(fault)
 
 
 async def create_empty(control: Pipe, key: bytes) -> None:
-    """An empty stream, unless there is one. Only XGROUP can make it: XADD needs an entry."""
+    """Create an empty stream, unless there is one. Only XGROUP can: XADD needs an entry."""
     try:
         await control.ask("XGROUP", "CREATE", key, _CREATOR, "$", "MKSTREAM")
     except StoreRefused as fault:
@@ -35,7 +35,7 @@ async def create_empty(control: Pipe, key: bytes) -> None:
 async def trim(
     control: Pipe, key: bytes, by: Literal["MINID", "MAXLEN"], threshold: bytes | int
 ) -> int:
-    """Remove old entries, whole stream nodes only, a bounded step at a time; how many."""
+    """Remove old entries by whole stream nodes, a bounded step at a time; returns how many."""
     removed = 0
     while step := await control.ask("XTRIM", key, by, "~", threshold, "LIMIT", TRIM_STEP):
         removed += step
@@ -43,7 +43,7 @@ async def trim(
 
 
 async def trim_before(control: Pipe, key: bytes, first_kept: bytes) -> int:
-    """Remove every entry below an id; how many."""
+    """Remove every entry below an id; returns how many."""
     removed = await trim(control, key, "MINID", first_kept)
     # `~` stops at the edge of a node: what is left is less than one node.
     rest: int = await control.ask("XTRIM", key, "MINID", "=", first_kept)

@@ -31,10 +31,10 @@ _LAST_ID = script("log_last_id")
 
 
 class LastId(NamedTuple):
-    """The largest id a log ever had, of an entry that may have been removed since or of XSETID."""
+    """The largest id that a log ever had: of an entry, perhaps removed since, or set by XSETID."""
 
     text: bytes
-    end: int  # the log reaches at least up to there
+    end: int  # the log reaches at least up to here
 
 
 class Entry(NamedTuple):
@@ -44,8 +44,8 @@ class Entry(NamedTuple):
 
 
 class SavedStart(NamedTuple):
-    """Where a log starts, its cleaned part, its leader epochs (`Epochs.text`): read in one command,
-    so they are consistent."""
+    """Where a log starts, its cleaned part and its leader epochs (`Epochs.text`). They are read in
+    one command, and so are consistent."""
 
     start: int
     start_bytes: int
@@ -54,12 +54,12 @@ class SavedStart(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """The state key of a log, read in one command as well."""
+    """The state of a log, read in one command as well."""
 
     start: SavedStart
     snapshot: bytes | None
-    history: bytes | None  # the token under which it was last proved whole
-    reserved: int  # offsets below it are a worker's to use
+    store_id: bytes | None  # under which the log was last known to be intact
+    reserved: int  # the worker that asked may use offsets below this
 
 
 def decode_entries(reply: list[Any]) -> list[Entry]:
@@ -101,12 +101,12 @@ class Streams:
             self._bulk.send((wake,), _ignore)
 
     def append_even_if_full(self, key: bytes, offset: int, blob: bytes, done: Done) -> None:
-        """`append` of a small entry to a store that has reached its memory limit."""
+        """`append` a small entry, even if the store has reached its memory limit."""
         words = ("EVAL", _APPEND_MARKER, 1, key, b"%d-1" % offset, blob)
         self._bulk.send((resp.command(*words),), done)
 
     def wake(self, wake: bytes) -> None:
-        """Only the wake-up of `append`."""
+        """Send only the wake-up of `append`."""
         self._bulk.send((wake,), _ignore)
 
     # --- reading ---
@@ -159,19 +159,19 @@ class Streams:
     # --- creating, removing, the state key ---
 
     async def create(
-        self, key: bytes, token: bytes = b"", leader: int = 0, reserved: int = 0
+        self, key: bytes, store_id: bytes = b"", leader: int = 0, reserved: int = 0
     ) -> None:
-        """An empty stream: XADD NOMKSTREAM needs one.
+        """Create an empty stream: XADD NOMKSTREAM needs one.
 
         The first offsets are reserved for its leader. They need no confirmation: who loses the
         reservation loses the whole log.
         """
         await stream_commands.create_empty(self._control, key)
-        words = (token, leader, reserved) if token else ()
+        words = (store_id, leader, reserved) if store_id else ()
         await self._control.ask("EVAL", _CREATE, 1, keys.state(key), *words)
 
     async def remove(self, key: bytes) -> None:
-        """Everything of a partition, one key per command, as a Redis Cluster requires."""
+        """Remove all keys of a partition, one per command, as a Redis Cluster requires."""
         # The log first: a compaction in progress checks that it still exists.
         await self._control.ask("UNLINK", key)
         saved, allocated = await self._control.ask(
@@ -189,12 +189,12 @@ class Streams:
         return bool(await self._reads.ask("EXISTS", key))
 
     async def saved_state(self, key: bytes, worker: int = 0) -> SavedState:
-        """`worker`: whose reservation."""
+        """Read the state of a log. `worker`: whose reservation to read."""
         fields = (*_START, "snapshot", "history", f"c:{worker}")
-        *start, snapshot, history, reserved = await self._reads.ask(
+        *start, snapshot, store_id, reserved = await self._reads.ask(
             "HMGET", keys.state(key), *fields
         )
-        return SavedState(_saved_start(start), snapshot, history, int(reserved or 0))
+        return SavedState(_saved_start(start), snapshot, store_id, int(reserved or 0))
 
     def saved_start(self, key: bytes, done: Callback[SavedStart]) -> None:
         def finish(reply: Any) -> None:
@@ -202,9 +202,11 @@ class Streams:
 
         self._reads.send((resp.command("HMGET", keys.state(key), *_START),), finish)
 
-    async def save_snapshot(self, key: bytes, offset: int, snapshot: bytes, token: bytes) -> None:
-        """`token`: of the history the snapshot was made in. The store may be in another by now."""
-        words = (offset, snapshot, token)
+    async def save_snapshot(
+        self, key: bytes, offset: int, snapshot: bytes, store_id: bytes
+    ) -> None:
+        """`store_id`: the one under which it was made. The store may have changed since."""
+        words = (offset, snapshot, store_id)
         await self._control.ask("EVAL", _SAVE_SNAPSHOT, 1, keys.state(key), *words)
 
     async def snapshot_at(self, key: bytes) -> int:
@@ -212,7 +214,8 @@ class Streams:
         return int(await self._control.ask("HGET", keys.state(key), "snapshot_at") or -1)
 
     async def raise_start(self, key: bytes, start: int, start_bytes: int, generation: int) -> bool:
-        """False when the bytes were counted in a generation that is no longer current."""
+        """Raise the log start. False: the bytes were counted in a generation that is not
+        current."""
         words = (start, start_bytes, generation)
         outcome: int = await self._control.ask("EVAL", _RAISE_START, 1, keys.state(key), *words)
         return outcome >= 0
@@ -253,7 +256,8 @@ class Streams:
     # --- aborted transactions ---
 
     async def save_aborted(self, key: bytes, aborted: Sequence[AbortedTransaction]) -> None:
-        """Every fold comes to the same ones: saving them twice changes nothing."""
+        """Save aborted transactions. Every fold finds the same, so saving them twice is
+        harmless."""
         for first in range(0, len(aborted), ABORTED_AT_ONCE):
             some = aborted[first : first + ABORTED_AT_ONCE]
             words = (word for each in some for word in encode_aborted(each))
@@ -263,7 +267,7 @@ class Streams:
     def aborted_from(
         self, key: bytes, marker: int, count: int, done: Callback[list[AbortedTransaction]]
     ) -> None:
-        """Up to `count`, from this offset of a marker on."""
+        """Up to `count` aborted transactions whose marker is at this offset or above."""
 
         def finish(reply: Any) -> None:
             done(reply if isinstance(reply, StoreFault) else decode_aborted(reply))
@@ -272,7 +276,7 @@ class Streams:
         self._reads.send((resp.command(*words, "LIMIT", 0, count),), finish)
 
     async def drop_aborted(self, key: bytes, first: int | str, last: int | str) -> None:
-        """Those with a marker from `first` to `last`."""
+        """Remove aborted transactions whose marker lies between `first` and `last`."""
         await self._control.ask("ZREMRANGEBYSCORE", keys.aborted(key), first, last)
 
 
@@ -290,4 +294,4 @@ def _point(member: bytes) -> tuple[int, int]:
 
 
 def _ignore(reply: Any) -> None:
-    """For hints (a wake-up, an index point): losing one costs time, never data."""
+    """Ignore the outcome of a hint (a wake-up, an index point): losing one costs time, not data."""

@@ -17,10 +17,10 @@ import msgspec
 from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.store import format as store_format
 from moldau.broker.store import keys
+from moldau.broker.store.change_acks import Acknowledgement, ChangeAcks
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.resp import pairs
 from moldau.broker.store.scripts import script
-from moldau.broker.store.unapplied import Acknowledgement, Unapplied
 
 CHANGES_KEPT = 10_000
 ACKNOWLEDGEMENTS_KEPT = 1000
@@ -35,7 +35,7 @@ _REMOVE = script("field_remove")
 _IDS_PER_MICROSECOND = 1000  # see producer_ids_take.lua
 _TAKE_IDS = script("producer_ids_take")
 _RAISE_IDS = script("producer_ids_raise")
-FIRST_HISTORY = "~history"  # beside the names of topics, which have no ~
+FIRST_STORE_ID = "~history"  # a field beside the names of topics, which have no ~
 _INCARNATION = script("topic_incarnation")
 CALL_EVEN_IF_FULL = script("call_even_if_full")
 
@@ -51,17 +51,17 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An entry of the change stream: what changed; the new value is read from the store."""
+    """An entry of the change stream: says what changed. The new value is read from the store."""
 
     # "topic", "start" (of a log, or its cleaned part), "epoch" (of a log), "config", "members" (of
-    # a group), "user", "acl", "quota", "group", "client-metrics" (read again whole), "token" (of
-    # this id; without one, read again whole), "loggers" (`name` has their levels, which are not
-    # stored), "worker" (`worker` is starting, and has not loaded anything yet)
+    # a group), "user", "acl", "quota", "group", "client-metrics" (all are read again), "token" (the
+    # one with this id; without an id all are read again), "loggers" (`name` has their levels, which
+    # are not stored), "worker" (`worker` is starting, and has not loaded anything yet)
     kind: str
     name: str = ""
     partition: int = -1
-    worker: int = -1  # to acknowledge to; -1: no acknowledgement
-    number: int = 0  # to acknowledge with
+    worker: int = -1  # acknowledge to this worker; -1: not at all
+    number: int = 0  # acknowledge this number
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -72,7 +72,7 @@ _decode_config = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 def guard_record() -> bytes:
-    """See `format.py`. Moldau 0.2 shows the text when its workers refuse to start."""
+    """Keeps Moldau 0.2 out: its workers refuse to start, and show this text (`format.py`)."""
     text = f"the store has format {store_format.CURRENT} and needs Moldau {store_format.NEEDS}"
     return _encode(TopicRecord(store_format.GUARD, bytes(16), 0, 0, 0, {"retention.ms": text}))
 
@@ -81,8 +81,8 @@ class TopicStore:
     def __init__(self, control: Pipe, worker: int = 0, workers: int = 1) -> None:
         self._control = control
         self._worker = worker
-        self.unapplied = Unapplied(worker, workers)
-        self._ids_known = 0  # microseconds: the producer ids given to this worker are below
+        self.change_acks = ChangeAcks(worker, workers)
+        self._ids_known = 0  # microseconds: this worker was given producer ids below
 
     # --- topics ---
 
@@ -98,7 +98,7 @@ class TopicStore:
         return None if value is None else _decode_topic(value)
 
     async def topics(self, names: Sequence[str]) -> dict[str, TopicRecord | None]:
-        """Those of these names; None for each that does not exist."""
+        """The records of these topics; None for each that does not exist."""
         found: dict[str, TopicRecord | None] = {}
         for at in range(0, len(names), NAMES_AT_ONCE):
             some = names[at : at + NAMES_AT_ONCE]
@@ -110,27 +110,28 @@ class TopicStore:
         return found
 
     async def new_incarnation(self, name: str, *, unused: bool) -> int:
-        """For a topic that is created: one that no topic of this name has had.
+        """Choose the incarnation of a new topic: one that no topic of this name has had.
 
         0, for short key names, if the store has lost nothing since it was set up: then a name
         without a number was never used. Otherwise its creation may have been lost, and a worker may
         still hold the log. `unused`: as far as the caller knows.
         """
-        history = self._control.history_token if unused else b""
-        words = (name, FIRST_HISTORY, history)
+        store_id = self._control.store_id if unused else b""
+        words = (name, FIRST_STORE_ID, store_id)
         return int(await self._control.ask("EVAL", _INCARNATION, 1, keys.INCARNATIONS, *words))
 
     async def add(self, record: TopicRecord) -> bool:
-        """False when the topic exists."""
+        """Add a topic. False: it exists."""
         return bool(await self._control.ask("HSETNX", keys.TOPICS, record.name, _encode(record)))
 
     async def replace(self, old: TopicRecord, new: TopicRecord) -> bool:
-        """False when the record is no longer `old`."""
+        """Compare-and-set: False if the stored record is not `old`."""
         words = (old.name, _encode(old), _encode(new))
         return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.TOPICS, *words))
 
     async def remove(self, record: TopicRecord) -> bool:
-        """The last step of a deletion. The next topic of this name gets another incarnation."""
+        """Remove the record: the last step of a deletion. The next topic of this name gets another
+        incarnation."""
         # Before the record is removed: a crash in between wastes a number, never reuses a log.
         last = await self._control.ask("HGET", keys.INCARNATIONS, record.name)
         if int(last or 0) <= record.incarnation:
@@ -148,28 +149,29 @@ class TopicStore:
     # --- broker configuration ---
 
     async def broker_configs(self) -> dict[str, dict[str, str]]:
-        """Dynamic configuration by node id; "" is the default of all brokers."""
+        """Dynamic configuration by node id; "" holds the default of all brokers."""
         found = pairs(await self._control.ask("HGETALL", keys.CONFIG))
         return {node.decode(): _decode_config(value) for node, value in found.items()}
 
     async def set_broker_config(
         self, node: str, old: dict[str, str] | None, new: dict[str, str]
     ) -> bool:
-        """False when it is no longer `old`."""
+        """Compare-and-set: False if the stored configuration is not `old`."""
         if old is None:
             return bool(await self._control.ask("HSETNX", keys.CONFIG, node, _encode(new)))
         words = (node, _encode(old), _encode(new))
         return bool(await self._control.ask("EVAL", _REPLACE, 1, keys.CONFIG, *words))
 
     async def group_configs(self) -> dict[str, dict[str, str]]:
-        """What is set for groups, by id."""
+        """Dynamic configuration of groups, by id."""
         found = pairs(await self._control.ask("HGETALL", keys.GROUP_CONFIGS))
         return {group.decode(): _decode_config(value) for group, value in found.items()}
 
     async def set_group_config(
         self, group_id: str, old: dict[str, str] | None, new: dict[str, str]
     ) -> bool:
-        """False when it is no longer `old`. Nothing set: nothing is kept."""
+        """Compare-and-set: False if the stored configuration is not `old`. An empty one is
+        removed."""
         return await self._set_config(keys.GROUP_CONFIGS, group_id, old, new)
 
     async def client_metrics_configs(self) -> dict[str, dict[str, str]]:
@@ -180,7 +182,8 @@ class TopicStore:
     async def set_client_metrics_config(
         self, name: str, old: dict[str, str] | None, new: dict[str, str]
     ) -> bool:
-        """False when it is no longer `old`. Nothing set: nothing is kept."""
+        """Compare-and-set: False if the stored configuration is not `old`. An empty one is
+        removed."""
         return await self._set_config(keys.CLIENT_METRICS_CONFIGS, name, old, new)
 
     async def _set_config(
@@ -213,14 +216,14 @@ class TopicStore:
     # --- ids ---
 
     async def cluster_id(self, known: str = "") -> str:
-        """The stored one; if there is none, `known` or a new one is stored."""
+        """The stored cluster id; if there is none, `known` or a new one is stored."""
         return await self._stored_id(keys.CLUSTER, known.encode() or _random_id())
 
     async def contents_id(self) -> str:
-        """Lost together with the store's contents: another id means the store was emptied."""
-        history = self._control.history_token
+        """An id that is lost with the store's contents: another one means the store was emptied."""
+        store_id = self._control.store_id
         if await self._call_even_if_full(keys.CONTENTS, "SETNX", _random_id()):
-            await self._call_even_if_full(keys.INCARNATIONS, "HSETNX", FIRST_HISTORY, history)
+            await self._call_even_if_full(keys.INCARNATIONS, "HSETNX", FIRST_STORE_ID, store_id)
         value: bytes = await self._control.ask("GET", keys.CONTENTS)
         return value.decode()
 
@@ -233,13 +236,13 @@ class TopicStore:
         return value.decode()
 
     async def reseed(self) -> None:
-        """The store is not the one we know, or may have lost its tail: give no number again."""
+        """The store was emptied or may have lost its tail: give out no number a second time."""
         await self.check_format()
-        await self._call_even_if_full(keys.INCARNATIONS, "HSET", FIRST_HISTORY, "")
+        await self._call_even_if_full(keys.INCARNATIONS, "HSET", FIRST_STORE_ID, "")
         await self._control.ask("EVAL", _RAISE_IDS, 1, keys.PRODUCER_IDS, self._ids_known)
 
     async def take_producer_ids(self, count: int) -> int:
-        """The first of `count` consecutive producer ids that are handed out once only."""
+        """Take `count` consecutive producer ids, which nobody else gets; returns the first."""
         used = -(-count // _IDS_PER_MICROSECOND)
         words = (used, self._ids_known)
         first = int(await self._control.ask("EVAL", _TAKE_IDS, 1, keys.PRODUCER_IDS, *words))
@@ -252,8 +255,9 @@ class TopicStore:
     # --- changes ---
 
     async def announce(self, change: Change) -> None:
-        """Announce to every worker. `unapplied.wait()` waits until they have applied it."""
-        number = self.unapplied.expect() if change.kind in _ACKNOWLEDGED else None
+        """Announce a change to every worker. `change_acks.wait()` waits until they have applied
+        it."""
+        number = self.change_acks.expect() if change.kind in _ACKNOWLEDGED else None
         if number is None:
             await self._append_change(change)
             return
@@ -262,18 +266,19 @@ class TopicStore:
                 msgspec.structs.replace(change, worker=self._worker, number=number)
             )
         except StoreFault:
-            self.unapplied.forget(number)
+            self.change_acks.forget(number)
             raise
 
     def read_in_order(self, change: Change) -> None:
-        """To be called with each entry of the change stream as it is read, before it is applied."""
+        """Call this with each entry of the change stream when it is read, before it is applied."""
         if change.kind == "worker":
-            self.unapplied.started(change.worker)
+            self.change_acks.started(change.worker)
         elif change.worker == self._worker:
-            self.unapplied.announced(change.number)
+            self.change_acks.announced(change.number)
 
     async def acknowledge(self, change: Change) -> None:
-        """This worker has applied a change. In a full store too: the reply waits for it."""
+        """Report that this worker has applied a change. Works in a full store: the reply waits for
+        it."""
         if change.worker not in (-1, self._worker):
             receipt = _encode(Acknowledgement(change.number, self._worker))
             words = ("XADD", "MAXLEN", "~", ACKNOWLEDGEMENTS_KEPT, "*", "a", receipt)

@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 
 from moldau.broker.errors import SlotNotTaken, StoreFault, StoreRefused
 from moldau.broker.store import keys
-from moldau.broker.store.fence import fenced
-from moldau.broker.store.groups import GroupStore
+from moldau.broker.store.groups import GroupStore, fenced
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
 from moldau.broker.store.resp import command
 from moldau.broker.store.scripts import script, sha1
 
 _SAVE = script("transaction_save")
 _REMOVE = script("transaction_remove")
-_SETTLE = script("slot_settle")
+_SAVE_INTACT = script("slot_save_intact")
 _SHA = {source: sha1(source) for source in (_SAVE, _REMOVE)}
 READ_AT_ONCE = 256  # records
 
@@ -64,7 +63,7 @@ class TransactionStore:
         return found
 
     async def load_one(self, slot: int, transactional_id: str) -> bytes | None:
-        """As it is behind all that was written before."""
+        """Load one record, after all writes that were sent before."""
         (record,) = await self._read(slot, [transactional_id], "record")
         return record
 
@@ -73,7 +72,7 @@ class TransactionStore:
         return [name.decode() for name in await self._pipe.ask("SMEMBERS", keys.transactions(slot))]
 
     async def revisions(self, slot: int, transactional_ids: Sequence[str]) -> list[int]:
-        """What is stored of them; 0: nothing."""
+        """The stored revisions; 0: nothing is stored."""
         return [int(one or 0) for one in await self._read(slot, transactional_ids, "revision")]
 
     async def _read(
@@ -88,24 +87,24 @@ class TransactionStore:
         replies: list[bytes | None] = await within(REPLY_TIMEOUT, calls)
         return replies
 
-    # --- histories ---
+    # --- intact under which store id ---
 
-    async def settled_in(self, slot: int) -> bytes:
-        """The history of the store in which the records of a slot were last known to be whole;
-        empty: they never were."""
+    async def last_intact(self, slot: int) -> bytes:
+        """The store id under which the slot was last known to have all its records; empty:
+        never."""
         return await self._pipe.ask("HGET", keys.slot(slot), "txns") or b""
 
     @property
-    def history_token(self) -> bytes:
-        """Of the connection there is."""
-        return self._pipe.history_token
+    def store_id(self) -> bytes:
+        """The store id that the present connection has read."""
+        return self._pipe.store_id
 
-    async def settle(self, slot: int, token: bytes) -> None:
-        """They are whole in this history. Raises StoreFault."""
+    async def save_intact(self, slot: int, store_id: bytes) -> None:
+        """Save that the slot has all its records under this store id. Raises StoreFault."""
         epoch = self._groups.taken(slot)
         if epoch is None:
             raise SlotNotTaken(f"slot {slot} is being taken")
-        if await self._pipe.ask("EVAL", _SETTLE, 1, keys.slot(slot), epoch, token) < 0:
+        if await self._pipe.ask("EVAL", _SAVE_INTACT, 1, keys.slot(slot), epoch, store_id) < 0:
             raise fenced(slot)
 
     def taken(self, slot: int) -> bytes | None:
@@ -117,7 +116,8 @@ class TransactionStore:
     def save(
         self, slot: int, transactional_id: str, revision: int, record: bytes, done: Written
     ) -> None:
-        """Call `done` with the outcome: a callback, as two of them are part of every transaction.
+        """Save a record and call `done` with the outcome. Every transaction needs two such writes:
+        a task for each would cost more than the write.
 
         StoreRefused: the store has a newer record. StoreFenced, SlotNotTaken: the slot has to be
         taken again first.
@@ -125,7 +125,7 @@ class TransactionStore:
         self._write(_SAVE, slot, transactional_id, revision, done, record)
 
     def remove(self, slot: int, transactional_id: str, revision: int, done: Written) -> None:
-        """Refused if the store has a newer record."""
+        """Remove a record, unless the store has a newer one."""
         self._write(_REMOVE, slot, transactional_id, revision, done)
 
     def _write(
@@ -172,7 +172,7 @@ class TransactionStore:
 
         self._pipe.send((command("EVALSHA", _SHA[script], *words),), finish)
 
-    # --- the same, awaited: for what is seldom ---
+    # --- the same, awaited ---
 
     async def save_now(
         self, slot: int, transactional_id: str, revision: int, record: bytes

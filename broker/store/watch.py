@@ -1,4 +1,4 @@
-"""One blocking XREAD per worker: how a worker learns what others did, without polling.
+"""One blocking XREAD per worker: it learns what other workers did, without polling.
 
 It waits on the change stream, on this worker's wake stream (other workers appended to a partition
 this one leads, or applied a change it announced), and on the logs it tails without leading them.
@@ -14,11 +14,11 @@ from typing import Any
 
 from moldau.broker.errors import StoreDown, StoreFault, StoreRefused
 from moldau.broker.store import keys
+from moldau.broker.store.change_acks import Acknowledgement
 from moldau.broker.store.native import RawEntries
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.streams import Entry, decode_entries
 from moldau.broker.store.topics import Change, read_acknowledgement, read_change
-from moldau.broker.store.unapplied import Acknowledgement
 
 logger = logging.getLogger("moldau.store")
 
@@ -63,7 +63,7 @@ class Watcher:
         self._tails: dict[bytes, int] = {}
         self._native: dict[bytes, bytes] = {}  # streams of native topics, by their last known id
         self._added = 0  # logs added so far
-        self._waited_for = 0  # of those: known to the XREAD in flight
+        self._waited_for = 0  # how many of them the XREAD in flight knows
         self._task: asyncio.Task[None] | None = None
         self._unblocking = False
 
@@ -78,13 +78,13 @@ class Watcher:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def tail(self, key: bytes, end: int) -> None:
-        """From now on deliver entries of this log at `end` or above."""
+        """Deliver entries of this log at `end` or above from now on."""
         self._tails[key] = end
         self._added += 1
         self._restart()
 
     def tail_native(self, key: bytes, last: bytes) -> None:
-        """From now on deliver entries of this stream above an id."""
+        """Deliver entries of this stream above an id from now on."""
         self._native[key] = last
         self._added += 1
         self._restart()
@@ -138,12 +138,13 @@ class Watcher:
                         logger.exception("entries of %r could not be delivered", key)
 
     async def _reset(self) -> None:
-        """The connection was lost: nothing is known of what came meanwhile."""
+        """The connection was lost: entries may have been missed."""
         await self._blocking.wait_up()
         self._on_reset()
 
     async def _drop_non_streams(self) -> bool:
-        """A native topic's key that is no longer a stream makes XREAD fail for all the others."""
+        """Find native topics whose key is no longer a stream: they make XREAD fail for all
+        others."""
         found = False
         for key in list(self._native):
             try:

@@ -48,14 +48,14 @@ Answer: TypeAlias = InitAnswer | AddAnswer | EndAnswer
 
 
 class Reply(Struct, frozen=True):
-    """Answer the request with this token; exactly one for each request."""
+    """Answer the request with this reply handle; exactly one for each request."""
 
     call: object
     answer: Answer
 
 
 class Persist(Struct, frozen=True):
-    """Store the record, then send `Persisted(token, …)`, whatever the outcome.
+    """Store the record, then send `Persisted(revision, …)`, whatever the outcome.
 
     `record` None: remove it and its entry in the slot's index. An id has at most one write in
     flight. Tokens grow with every write, across restarts too (`TxnRecord.revision`), so that the
@@ -64,7 +64,7 @@ class Persist(Struct, frozen=True):
     """
 
     transactional_id: str
-    token: int
+    revision: int
     record: TxnRecord | None
 
 

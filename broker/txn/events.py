@@ -1,7 +1,7 @@
 """What can happen to a transactional id. Frozen values; handlers make them from requests.
 
-`call` is the handler's token for the request, opaque here and never None. Each one gets exactly one
-`Reply` effect, at once or later; the reply to a closed connection is dropped by the coordinator.
+`call` is the handler's reply handle, opaque here and never None. Each one gets exactly one `Reply`
+effect, at once or later; the reply to a closed connection is dropped by the coordinator.
 
 `version` is that of the request, as errors and rules differ:
 
@@ -63,13 +63,13 @@ class End(Struct, frozen=True):
 
 
 class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this token. Each one gets exactly one.
+    """The outcome of the `Persist` effect with this revision. Each one gets exactly one.
 
     `error` is what clients that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
     its outcome is unknown.
     """
 
-    token: int
+    revision: int
     error: ErrorCode = ErrorCode.NONE
 
 

@@ -73,7 +73,7 @@ class TxnState(StrEnum):
 class TxnRecord(Struct, frozen=True):
     transactional_id: str
     revision: int
-    """Grows with every write of the id; the token of its `Persist`."""
+    """Grows with every write of the id, and names its `Persist`."""
     state: TxnState
     producer_id: int
     producer_epoch: int

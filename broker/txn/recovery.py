@@ -20,25 +20,25 @@ def restore(
     take_producer_id: TakeProducerId,
     now_ms: int,
     *,
-    history_lost: bool = False,
-    lost_records: bool = False,
+    is_stale: bool = False,
+    require_abort: bool = False,
 ) -> tuple[Transaction, list[Effect]]:
     """The transaction as it was stored: the deadline of an open one stays, and the markers of one
     that is ending are asked for again, as it is not known which of them are written.
 
-    `history_lost`: the store may have had later records of it, which are lost.
-    `lost_records`: logs may have lost some of what is open.
+    `is_stale`: the store may have had later records of it, which are lost.
+    `require_abort`: logs may have lost some of what is open.
     """
     transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
     transaction.revision = record.revision
     transaction.put(record)
-    if history_lost:
-        transaction.put(transitions.disowned(record, now_ms))
+    if is_stale:
+        transaction.put(transitions.fence_orphan(record, now_ms))
         _store_before_markers(transaction)
         transaction.go_on()
     else:
-        if lost_records and record.state is TxnState.ONGOING:
-            transaction.put(transitions.maimed(record))
+        if require_abort and record.state is TxnState.ONGOING:
+            transaction.put(transitions.require_abort(record))
             transaction.is_store_wanted = True
         transaction.settle()
         transaction.go_on()
@@ -53,7 +53,7 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     store knows to be open is aborted: its decision is lost, and so is every marker of it.
     """
     transaction.now_ms = now_ms
-    transaction.repeats_lost()
+    transaction.rewriting_lost()
     if stored is not None and _has_all(transaction, stored):
         return []
     record, ended = transaction.record, transaction.last_ended
@@ -71,7 +71,7 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     return transaction.take_effects()
 
 
-def maim(transaction: Transaction, now_ms: int) -> list[Effect]:
+def require_abort(transaction: Transaction, now_ms: int) -> list[Effect]:
     """What is open can only be aborted from now on. A decision in flight has not been answered, no
     marker of it is written, and a later write replaces it: it counts as failed."""
     record = transaction.record
@@ -81,7 +81,7 @@ def maim(transaction: Transaction, now_ms: int) -> list[Effect]:
     if transaction.write is not None:
         failed = Persisted(transaction.revision, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         effects = transaction.handle(failed, now_ms)
-    transaction.put(transitions.maimed(record))
+    transaction.put(transitions.require_abort(record))
     return effects
 
 

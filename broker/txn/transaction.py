@@ -95,7 +95,7 @@ class Transaction(Machine):
         if self.lost_markers:
             self.begin(Write(record, changes=False))
             return
-        if self.is_overdue and record is not None and not self.repeats:
+        if self.is_overdue and record is not None and not self.rewriting:
             self.begin(Write(transitions.fenced(record, current(record), self.now_ms)))
             return
         write: Write | None = None
@@ -128,7 +128,7 @@ class Transaction(Machine):
             self.begin(write)
 
     def _decide(self, event: Request, record: TxnRecord | None, places: Set[Place]) -> Outcome:
-        if self.repeats and not self.is_only_ending:
+        if self.rewriting and not self.is_only_ending:
             return rules.while_repeating(event)
         match event:
             case Init():
@@ -159,7 +159,7 @@ class Transaction(Machine):
 
     def _persisted(self, event: Persisted) -> None:
         write = self.write
-        if write is None or event.token != self.revision:
+        if write is None or event.revision != self.revision:
             return
         self.write = None
         if event.error is ErrorCode.NONE:

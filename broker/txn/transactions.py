@@ -45,51 +45,51 @@ class Transactions(SlotTable[Transaction]):
         records: Iterable[TxnRecord],
         now_ms: int,
         *,
-        history_lost: bool = False,
-        lost_records: bool = False,
+        is_stale: bool = False,
+        require_abort: bool = False,
     ) -> Effects:
         """The transactions go on as they were stored.
 
-        `history_lost`: the store may have had later records, with epochs that producers know.
-        `lost_records`: logs may have, as for `store_again`.
+        `is_stale`: the store may have had later records, with epochs that producers know.
+        `require_abort`: logs may have, as for `store_again`.
         """
         effects: Effects = []
         for record in records:
-            effects += self._restore(
-                record, now_ms, history_lost=history_lost, lost_records=lost_records
-            )
+            effects += self._restore(record, now_ms, is_stale=is_stale, require_abort=require_abort)
         self._finish_loading(slot)
         return effects
 
     def finish_reloading(
-        self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, history_lost: bool
+        self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, is_stale: bool
     ) -> Effects:
         """As `finish_loading`, of one that failed. Without a record it is not known."""
         self._reloading.discard(transactional_id)
         if record is None:
             return []
-        return self._restore(record, now_ms, history_lost=history_lost, lost_records=history_lost)
+        return self._restore(record, now_ms, is_stale=is_stale, require_abort=is_stale)
 
     def store_again(
-        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, lost_records: bool = False
+        self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, require_abort: bool = False
     ) -> Effects:
         """The store lost its tail, and has this of the slot: what differs is written again, and
         markers that may be lost too.
 
-        `lost_records`: acknowledged records as well, perhaps. A transaction that is open could be
+        `require_abort`: acknowledged records as well, perhaps. A transaction that is open could be
         committed without some of its own, so its producer has to abort it.
         """
         stored = {record.transactional_id: record for record in found}
         effects: Effects = []
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
-            if lost_records:
-                effects += self._guarded(transaction, partial(recovery.maim, transaction, now_ms))
+            if require_abort:
+                effects += self._guarded(
+                    transaction, partial(recovery.require_abort, transaction, now_ms)
+                )
             again = partial(recovery.store_again, transaction, record, now_ms)
             effects += self._guarded(transaction, again)
         for record in stored.values():  # removed here, and back
             if not self.is_reloading(record.transactional_id):
-                effects += self._restore(record, now_ms, history_lost=True)
+                effects += self._restore(record, now_ms, is_stale=True)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
@@ -141,7 +141,7 @@ class Transactions(SlotTable[Transaction]):
     # --- underneath ---
 
     def _restore(
-        self, record: TxnRecord, now_ms: int, *, history_lost: bool, lost_records: bool = False
+        self, record: TxnRecord, now_ms: int, *, is_stale: bool, require_abort: bool = False
     ) -> Effects:
         try:
             transaction, effects = recovery.restore(
@@ -149,8 +149,8 @@ class Transactions(SlotTable[Transaction]):
                 self.config,
                 self._take_producer_id,
                 now_ms,
-                history_lost=history_lost,
-                lost_records=lost_records,
+                is_stale=is_stale,
+                require_abort=require_abort,
             )
         except Exception as defect:  # the others must not suffer from it
             return [Failed(record.transactional_id, defect)]

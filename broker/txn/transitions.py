@@ -143,7 +143,7 @@ def fenced(record: TxnRecord, before: Identity, now_ms: int) -> TxnRecord:
     )
 
 
-def maimed(record: TxnRecord) -> TxnRecord:
+def require_abort(record: TxnRecord) -> TxnRecord:
     """The store may have lost some of the open transaction: its producer has to abort it."""
     return replace(record, must_abort=True)
 
@@ -163,7 +163,7 @@ def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
     )
 
 
-def disowned(record: TxnRecord, now_ms: int) -> TxnRecord:
+def fence_orphan(record: TxnRecord, now_ms: int) -> TxnRecord:
     """The store lost what followed this record: epochs above may have been given out, and must not
     be given to another producer. No producer owns the id until InitProducerId gives it a new
     producer id. An open transaction is aborted; one that is ending ends as it was decided.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.epochs import EPOCH_ZERO, Epochs
 from moldau.broker.store import keys
+from moldau.broker.store_loss.epochs import EPOCH_ZERO, Epochs
 from moldau.ops.admin.local_store import open_store
 from moldau.ops.client import Cluster, TopicPartition
 

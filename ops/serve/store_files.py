@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.logging_setup import LimitedLog
+from moldau.broker.store.append_only import sync_files, written_sizes
 
 if TYPE_CHECKING:
     from moldau.broker.store.blocking import BlockingStore
@@ -40,45 +39,16 @@ async def sync_every_second(directory: Path) -> None:
     while True:
         await asyncio.sleep(SYNC_INTERVAL_S)
         try:
-            sizes = _sizes(directory)
+            sizes = written_sizes(directory)
             grown = [name for name, size in sizes.items() if synced.get(name) != size]
             if grown:
-                await asyncio.to_thread(_sync, directory, grown)
+                await asyncio.to_thread(sync_files, directory, grown)
                 synced = sizes
         except OSError as fault:
             # The server goes on; what it acknowledged may not be on disk.
             limited.warning(
                 "sync", "the append-only file cannot be forced to disk: %s", fault.strerror
             )
-
-
-def _sizes(directory: Path) -> dict[str, int]:
-    """The append-only files that are being written, with their sizes."""
-    sizes = {}
-    for path in directory.glob("*.incr.aof"):
-        with contextlib.suppress(FileNotFoundError):  # just replaced by a rewrite
-            sizes[path.name] = path.stat().st_size
-    return sizes
-
-
-def sync_files(directory: Path) -> None:
-    """Force everything that was appended to disk."""
-    _sync(directory, list(_sizes(directory)))
-
-
-def _sync(directory: Path, names: list[str]) -> None:
-    for name in names:
-        try:
-            descriptor = os.open(directory / name, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # rewritten meanwhile: the server has synced the new one first
-        try:
-            if hasattr(os, "fdatasync"):
-                os.fdatasync(descriptor)
-            else:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 async def rewrite_when_worth_it(url: str, disk: Disk) -> None:

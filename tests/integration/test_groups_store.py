@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from moldau.broker.errors import StoreRefused, StoreUnavailable
-from moldau.broker.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.offsets import TopicPartition, new_commit
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
@@ -286,14 +286,14 @@ def _slot_facts(client: redis.Redis, slot: int) -> dict[str, int]:
     return {name: int(value or 0) for name, value in zip(("floor", "top"), found, strict=True)}
 
 
-async def test_2_26_the_floor_is_above_all_that_was_stored_and_below_the_limit(
+async def test_2_26_the_lowest_generation_is_above_all_that_was_stored_and_below_the_limit(
     server: RedisServer,
 ) -> None:
     name = "floors"
     slot = slot_of(name)
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
-        async with shell(server, token=b"first") as own:
+        async with shell(server, store_id=b"first") as own:
             store = own.coordinator._store
             await store.save(slot, name, "cgp_1", 1, b"", generation=7)
             await store.save(slot, name, "cgp_1", 2, b"", generation=6)
@@ -303,30 +303,30 @@ async def test_2_26_the_floor_is_above_all_that_was_stored_and_below_the_limit(
         minutes = (int(time.time()) - ORIGIN_S) // 60
         floors = []
         dumps = []
-        for token in (b"second", b"third", b"fourth"):
+        for store_id in (b"second", b"third", b"fourth"):
             dumps.append(client.dump(keys.slot(slot).decode()))
-            async with shell(server, token=token) as own:
-                floors.append(own.coordinator._store.floor(slot))
+            async with shell(server, store_id=store_id) as own:
+                floors.append(own.coordinator._store.min_generation(slot))
         assert minutes <= floors[0] < minutes + 100
         assert all(later >= before + 10_000 for before, later in pairwise(floors))
 
         # A group has begun more generations than minutes went by.
-        async with shell(server, token=b"fourth") as own:
+        async with shell(server, store_id=b"fourth") as own:
             store = own.coordinator._store
-            assert store.floor(slot) == floors[-1], "nothing was lost"
+            assert store.min_generation(slot) == floors[-1], "nothing was lost"
             await store.save(slot, name, "cgp_2", 1, b"", generation=floors[-1] + 5_000)
             await store.remove(slot, name, "cgp_2")
-        async with shell(server, token=b"fifth") as own:
-            assert floors[-1] + 15_000 <= own.coordinator._store.floor(slot) < LIMIT
+        async with shell(server, store_id=b"fifth") as own:
+            assert floors[-1] + 15_000 <= own.coordinator._store.min_generation(slot) < LIMIT
 
         # The next loss takes all traces of this one.
         assert dumps[0] is not None
         client.restore(keys.slot(slot).decode(), 0, dumps[0], replace=True)
         await asyncio.sleep(1.1)
-        async with shell(server, token=b"sixth") as own:
-            assert own.coordinator._store.floor(slot) > floors[0]
+        async with shell(server, store_id=b"sixth") as own:
+            assert own.coordinator._store.min_generation(slot) > floors[0]
 
         # Left by an earlier version.
         client.hset(keys.slot(slot).decode(), "floor", 217_000_000)
-        async with shell(server, token=b"sixth") as own:
-            assert minutes <= own.coordinator._store.floor(slot) < minutes + 100
+        async with shell(server, store_id=b"sixth") as own:
+            assert minutes <= own.coordinator._store.min_generation(slot) < minutes + 100

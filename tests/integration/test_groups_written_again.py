@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from moldau.broker.errors import ErrorCode, SlotNotTaken
-from moldau.broker.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.offsets import TopicPartition
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
@@ -76,7 +76,7 @@ async def test_what_the_store_lost_is_written_again(
         known = groups_of(own)
         restore()
 
-        await own.coordinator.store_lost_history()
+        await own.coordinator.store_changed()
 
         assert groups_of(own) == known
         assert "had lost something of 5 groups" in caplog.text
@@ -98,7 +98,7 @@ async def test_an_emptied_store(server: RedisServer, raw: redis.Redis) -> None:
         await own.commit("simple", 6)
         known = groups_of(own)
         raw.flushall()
-        await own.coordinator.store_lost_history()
+        await own.coordinator.store_changed()
         await own.quiet()
         assert own.coordinator.groups.by_id["kept"].generation_id == joined.generation_id
     async with shell(server) as again:
@@ -123,32 +123,32 @@ async def test_a_write_that_finds_the_store_emptied_mends_it(
 async def test_commits_wait_until_it_is_done(server: RedisServer, raw: redis.Redis) -> None:
     async with shell(server) as own:
         await own.commit("busy", 5)
-        mending = asyncio.ensure_future(own.coordinator.store_lost_history())
+        reacquiring = asyncio.ensure_future(own.coordinator.store_changed())
         await asyncio.sleep(0)
         with pytest.raises(SlotNotTaken):
             await own.commit("busy", 6)
         assert own.offset("busy") == 5
         assert (await own.join("busy")).error == 0
-        await mending
+        await reacquiring
         await own.commit("other", 7)
 
 
-async def test_another_history_after_a_lost_connection(
+async def test_another_store_id_after_a_lost_connection(
     server: RedisServer, raw: redis.Redis
 ) -> None:
-    """It need not be said: the token of the new connection tells."""
+    """It need not be said: the store id of the new connection tells."""
     async with (
         StoreProxy(server.port) as proxy,
-        shell(server, proxy.url, token=b"first") as own,
+        shell(server, proxy.url, store_id=b"first") as own,
     ):
         restore = remember(raw)
         await own.commit("kept", 5)
         restore()
-        own.coordinator._store._pipe.history_token = b"second"
+        own.coordinator._store._pipe.store_id = b"second"
         (await proxy.link("moldau-0-groups")).cut()
         await written(raw, "kept")
         assert not raw.exists(keys.group(slot_of("none"), "none"))
-    async with shell(server, token=b"second") as again:
+    async with shell(server, store_id=b"second") as again:
         assert again.offset("kept") == 5
 
 
@@ -163,7 +163,7 @@ async def test_another_owner_meanwhile_is_believed(server: RedisServer, raw: red
         await own.commit("taken", 5)
         async with shell(server) as other:
             await other.commit("taken", 6)
-        await own.coordinator.store_lost_history()
+        await own.coordinator.store_changed()
         assert own.coordinator.groups.availability("taken") == ErrorCode.NOT_COORDINATOR
         async with asyncio.timeout(30):
             while own.coordinator.groups.availability("taken"):  # noqa: ASYNC110
@@ -175,7 +175,7 @@ async def test_generations_go_on_above_what_members_have_seen(
     server: RedisServer, raw: redis.Redis
 ) -> None:
     """Store and worker lost what happened last: nothing says how far the generations had come."""
-    async with shell(server, token=b"first") as own:
+    async with shell(server, store_id=b"first") as own:
         joined = await own.stable("g")
         restore = remember(raw)
         for _ in range(3):
@@ -184,10 +184,10 @@ async def test_generations_go_on_above_what_members_have_seen(
         assert joined.generation_id == 4
         restore()
         own.coordinator._store._held.clear()  # it dies here: nothing is written again
-    async with shell(server, token=b"second") as heir:
+    async with shell(server, store_id=b"second") as heir:
         assert heir.coordinator.groups.by_id["g"].generation_id == 1
     # That worker dies too, before the group has come to a new generation.
-    async with shell(server, token=b"second") as again:
+    async with shell(server, store_id=b"second") as again:
         later = await again.join("g", joined.member_id)
         assert joined.generation_id < later.generation_id < LIMIT
         assert abs(later.generation_id - (time.time() - ORIGIN_S) / 60) < 600
@@ -196,12 +196,12 @@ async def test_generations_go_on_above_what_members_have_seen(
         assert following.generation_id == later.generation_id + 1
 
 
-async def test_generations_under_the_same_history_are_counted(
+async def test_generations_under_the_same_store_id_are_counted(
     server: RedisServer, raw: redis.Redis
 ) -> None:
-    async with shell(server, token=b"first") as own:
+    async with shell(server, store_id=b"first") as own:
         joined = await own.stable("g")
-    async with shell(server, token=b"first") as again:
+    async with shell(server, store_id=b"first") as again:
         assert (await again.join("g", joined.member_id)).generation_id == 2
 
 
@@ -216,11 +216,11 @@ async def test_a_thousand_groups(
         known = groups_of(own)
         for what in ("everything is there", "everything is lost"):
             begun = time.perf_counter()
-            await own.coordinator.store_lost_history()
+            await own.coordinator.store_changed()
             took = time.perf_counter() - begun
             record_property(what, round(took, 3))
             assert took < 60, what  # about half a second, on a machine that does nothing else
             raw.flushall()
-        await own.coordinator.store_lost_history()
+        await own.coordinator.store_changed()
     async with shell(server) as again:
         assert groups_of(again) == known

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from moldau.testing import Broker, BrokerFailed, broker
-from tests.support.running import run_moldau, wait_until
+from tests.support.brokers.running import run_moldau, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -227,7 +227,7 @@ async def test_replicas_that_do_not_get_it(
         async with asyncio.timeout(20):
             while not own.replication.waiting:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
-        own.replication.waiting.pop()(NEVER)  # another history has begun
+        own.replication.waiting.pop()(NEVER)  # the store has changed
         assert (await ending).error == NOT_AVAILABLE
         assert own.markers.wanted == []
 
@@ -250,7 +250,7 @@ async def test_what_the_store_lost_is_written_again(
         own.markers.wanted.clear()
         restore()
 
-        await own.groups.store_lost_history()
+        await own.groups.store_changed()
 
         # The decision is there again, and its markers, which may be lost too.
         await own.until("committed", TxnState.COMPLETE_COMMIT)
@@ -292,10 +292,10 @@ async def test_nothing_is_written_before_what_was_lost(
         await own.until(NAME, TxnState.COMPLETE_COMMIT)
         own.markers.wanted.clear()
         restore()
-        mending = asyncio.ensure_future(own.groups.store_lost_history())
+        reacquiring = asyncio.ensure_future(own.groups.store_changed())
         await asyncio.sleep(0)
         assert (await own.add(NAME, producer, Place("t", b"t" * 16, 1))).error == NONE
-        await mending
+        await reacquiring
         async with asyncio.timeout(20):
             while not own.markers.wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -308,18 +308,18 @@ async def test_producers_are_fenced_if_no_worker_knows_what_was_lost(
     """They may have epochs that the store has forgotten, and would give to others."""
     slot = keys.slot(slot_of(NAME)).decode()
 
-    async def noted(token: bytes) -> None:
+    async def noted(store_id: bytes) -> None:
         async with asyncio.timeout(20):
-            while raw.hget(slot, "txns") != token:  # noqa: ASYNC110
+            while raw.hget(slot, "txns") != store_id:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async with txn_shell(server, token=b"first") as own:
+    async with txn_shell(server, store_id=b"first") as own:
         await noted(b"first")
         producer = await own.init(NAME)
         await own.add(NAME, producer)
-    async with txn_shell(server, token=b"first") as again:
+    async with txn_shell(server, store_id=b"first") as again:
         assert (await again.add(NAME, producer)).error == NONE
-    async with txn_shell(server, token=b"second") as later:
+    async with txn_shell(server, store_id=b"second") as later:
         assert (await later.add(NAME, producer)).error == ErrorCode.PRODUCER_FENCED
         await later.until(NAME, TxnState.COMPLETE_ABORT)
         assert [one.commit for one in later.markers.wanted] == [False]
@@ -327,7 +327,7 @@ async def test_producers_are_fenced_if_no_worker_knows_what_was_lost(
         another = await later.init(NAME)
         assert another.error == NONE
         assert another.producer_id != producer.producer_id
-    async with txn_shell(server, token=b"second") as last:
+    async with txn_shell(server, store_id=b"second") as last:
         assert (await last.add(NAME, another)).error == NONE
 
 

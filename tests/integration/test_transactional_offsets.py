@@ -354,12 +354,12 @@ async def test_7_24_a_store_that_lost_its_tail_gets_all_of_it_again(
             assert value is not None
             raw.restore(key, 0, value)
 
-        mending = asyncio.ensure_future(own.coordinator.store_lost_history())
+        reacquiring = asyncio.ensure_future(own.coordinator.store_changed())
         await asyncio.sleep(0)
         for refused in (own.end("g", P, 2, commit=True), own.txn_commit("g", P, 2, 9)):
             with pytest.raises(SlotNotTaken):
                 await refused
-        await mending
+        await reacquiring
         assert own.pending("g") == known
     async with shell(server) as again:
         assert again.pending("g") == known

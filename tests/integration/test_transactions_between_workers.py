@@ -59,7 +59,7 @@ class Peer:
         self._socket.settimeout(30)
         self._socket.connect(str(worker_socket(broker.directory / "run", broker.port, worker)))
         self._socket.sendall(PREAMBLE.request(worker_identity(1 - worker)))
-        self.history = (broker.data_dir / "history").read_bytes()
+        self.store_id = (broker.data_dir / "history").read_bytes()
 
     def call(self, api: ApiKey, version: int, request: Message) -> Any:
         self._socket.sendall(request_frame(APIS[api], version, 5, "test", request))
@@ -77,7 +77,7 @@ class Peer:
         self, *wanted: AddPartitionsToTxnTransaction, version: int = 5
     ) -> list[list[tuple[int, int]]]:
         """Error and number of each partition, by transaction."""
-        request = AddPartitionsToTxnRequest(list(wanted), history=self.history)
+        request = AddPartitionsToTxnRequest(list(wanted), store_id=self.store_id)
         response = self.call(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
         assert [one.transactional_id for one in response.results_by_transaction] == [
             one.transactional_id for one in wanted
@@ -163,31 +163,31 @@ def test_places_join_and_the_answer_has_the_number(client: RawClient, peers: lis
         assert client.call(EndTxnRequest(name, *producer, True), 4).error_code == 0
 
 
-def test_a_worker_that_sees_another_history_gets_no_answer(
+def test_a_worker_that_sees_another_store_id_gets_no_answer(
     client: RawClient, peers: list[Peer]
 ) -> None:
     """One of the two has not noticed yet that the store lost its tail."""
-    name = "history-of-the-store"
+    name = "id-of-the-store"
     producer = begun(client, name)
     owner = peers[owner_of(name, WORKERS)]
-    owner.history = b"another"
+    owner.store_id = b"another"
     answer = owner.add(wanted(name, producer, ("t", topic_id(client, "t"), [0])))
     assert answer == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)]]
 
 
-def test_what_is_open_is_said_to_a_worker_of_the_same_history_only(
+def test_what_is_open_is_told_to_a_worker_with_the_same_store_id_only(
     client: RawClient, peers: list[Peer]
 ) -> None:
     """Else it would abort what this one is about to end again: see `coordinator/orphans.py`."""
-    name = "open-in-which-history"
+    name = "open-under-which-store-id"
     producer = begun(client, name)
     owner = peers[owner_of(name, WORKERS)]
     owner.add(wanted(name, producer, ("t", topic_id(client, "t"), [0])))
-    for history, error, names in (
+    for store_id, error, names in (
         (b"another", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []),
-        (owner.history, ErrorCode.NONE, [name]),
+        (owner.store_id, ErrorCode.NONE, [name]),
     ):
-        request = ListTransactionsRequest(["Ongoing"], [producer[0]], history=history)
+        request = ListTransactionsRequest(["Ongoing"], [producer[0]], store_id=store_id)
         answer = owner.call(ApiKey.LIST_TRANSACTIONS, 2, request)
         assert answer.error_code == error
         assert [one.transactional_id for one in answer.transaction_states] == names
@@ -278,7 +278,7 @@ def test_markers_name_topics_by_id(client: RawClient, peers: list[Peer]) -> None
     )
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for worker, peer in enumerate(peers):
-        request = WriteTxnMarkersRequest([marker], peer.history)
+        request = WriteTxnMarkersRequest([marker], peer.store_id)
         response = peer.call(ApiKey.WRITE_TXN_MARKERS, 2, request)
         (result,) = response.markers
         groups = [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
@@ -291,7 +291,7 @@ def test_markers_name_topics_by_id(client: RawClient, peers: list[Peer]) -> None
         ]
 
 
-def test_markers_of_a_worker_that_sees_another_history_are_refused(
+def test_markers_of_a_worker_that_sees_another_store_id_are_refused(
     client: RawClient, peers: list[Peer]
 ) -> None:
     """Of one that is written again after the store lost it, it would be said that it is there."""

@@ -162,7 +162,7 @@ async def test_half_a_change_is_taken_back(
         await transaction(heir, NAME)
 
 
-@pytest.mark.parametrize("method", ["save", "settle"])
+@pytest.mark.parametrize("method", ["save", "save_intact"])
 async def test_an_effect_that_cannot_be_begun(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

@@ -31,7 +31,7 @@ def test_the_map_of_the_code_names_rooms_that_exist() -> None:
     drawn = section.split("```")[1]
     parent = ""
     for line in drawn.splitlines():
-        match = re.match(r"( *)([a-z]+/) ", line)
+        match = re.match(r"( *)([a-z_]+/) ", line)
         if match is None:
             continue
         indent, room = match.groups()

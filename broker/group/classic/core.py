@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import following
 from moldau.broker.group.classic.members import Member, Roster
 from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.states import PREVIOUS
@@ -21,6 +20,7 @@ from moldau.broker.group.effects import (
     StateChanged,
     SyncAnswer,
 )
+from moldau.broker.group.generations import following
 from moldau.broker.group.machine import Machine
 from moldau.broker.group.record import GroupRecord, MemberRecord
 from moldau.broker.group.states import GroupState
@@ -33,7 +33,7 @@ class Core(Machine):
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
         super().__init__(group_id, identity, config, ids, now_ms)
-        self.generation_floor = 0
+        self.min_generation = 0
         """The next generation is not below it: members may have seen more than was restored."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -115,7 +115,7 @@ class Core(Machine):
         self.report(change, member)
 
     def begin_next_generation(self) -> None:
-        self.generation_id = following(self.generation_id, self.generation_floor, self.now_ms)
+        self.generation_id = following(self.generation_id, self.min_generation, self.now_ms)
 
     # --- sessions ---
 

@@ -49,14 +49,14 @@ class Group(Core):
         config: GroupConfig,
         ids: IdGenerator,
         now_ms: int,
-        generation_floor: int = 0,
+        min_generation: int = 0,
     ) -> tuple[Group, list[Effect]]:
         """The group as it was stored. Sessions start again, nothing else changes."""
         group = cls(record.group_id, record.identity, config, ids, now_ms)
         group.state = record.state
         group.state_since_ms = record.state_since_ms
         group.generation_id = record.generation_id
-        group.generation_floor = generation_floor
+        group.min_generation = min_generation
         group.protocol_type = record.protocol_type
         group.protocol_name = record.protocol_name
         group.continue_revisions(record.revision)
@@ -170,7 +170,7 @@ class Group(Core):
                 leave.retry_timer_fired(self)
 
     def _persisted(self, event: Persisted) -> None:
-        for purpose in self.end_write(event.token):
+        for purpose in self.end_write(event.revision):
             match purpose:
                 case SaveAssignments():
                     sync.assignments_stored(self, purpose, event.error)

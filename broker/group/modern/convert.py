@@ -4,12 +4,12 @@ the last of them is gone. Identity, revision and offsets stay; what is stored is
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, lowered
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.classic.members import Member as ClassicMember
 from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.generations import LIMIT, lowered
 from moldau.broker.group.machine import Machine
 from moldau.broker.group.modern import ending
 from moldau.broker.group.modern.group import ConsumerGroup
@@ -80,11 +80,11 @@ def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGrou
     new = ConsumerGroup(group.group_id, group.identity, group.config, group.ids, now_ms, topics)
     new.continue_revisions(group.revision)
     new.unsaved.whole = new.head_changed = True
-    new.epoch_floor = group.generation_floor
+    new.min_epoch = group.min_generation
     new.state_since_ms = group.state_since_ms
     if group.generation_id >= LIMIT:
         # Epochs are compared by size: the classic members have to join again, at a lower one.
-        new.group_epoch = new.target_epoch = lowered(group.generation_floor, now_ms)
+        new.group_epoch = new.target_epoch = lowered(group.min_generation, now_ms)
         for one in list(group.roster.by_id.values()):
             group.remove(one, MemberChange.EXPIRED)
     elif len(group.roster):
@@ -190,7 +190,7 @@ def to_classic(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
 
 def _empty_classic(group: ConsumerGroup, now_ms: int) -> Group:
     new = Group(group.group_id, group.identity, group.config, group.ids, now_ms)
-    new.generation_floor = group.epoch_floor
+    new.min_generation = group.min_epoch
     new.state_since_ms = group.state_since_ms
     new.continue_revisions(group.revision)
     return new

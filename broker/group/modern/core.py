@@ -49,7 +49,7 @@ class ConsumerCore(Machine, ABC):
         super().__init__(group_id, identity, config, ids, now_ms)
         self.topics = topics
         self.target_epoch = 0
-        self.epoch_floor = 0
+        self.min_epoch = 0
         """The next group epoch is not below it: members may have seen more than was restored."""
         self.assignor = ""
         """Of the target."""
@@ -92,7 +92,7 @@ class ConsumerCore(Machine, ABC):
         self.generation_id = epoch
 
     def raise_epoch(self, reason: str = "") -> None:
-        self.group_epoch = max(self.group_epoch + 1, self.epoch_floor)
+        self.group_epoch = max(self.group_epoch + 1, self.min_epoch)
         self.head_changed = True
         if reason:
             self.reason = reason

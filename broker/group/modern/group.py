@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, lowered
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.events import (
@@ -29,6 +28,7 @@ from moldau.broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
+from moldau.broker.group.generations import LIMIT, lowered
 from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
 from moldau.broker.group.modern.core import ConsumerCore
 from moldau.broker.group.modern.members import MemberState, restored
@@ -58,7 +58,7 @@ class ConsumerGroup(ConsumerCore):
         ids: IdGenerator,
         topics: TopicsSeen,
         now_ms: int,
-        epoch_floor: int = 0,
+        min_epoch: int = 0,
     ) -> tuple[ConsumerGroup, list[Effect]]:
         """The group as it was stored. Sessions begin again, and the time to revoke; no epoch rises,
         unless a subscribed topic has changed since.
@@ -68,9 +68,9 @@ class ConsumerGroup(ConsumerCore):
         group = cls(record.group_id, record.identity, config, ids, now_ms, topics)
         group.group_epoch = record.generation_id
         group.target_epoch = record.target_epoch
-        group.epoch_floor = epoch_floor
+        group.min_epoch = min_epoch
         if record.generation_id >= LIMIT:
-            group.group_epoch = group.target_epoch = lowered(epoch_floor, now_ms)
+            group.group_epoch = group.target_epoch = lowered(min_epoch, now_ms)
             group.unsaved.whole = group.head_changed = True
             members = ()
         group.assignor = record.protocol_name or ""
@@ -178,7 +178,7 @@ class ConsumerGroup(ConsumerCore):
                 self.store(DeleteGroup(None) if self.state is GroupState.DEAD else SaveGroup())
 
     def _persisted(self, event: Persisted) -> None:
-        if event.token != self.revision:
+        if event.revision != self.revision:
             return
         stored = event.error is ErrorCode.NONE
         self.unsaved.end(stored=stored)
@@ -186,7 +186,7 @@ class ConsumerGroup(ConsumerCore):
             self.head_changed = True
             if self.state is not GroupState.DEAD:
                 self.store_later()
-        for purpose in self.end_write(event.token):
+        for purpose in self.end_write(event.revision):
             if isinstance(purpose, PendingAnswer):
                 self.stored_for(purpose, event.error)
             elif isinstance(purpose, DeleteGroup):

@@ -83,7 +83,7 @@ class AddCall:
             self.done(index, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         event = Add(
-            AddToken(self, index, places),
+            AddReplyHandle(self, index, places),
             one.producer_id,
             one.producer_epoch,
             tuple(places.values()),
@@ -144,7 +144,7 @@ class AddCall:
         )
 
 
-class AddToken:
+class AddReplyHandle:
     """What a transactional id calls with the answer."""
 
     __slots__ = ("_adding", "_index", "_places")

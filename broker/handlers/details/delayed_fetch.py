@@ -19,11 +19,11 @@ from typing import Self
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, read_code_for
 from moldau.broker.handlers.details.lookup import epoch_error
-from moldau.broker.log.epochs import NO_EPOCH, UNDEFINED
 from moldau.broker.log.log import Bounds, Log
 from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.server.call import Call
 from moldau.broker.store.aborted import AbortedTransaction
+from moldau.broker.store_loss.epochs import NO_EPOCH, UNDEFINED
 from moldau.broker.wire.batch import Buffer, headers
 from moldau.broker.wire.messages.fetch import FetchRequest
 

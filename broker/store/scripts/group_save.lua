@@ -31,7 +31,7 @@ end
 for i = changed, #ARGV, 1000 do
     redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 999, #ARGV)))
 end
-local LIMIT = 16777216 -- as in broker/generations.py
+local LIMIT = 16777216 -- as in broker/group/generations.py
 local generation = tonumber(ARGV[6])
 if generation > tonumber(redis.call('HGET', KEYS[1], 'top') or '0') and generation < LIMIT then
     redis.call('HSET', KEYS[1], 'top', string.format('%.0f', generation))

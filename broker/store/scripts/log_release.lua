@@ -2,7 +2,7 @@
 -- Give up the reservation of a worker: it appends nothing more under it.
 --
 -- KEYS: state of the log
--- ARGV: history of the store, worker
+-- ARGV: store id, worker
 if redis.call('HGET', KEYS[1], 'history') ~= ARGV[1] then
     return 0
 end

@@ -2,8 +2,8 @@
 -- Raise a reservation of a worker, or how much of it is confirmed.
 --
 -- KEYS: state of the log
--- ARGV: history of the store, field (r:<worker> or c:<worker>), offset
--- Returns: 1, or 0 under another history
+-- ARGV: store id, field (r:<worker> or c:<worker>), offset
+-- Returns: 1, or 0 if the store has changed
 if redis.call('HGET', KEYS[1], 'history') ~= ARGV[1] then
     return 0
 end

@@ -2,7 +2,7 @@
 -- because a server may have lost the last one it gave.
 --
 -- KEYS: incarnations
--- ARGV: name, the field of the history in which the store was set up, the current history
+-- ARGV: name, the field with the store id under which the store was set up, the current store id
 -- Returns: the incarnation
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -39,8 +39,8 @@ class AddPartitionsToTxnRequest(Message):
     v3_and_below_producer_id: Annotated[Int64, F(until=3)] = 0
     v3_and_below_producer_epoch: Annotated[Int16, F(until=3)] = 0
     v3_and_below_topics: Annotated[list[AddPartitionsToTxnTopic], F(until=3)] = []
-    # Ours: the history of the store that the worker sees which asks.
-    history: Annotated[Bytes, F(since=5, tag=100)] = b""
+    # Ours: the id of the store that the worker sees which asks.
+    store_id: Annotated[Bytes, F(since=5, tag=100)] = b""
 
 
 class AddPartitionsToTxnPartitionResult(Message):

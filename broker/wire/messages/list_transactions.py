@@ -12,8 +12,8 @@ class ListTransactionsRequest(Message):
     producer_id_filters: list[Int64] = []
     duration_filter: Annotated[Int64, F(since=1)] = -1
     transactional_id_pattern: Annotated[String | None, F(since=2)] = None
-    # Ours: the history of the store that the worker sees which asks.
-    history: Annotated[Bytes, F(since=0, tag=100)] = b""
+    # Ours: the id of the store that the worker sees which asks.
+    store_id: Annotated[Bytes, F(since=0, tag=100)] = b""
 
 
 class TransactionState(Message):

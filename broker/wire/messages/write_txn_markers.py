@@ -38,8 +38,8 @@ class WritableTxnMarker(Message):
 
 class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker] = []
-    # Ours: the history of the store that the worker sees which asks.
-    history: Annotated[Bytes, F(since=1, tag=100)] = b""
+    # Ours: the id of the store that the worker sees which asks.
+    store_id: Annotated[Bytes, F(since=1, tag=100)] = b""
 
 
 class WritableTxnMarkerPartitionResult(Message):

@@ -50,9 +50,9 @@ def rewrite(task: RewriteTask) -> list[NewFile]:
     partition, offset = SORTED_BY[task.table]
     wanted = None
     if task.low is not None:
-        wanted = ~_is_below(partition, offset, task.low)
+        wanted = ~_below(partition, offset, task.low)
     if task.high is not None:
-        below = _is_below(partition, offset, task.high)
+        below = _below(partition, offset, task.high)
         wanted = below if wanted is None else wanted & below
     rows = _dataset(task).to_table(filter=wanted)
     rows = rows.sort_by([(partition, "ascending"), (offset, "ascending")])
@@ -74,6 +74,6 @@ def _dataset(task: RewriteTask) -> Any:
     return ds.dataset(paths, schema=file_schema(task.table), format="parquet")
 
 
-def _is_below(partition: str, offset: str, key: Key) -> Any:
+def _below(partition: str, offset: str, key: Key) -> Any:
     at = pc.field(partition)
     return (at < key[0]) | ((at == key[0]) & (pc.field(offset) < key[1]))

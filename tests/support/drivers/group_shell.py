@@ -39,8 +39,8 @@ class Shell:
     async def join(self, group: str, member_id: str = "") -> JoinAnswer:
         answer: JoinAnswer = await self.ask(
             group,
-            lambda token: Join(
-                token,
+            lambda handle: Join(
+                handle,
                 member_id,
                 None,
                 "client",
@@ -59,7 +59,9 @@ class Shell:
     async def sync(self, group: str, joined: JoinAnswer) -> SyncAnswer:
         answer: SyncAnswer = await self.ask(
             group,
-            lambda token: Sync(token, joined.member_id, None, joined.generation_id, None, None, ()),
+            lambda handle: Sync(
+                handle, joined.member_id, None, joined.generation_id, None, None, ()
+            ),
         )
         return answer
 
@@ -71,7 +73,7 @@ class Shell:
             options = {"rebalance_timeout_ms": 60_000, "owned": frozenset(), **options}
         answer: HeartbeatAnswer = await self.ask(
             group,
-            lambda token: ConsumerHeartbeat(token, member_id, epoch, "client", "host", **options),
+            lambda handle: ConsumerHeartbeat(handle, member_id, epoch, "client", "host", **options),
         )
         return answer
 
@@ -123,7 +125,7 @@ class Shell:
 
     async def leave(self, group: str, joined: JoinAnswer) -> None:
         members = (LeavingMember(joined.member_id),)
-        await self.ask(group, lambda token: Leave(token, members))
+        await self.ask(group, lambda handle: Leave(handle, members))
 
 
 def _seen(partitions: Mapping[str, int]) -> TopicsSeen:
@@ -149,15 +151,15 @@ class _Token:
 async def shell(
     server: RedisServer,
     url: str | None = None,
-    token: bytes = b"",
+    store_id: bytes = b"",
     topics: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Shell]:
-    """`token`: of the store's history, as its connection finds it. `topics`: with how many
+    """`store_id`: of the store, as its connection finds it. `topics`: with how many
     partitions."""
     store = Store(url or server.url, 0)
     await store.connect()
-    if token:
-        store.groups_pipe.history_token = token
+    if store_id:
+        store.groups_pipe.store_id = store_id
     tasks: set[asyncio.Task[None]] = set()
 
     def spawn(work: Coroutine[Any, Any, None]) -> None:

@@ -130,7 +130,7 @@ class GroupWorld:
         self.write = None
         if error is ErrorCode.NONE if stored is None else stored:
             self.stored_write(write)
-        self.send(Persisted(write.token, error))
+        self.send(Persisted(write.revision, error))
 
     def stored_write(self, write: Persist) -> None:
         """This is what the store has now."""
@@ -146,7 +146,7 @@ class GroupWorld:
             self.stored_offsets.clear()
             self.stored_members.clear()
 
-    def restart(self, generation_floor: int = 0) -> None:
+    def restart(self, min_generation: int = 0) -> None:
         """The worker is killed and comes back: nothing is left but the store."""
         self.timers.clear()
         self.write = None
@@ -159,7 +159,7 @@ class GroupWorld:
             members = tuple(map(decode_member, self.stored_members.values()))
             record = decode(self.stored)
             found = [LoadedGroup(self.group_id, record, self.stored_offsets, {}, members)]
-        self._run(self.groups.finish_loading(0, found, self.now, generation_floor))
+        self._run(self.groups.finish_loading(0, found, self.now, min_generation))
 
     def give_up(self) -> None:
         self._run(self.groups.give_up(0, self.now))
@@ -261,8 +261,8 @@ class GroupWorld:
                         was, now = type(self.write.record), type(effect.record)
                         assert was is not now, "two writes at once"
                         self.stored_write(self.write)
-                    assert effect.token > self.revision, "an old revision"
-                    assert effect.record is None or effect.record.revision == effect.token
+                    assert effect.revision > self.revision, "an old revision"
+                    assert effect.record is None or effect.record.revision == effect.revision
                     self.write = begun = effect
                 case Assign() | Resolve():
                     self.jobs.append(effect)

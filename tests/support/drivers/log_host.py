@@ -13,9 +13,7 @@ from typing import Any, Self
 from moldau.broker.errors import ErrorCode, StoreFull
 from moldau.broker.log.archived import Archived
 from moldau.broker.log.flight import Append, Participation
-from moldau.broker.log.history import LogHistory
 from moldau.broker.log.joining import Joined
-from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.read_ahead import ReadAhead
 from moldau.broker.log.retention import Retention
@@ -24,16 +22,17 @@ from moldau.broker.log.unpacking import Unpacking
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.epochs import EpochStore
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.groups import GroupStore
-from moldau.broker.store.history import StoreHistory
-from moldau.broker.store.log_history import LogHistoryStore
+from moldau.broker.store.log_integrity import EpochStore, LogIntegrityStore
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.replication import Replication
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.streams import Entry, Streams
-from moldau.broker.store.target import Target
 from moldau.broker.store.topics import TopicStore
 from moldau.broker.store.watch import Watcher
+from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.store_loss.log_integrity import LogIntegrity
 from moldau.broker.wire.batch import read_header
 
 CACHE_BYTES = 1 << 20
@@ -54,20 +53,20 @@ class Host:
         worker: int = 0,
         workers: int = 1,
     ) -> None:
-        target = Target(url)
-        server = StoreHistory()
+        connector = Connector(url)
+        server = StoreIdentity()
         self.bulk, self.replicated, self.reads, self.control = self._pipes = tuple(
             Pipe(
-                target,
+                connector,
                 f"{name}-{what}",
                 stall_after=max(stall_after, 3.0) if what == "replicated" else stall_after,
-                history=server,
+                identity=server,
             )
             for what in ("bulk", "replicated", "reads", "control")
         )
         self.streams = Streams(self.bulk, self.reads, self.control)
-        self.history = LogHistory(
-            server, LogHistoryStore(self.control, worker), Confirmation(server, self.replicated),
+        self.integrity = LogIntegrity(
+            server, LogIntegrityStore(self.control, worker), Confirmation(server, self.replicated),
             worker=worker, workers=workers,
         )  # fmt: skip
         self.replication = Replication(server, self.replicated)
@@ -94,18 +93,18 @@ class Host:
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome  # once none of them is still connecting
-        self.history.begin()
-        self._server.on_changed = self._history_changed
+        self.integrity.begin()
+        self._server.on_changed = self._store_changed
         return self
 
-    def _history_changed(self) -> None:
-        self.replication.history_changed()
-        self.history.begin([(log.key, log.replica.floor) for log in self._logs])
+    def _store_changed(self) -> None:
+        self.replication.store_changed()
+        self.integrity.begin([(log.key, log.replica.known_end) for log in self._logs])
         for log in self._logs:
-            log.history_changed()
+            log.store_changed()
 
     async def __aexit__(self, *_: object) -> None:
-        self.history.close()
+        self.integrity.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -116,7 +115,7 @@ class Host:
     async def create(self, topic: str, partition: int = 0) -> PartitionLog:
         """A new, empty log."""
         log = self.log(topic, partition)
-        await self.streams.create(log.key, *self.history.of_new_log(topic, partition))
+        await self.streams.create(log.key, *self.integrity.of_new_log(topic, partition))
         return log
 
     def log(self, topic: str, partition: int = 0, wake: bytes | None = None) -> PartitionLog:

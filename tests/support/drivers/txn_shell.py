@@ -10,10 +10,10 @@ from typing import Any
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.coordinator.producer_ids import ProducerIds
 from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replicated, Replication
 from moldau.broker.store.store import Store
+from moldau.broker.store_loss.clean_shutdown import CleanShutdown
 from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer, WriteMarkers
 from moldau.broker.txn.events import Add, End, Event, Init
 from moldau.broker.txn.record import Place, TxnState
@@ -89,13 +89,15 @@ class Shell:
     async def init(
         self, name: str, producer: tuple[int, int] = (-1, -1), timeout_ms: int = 60_000
     ) -> InitAnswer:
-        answer: InitAnswer = await self.ask(name, lambda token: Init(token, timeout_ms, *producer))
+        answer: InitAnswer = await self.ask(
+            name, lambda handle: Init(handle, timeout_ms, *producer)
+        )
         return answer
 
     async def add(self, name: str, producer: InitAnswer, *places: Place) -> AddAnswer:
         producer_id, epoch = producer.producer_id, producer.producer_epoch
         answer: AddAnswer = await self.ask(
-            name, lambda token: Add(token, producer_id, epoch, places or (PLACE,))
+            name, lambda handle: Add(handle, producer_id, epoch, places or (PLACE,))
         )
         return answer
 
@@ -104,7 +106,7 @@ class Shell:
     ) -> EndAnswer:
         producer_id, epoch = producer.producer_id, producer.producer_epoch
         answer: EndAnswer = await self.ask(
-            name, lambda token: End(token, producer_id, epoch, commit, version)
+            name, lambda handle: End(handle, producer_id, epoch, commit, version)
         )
         return answer
 
@@ -128,13 +130,13 @@ class _Token:
 
 @contextlib.asynccontextmanager
 async def txn_shell(
-    server: RedisServer, url: str | None = None, token: bytes = b"", *, loads: bool = True
+    server: RedisServer, url: str | None = None, store_id: bytes = b"", *, loads: bool = True
 ) -> AsyncIterator[Shell]:
-    """`token`: of the store's history, as its connection finds it."""
+    """`store_id`: of the store, as its connection finds it."""
     store = Store(url or server.url, 0)
     await store.connect()
-    if token:
-        store.groups_pipe.history_token = token
+    if store_id:
+        store.groups_pipe.store_id = store_id
     tasks: set[asyncio.Task[None]] = set()
 
     def spawn(work: Coroutine[Any, Any, None]) -> None:
@@ -150,7 +152,7 @@ async def txn_shell(
         store.transactions,
         replication,
         groups.slots,
-        Wholeness(store.transactions, store.confirmation, groups.slots.numbers),
+        CleanShutdown(store.transactions, store.confirmation, groups.slots.numbers),
         markers,
         config,
         take_producer_id=ids.take,

@@ -64,7 +64,7 @@ class TxnWorld:
         """Those that are being written."""
         self.all_markers: list[WriteMarkers] = []
         """Everything that was ever asked for."""
-        self.is_history_lost = False
+        self.is_stale = False
         """Markers then come again for decisions that the store has lost."""
         self.changes: list[StateChanged] = []
         self.calls: list[Call[Any]] = []
@@ -102,7 +102,7 @@ class TxnWorld:
         write = self.writes.pop(transactional_id)
         if error is ErrorCode.NONE if stored is None else stored:
             self.store(write)
-        self.send(transactional_id, Persisted(write.token, error))
+        self.send(transactional_id, Persisted(write.revision, error))
 
     def fail_write(self, transactional_id: str = "t", *, stored: bool = False) -> None:
         self.write_done(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, stored=stored)
@@ -121,29 +121,29 @@ class TxnWorld:
         for markers in done:
             self.send(transactional_id, MarkersWritten(markers.number))
 
-    def restart(self, *, history_lost: bool = False) -> None:
+    def restart(self, *, is_stale: bool = False) -> None:
         """The worker is killed and comes back: nothing is left but the store."""
         self.timers.clear()
         self.writes.clear()
         self.markers.clear()
         self.calls = [call for call in self.calls if not call.waits]
-        self.is_history_lost = self.is_history_lost or history_lost
+        self.is_stale = self.is_stale or is_stale
         self.transactions = self._new()
         self.transactions.start_loading(0)
         found = [decode(record) for record in self.stored.values()]
-        self.run(self.transactions.finish_loading(0, found, self.now, history_lost=history_lost))
+        self.run(self.transactions.finish_loading(0, found, self.now, is_stale=is_stale))
 
     def give_up(self) -> None:
         self.run(self.transactions.give_up(0, self.now))
         self.writes.clear()
         self.markers.clear()
 
-    def lose_tail(self, kept: dict[str, bytes], *, lost_records: bool = False) -> None:
+    def lose_tail(self, kept: dict[str, bytes], *, require_abort: bool = False) -> None:
         """The store is back with what it had before, under a living worker."""
-        self.is_history_lost = True
+        self.is_stale = True
         self.stored = dict(kept)
         found = [decode(record) for record in kept.values()]
-        effects = self.transactions.store_again(0, found, self.now, lost_records=lost_records)
+        effects = self.transactions.store_again(0, found, self.now, require_abort=require_abort)
         self.run(effects)
 
     def send(self, transactional_id: str, event: Event) -> None:
@@ -220,13 +220,13 @@ class TxnWorld:
         name = write.transactional_id
         assert name not in self.writes, "two writes at once"
         if name in self.stored:
-            assert write.token > self.record(name).revision, "an old revision"
-        assert write.record is None or write.record.revision == write.token
+            assert write.revision > self.record(name).revision, "an old revision"
+        assert write.record is None or write.record.revision == write.revision
         self.writes[name] = write
 
     def _ask(self, markers: WriteMarkers) -> None:
         assert markers.places, "markers for no place"
-        if not self.is_history_lost:
+        if not self.is_stale:
             self._assert_decided(markers)
         self.markers.append(markers)
         self.all_markers.append(markers)

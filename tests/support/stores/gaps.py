@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from moldau.broker.log.epochs import Epochs
 from moldau.broker.store import keys
 from moldau.broker.store.topics import Change
+from moldau.broker.store_loss.epochs import Epochs
 from moldau.broker.wire.records import Record, build_batch
 
 

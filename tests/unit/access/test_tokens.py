@@ -17,9 +17,9 @@ from moldau.broker.security.sasl import Mechanism
 from moldau.broker.security.tokens import Token, expired, renewed
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store import keys
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.tokens import TokenStore, read_token
 from moldau.broker.store.topics import TopicStore
 from tests.support.stores.redis_server import RedisServer
@@ -60,7 +60,7 @@ class Opened(Tokens):
 
 @asynccontextmanager
 async def opened(server: RedisServer, **configs: str) -> AsyncIterator[Opened]:
-    pipe = Pipe(Target(server.url), "test", history=StoreHistory(None))
+    pipe = Pipe(Connector(server.url), "test", identity=StoreIdentity(None))
     await pipe.connect()
     config = BrokerConfig({"delegation.token.secret.key": "secret", **_dotted(configs)})
     made = Opened(TokenStore(pipe), TopicStore(pipe), config)

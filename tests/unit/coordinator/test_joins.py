@@ -14,7 +14,7 @@ from moldau.broker.coordinator import joins as joins_module
 from moldau.broker.coordinator import peers as peers_module
 from moldau.broker.coordinator.joins import Joins
 from moldau.broker.coordinator.peers import Peers
-from moldau.broker.coordinator.transaction_coordinator import Token
+from moldau.broker.coordinator.transaction_coordinator import ReplyHandle
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer
@@ -44,15 +44,15 @@ class FakeTransactions:
     def __init__(self) -> None:
         self.events: list[tuple[str, Add]] = []
         self.answer: AddAnswer | None = AddAnswer(NONE, 5)
-        self.history = b"history 1"
+        self.store_id = b"store 1"
 
-    def knows(self, history: bytes) -> bool:
-        return history == self.history
+    def knows(self, store_id: bytes) -> bool:
+        return store_id == self.store_id
 
     def submit(self, transactional_id: str, event: Add) -> None:
         self.events.append((transactional_id, event))
         if self.answer is not None:
-            cast("Token", event.call).answered(self.answer)
+            cast("ReplyHandle", event.call).answered(self.answer)
 
 
 class Stage:
@@ -60,7 +60,7 @@ class Stage:
         self.peer = peer
         self.transactions = FakeTransactions()
         self.peers = Peers(sockets, 0)
-        self.joins = Joins(self.transactions, self.peers, lambda: b"history 1", worker=0, workers=2)
+        self.joins = Joins(self.transactions, self.peers, lambda: b"store 1", worker=0, workers=2)
         self.errors: list[ErrorCode] = []  # of the peer's next partitions
         self.number = 17
 
@@ -121,15 +121,15 @@ def place(number: int, topic: str = "t") -> Place:
 # --- this worker is the owner ---
 
 
-async def test_an_owner_that_sees_another_history_is_not_asked(sockets: Path) -> None:
+async def test_an_owner_that_sees_another_store_id_is_not_asked(sockets: Path) -> None:
     """It may not know yet that its transactions have lost something."""
     async with stage(sockets) as on:
-        on.transactions.history = b"history 0"
+        on.transactions.store_id = b"store 0"
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await on.ask(OURS[0], place(0)) == (loading, 0)
         assert not on.transactions.events
         await on.ask(THEIRS[0], place(0))
-        assert on.peer.requests[-1].history == b"history 1"  # for it to compare
+        assert on.peer.requests[-1].store_id == b"store 1"  # for it to compare
 
 
 async def test_what_one_turn_asks_is_one_event(sockets: Path) -> None:

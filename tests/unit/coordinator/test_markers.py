@@ -33,7 +33,7 @@ from moldau.broker.wire.messages.write_txn_markers import (
 from tests.support.drivers.fake_peers import FakePeer, fake_peer, until
 
 ID = b"t" * 16
-HISTORY = b"of the store"
+STORE_ID = b"of the store"
 # Of topic t, with two workers: those of this worker, and those of the other.
 OURS = [Place("t", ID, number) for number in range(8) if leader_of("t", number, 2) == 0]
 THEIRS = [Place("t", ID, number) for number in range(8) if leader_of("t", number, 2) == 1]
@@ -108,7 +108,7 @@ class Stage:
         self.peers = Peers(sockets, 0)
         self.tasks: set[asyncio.Task[None]] = set()
         local = LocalMarkers(world, world, world, self.spawn)
-        self.markers = Markers(local, self.peers, lambda: HISTORY, worker=0, workers=workers)
+        self.markers = Markers(local, self.peers, lambda: STORE_ID, worker=0, workers=workers)
         self.done: list[int] = []
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -127,7 +127,7 @@ class Stage:
         assert len(self.markers) == 0
 
     async def answer(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        assert request.history == HISTORY
+        assert request.store_id == STORE_ID
         return WriteTxnMarkersResponse(
             [
                 WritableTxnMarkerResult(

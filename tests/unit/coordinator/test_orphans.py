@@ -33,7 +33,7 @@ from tests.support.drivers.transactional import Coordinator, end, send, transact
 from tests.support.stores.gaps import lose_and_go_on
 from tests.support.stores.redis_server import RedisServer
 
-HISTORY = b"second"
+STORE_ID = b"second"
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ class Transactions:
     def __init__(self, *views: TxnView) -> None:
         self.is_loading = 0
         self.ending: set[int] = set()
-        self.history = HISTORY
+        self.store_id = STORE_ID
         self._views = list(views)
 
     def loading(self) -> int:
         return self.is_loading
 
-    def knows(self, history: bytes) -> bool:
-        return self.history == history
+    def knows(self, store_id: bytes) -> bool:
+        return self.store_id == store_id
 
     def is_ending(self, producers: Collection[int]) -> bool:
         return not self.ending.isdisjoint(producers)
@@ -73,7 +73,7 @@ class FakeLink:
 
     def send(self, message: Message, answered: Any) -> None:
         if isinstance(message, ListTransactionsRequest):
-            assert message.history == HISTORY, "the other worker may have seen less"
+            assert message.store_id == STORE_ID, "the other worker may have seen less"
         answered(self._answer)
 
 
@@ -127,7 +127,7 @@ async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: 
             ]
         )
         mine = Transactions(ongoing(7, place, TxnState.COMPLETE_COMMIT))
-        looking = Orphans(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
+        looking = Orphans(mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2)
         looking.look(log, place)
         await until(lambda: log.transactions_left_open() == {8})
         assert log.bounds()[3] == 1, "the other worker's coordinator is to end it"
@@ -143,7 +143,7 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         links.answers[ApiKey.LIST_TRANSACTIONS] = None
         mine = Transactions()
         mine.is_loading = 1
-        looking = Orphans(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
+        looking = Orphans(mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2)
         looking.look(log, place)
         for at in range(5):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
@@ -151,11 +151,11 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         links.answers[ApiKey.LIST_TRANSACTIONS] = ListTransactionsResponse()
         for at in range(5, 10):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
-        mine.ending, mine.history = set(), b"first"  # it is about to write its markers again
+        mine.ending, mine.store_id = set(), b"first"  # it is about to write its markers again
         for at in range(10, 15):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
         links.answers[ApiKey.LIST_TRANSACTIONS] = None
-        mine.history = HISTORY
+        mine.store_id = STORE_ID
         for at in range(15, 20):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
         assert log.transactions_left_open() == {7}

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.events import ConsumerHeartbeat
+from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.offsets import TopicPartition, new_commit
 from tests.support.drivers.consumer_driver import ConsumerDriver
@@ -77,7 +77,7 @@ def test_8_3_unknown_groups_and_members() -> None:
 
 def test_8_3_a_group_that_the_store_lost_is_joined_again() -> None:
     g = ConsumerDriver(t=1)
-    g.restart(generation_floor=100)
+    g.restart(min_generation=100)
     assert g.heartbeat("a", epoch=7).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     g.heartbeat("a", topics=TOPIC)
     g.epochs_are(100)  # its members may have seen any below
@@ -87,12 +87,12 @@ def test_8_3_a_group_whose_epoch_has_passed_the_limit_goes_on_below_it() -> None
     """Earlier versions went on at the seconds since 2020, which librdkafka cannot read."""
     g = ConsumerDriver(t=2)
     g.heartbeat("a", topics=TOPIC)
-    g.restart(generation_floor=217_000_000)
+    g.restart(min_generation=217_000_000)
     g.heartbeat("b", topics=TOPIC)
     assert g.consumers.group_epoch == 217_000_000
     g.commit("t", 0, new_commit(5, START_MS))
 
-    g.restart(generation_floor=40)
+    g.restart(min_generation=40)
 
     for name in "ab":
         assert g.beat(name).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -101,7 +101,7 @@ def test_8_3_a_group_whose_epoch_has_passed_the_limit_goes_on_below_it() -> None
     assert minutes < g.consumers.group_epoch < LIMIT
     lowered = g.consumers.group_epoch
     assert list(g.stored_offsets) == [TopicPartition("t", 0)]
-    g.restart(generation_floor=40)
+    g.restart(min_generation=40)
     assert g.consumers.group_epoch == lowered
     assert [g.beat(name).answer.error for name in "ab"] == [ErrorCode.NONE] * 2
 

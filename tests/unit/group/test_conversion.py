@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.effects import JoinAnswer, SyncAnswer
 from moldau.broker.group.events import LeavingMember
+from moldau.broker.group.generations import LIMIT
 from moldau.broker.group.offsets import new_commit
 from moldau.broker.group.record import encode
 from moldau.broker.group.timers import TimerKind
@@ -386,7 +386,7 @@ def test_8_29_a_generation_above_the_limit_is_not_taken_over() -> None:
     g = Mixed(t=2)
     g.form_classic("a", "b")
     g.stored = encode(msgspec.structs.replace(g.record, generation_id=217_000_000))
-    g.restart(generation_floor=3_600_000)
+    g.restart(min_generation=3_600_000)
 
     answer = g.heartbeat("c", topics=TOPIC).answer
 

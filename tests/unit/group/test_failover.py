@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.classic import sessions
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import DeleteAnswer, Reply
 from moldau.broker.group.events import Delete, Join
+from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import TopicPartition, new_commit
@@ -244,7 +244,7 @@ def test_2_26_a_record_that_may_be_older_than_what_members_have_seen() -> None:
     g = GroupDriver()
     g.form("a", "b")
     floor = 3_600_000
-    g.restart(generation_floor=floor)
+    g.restart(min_generation=floor)
     g.assert_state("Stable", generation=1)
     assert g.heartbeat("a") is ErrorCode.NONE
     g.rejoin_all(["a", "b"])
@@ -255,14 +255,14 @@ def test_2_26_a_generation_above_the_limit_comes_down_with_the_next_one() -> Non
     """Members compare for equality only, so none of them has to join again for it."""
     g = GroupDriver()
     g.form("a", "b")
-    g.restart(generation_floor=LIMIT - 1)
+    g.restart(min_generation=LIMIT - 1)
     for generation in (LIMIT - 1, (START_MS // 1000 - ORIGIN_S) // 60):
         g.rejoin_all(["a", "b"])
         g.assert_state("CompletingRebalance", generation=generation)
         g.sync_all(["a", "b"])
     stored = msgspec.structs.replace(g.record, generation_id=217_000_000)
     g.stored = encode(stored)
-    g.restart(generation_floor=3_700_000)
+    g.restart(min_generation=3_700_000)
     g.assert_state("Stable", generation=217_000_000)
     assert g.heartbeat("a", generation=217_000_000) is ErrorCode.NONE
     g.rejoin_all(["a", "b"])

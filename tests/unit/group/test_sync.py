@@ -186,8 +186,8 @@ def test_2_16_an_outcome_that_belongs_to_no_write_is_ignored() -> None:
     g.hold_writes = True
     call = g.sync("a", {"a": b"1"})
     assert g.write is not None
-    for token in (g.write.token - 1, g.write.token + 1):
-        g.send(Persisted(token))
+    for revision in (g.write.revision - 1, g.write.revision + 1):
+        g.send(Persisted(revision))
         assert call.is_parked
     g.write_done()
     assert call.answer.assignment == b"1"

@@ -77,7 +77,7 @@ async def test_an_append_out_and_readers_waiting_load_the_log_once(
         await until(lambda: link.replies.waiting > 0)
         monkeypatch.setattr(Loading, "run", counted)
         log.waiters.add(log, lambda: None)
-        log.history_changed()
+        log.store_changed()
         link.replies.release()
         assert await out.outcome == 1
         assert await append(log, plain(b"z")) == 2

@@ -13,9 +13,9 @@ import pytest
 from moldau.broker.errors import StoreFault, StoreTimeout
 from moldau.broker.store import confirmation
 from moldau.broker.store.confirmation import Confirmation
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
+from moldau.broker.store.store_id import StoreIdentity
 from tests.support.drivers.log_host import until
 from tests.support.stores.lossy import LossyStore, programs
 
@@ -36,9 +36,9 @@ def store(tmp_path: Path, server: str) -> Iterator[LossyStore]:
 
 class Confirming:
     def __init__(self, url: str) -> None:
-        history = StoreHistory()
-        self.pipe = Pipe(Target(url), "confirming", history=history)
-        self.confirmation = Confirmation(history, self.pipe)
+        identity = StoreIdentity()
+        self.pipe = Pipe(Connector(url), "confirming", identity=identity)
+        self.confirmation = Confirmation(identity, self.pipe)
 
 
 @contextlib.asynccontextmanager

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from moldau.broker.store import keys
-from moldau.broker.store.history import StoreHistory
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
+from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.topics import TopicRecord, TopicStore
 from moldau.ops.serve.embedded_store import server_binary
 from tests.support.stores.redis_server import RedisServer, start_redis
@@ -45,7 +45,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PutBack]:
 @asynccontextmanager
 async def worker(store: PutBack) -> AsyncIterator[TopicStore]:
     """As a worker starts on it."""
-    pipe = Pipe(Target(store.server.url), "ids", history=StoreHistory())
+    pipe = Pipe(Connector(store.server.url), "ids", identity=StoreIdentity())
     await pipe.connect()
     try:
         topics = TopicStore(pipe)

@@ -22,7 +22,7 @@ def test_every_key_is_listed() -> None:
     }
     used |= {log, keys.state(log), keys.times(log), keys.marks(log), keys.cleaner(log)}
     used |= {*keys.generation(log, 8), keys.group(8, "<id>"), keys.offsets(8, "<id>")}
-    used |= {keys.slot(8), keys.groups(8), keys.wake(9), keys.floors(b"<token>")}
+    used |= {keys.slot(8), keys.groups(8), keys.wake(9), keys.known_ends(b"<store id>")}
     used |= {keys.aborted(log), keys.transactions(8), keys.transaction(8, "<id>")}
     named = {
         key.decode().replace(":7", ":<partition>").replace(":8", ":<n>").replace(":9", ":<worker>")

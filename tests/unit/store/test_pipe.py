@@ -20,9 +20,9 @@ from moldau.broker.errors import (
     StoreUnavailable,
     code_for,
 )
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe, reply_error, within
 from moldau.broker.store.resp import command
-from moldau.broker.store.target import Target
 from moldau.broker.wire.batch import Buffer
 from tests.support.stores.proxy import StoreProxy
 from tests.support.stores.redis_server import RedisServer, start_redis
@@ -30,7 +30,7 @@ from tests.support.stores.redis_server import RedisServer, start_redis
 
 @asynccontextmanager
 async def connected(url: str, *, stall_after: float | None = 20.0) -> AsyncIterator[Pipe]:
-    pipe = Pipe(Target(url), "pipe", stall_after=stall_after)
+    pipe = Pipe(Connector(url), "pipe", stall_after=stall_after)
     await pipe.connect()
     try:
         yield pipe
@@ -73,7 +73,7 @@ async def test_error_replies_are_faults_and_disturb_no_other_command(server: Red
 
 
 async def test_no_store_there(short_tmp_path: Path) -> None:
-    pipe = Pipe(Target(f"unix://{short_tmp_path}/none.sock"), "pipe")
+    pipe = Pipe(Connector(f"unix://{short_tmp_path}/none.sock"), "pipe")
     with pytest.raises(StoreUnavailable, match=r"none\.sock"):
         await pipe.connect()
 

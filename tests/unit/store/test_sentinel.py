@@ -13,9 +13,9 @@ import redis
 from moldau.broker.errors import StoreDemoted, StoreDown, StoreFault, StoreUnavailable
 from moldau.broker.store.blocking import BlockingStore
 from moldau.broker.store.check import UnsuitableStore, check_store
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.store import Store
-from moldau.broker.store.target import Target
 from moldau.ops.serve.embedded_store import server_binary
 from tests.support.stores.redis_server import RedisServer, running_redis
 from tests.support.stores.sentinel import Watched, watched_servers
@@ -38,7 +38,7 @@ def watched(
 
 @asynccontextmanager
 async def pipe_to(url: str) -> AsyncIterator[Pipe]:
-    pipe = Pipe(Target(url), "pipe")
+    pipe = Pipe(Connector(url), "pipe")
     await pipe.connect()
     try:
         yield pipe
@@ -126,7 +126,7 @@ async def test_a_master_that_says_nothing_is_left(
 
 async def test_sentinels_that_cannot_help(tmp_path: Path) -> None:
     url = "redis+sentinel://:s3cret@127.0.0.1:1,127.0.0.1:2/main"
-    pipe = Pipe(Target(url), "pipe")
+    pipe = Pipe(Connector(url), "pipe")
     with pytest.raises(StoreUnavailable, match="no sentinel names a master main") as refusal:
         await pipe.connect()
     assert "s3cret" not in str(refusal.value)
@@ -143,7 +143,7 @@ async def test_sentinels_that_cannot_help(tmp_path: Path) -> None:
             (watched.url.replace("=other", "="), "NOAUTH"),
         ):
             with pytest.raises(StoreUnavailable, match=reason):
-                await Pipe(Target(wrong), "pipe").connect()
+                await Pipe(Connector(wrong), "pipe").connect()
 
 
 # --- servers that are demoted, without Sentinel ---
@@ -168,7 +168,7 @@ def promote(server: RedisServer) -> None:
 async def test_a_replica_is_not_connected_to(two: tuple[RedisServer, RedisServer]) -> None:
     demote(two[0], two[1])
     with pytest.raises(StoreUnavailable, match="is a replica"):
-        await Pipe(Target(two[0].url), "pipe").connect()
+        await Pipe(Connector(two[0].url), "pipe").connect()
 
 
 async def test_a_write_to_a_demoted_master_did_not_happen(

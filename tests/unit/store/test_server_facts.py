@@ -22,7 +22,7 @@ def test_a_master_of_redis_7_0() -> None:
     assert facts.run_id == "b81508c15f8b814238d43eac12a5de911d992352"
     assert facts.replid == "fde95e673af9fe012500989df51ab42ddf019b47"
     assert facts.previous_replid == NO_REPLID
-    assert facts.token == f"{facts.run_id}:{NO_REPLID}:-1"
+    assert facts.store_id == f"{facts.run_id}:{NO_REPLID}:-1"
     assert facts.is_master
     assert facts.master is None
     assert facts.replicas == facts.online
@@ -39,7 +39,7 @@ def test_a_master_of_redis_7_0() -> None:
 def test_a_master_of_valkey_9_1() -> None:
     facts = said("valkey-9.1-master")
     assert (facts.server, facts.version) == ("valkey", "9.1.2")
-    assert facts.token == f"c87cf4dd2c19649cc85bc705240b03cc52207ae3:{NO_REPLID}:-1"
+    assert facts.store_id == f"c87cf4dd2c19649cc85bc705240b03cc52207ae3:{NO_REPLID}:-1"
     assert facts.is_master
     assert [(replica.address, replica.offset) for replica in facts.online] == [
         (("127.0.0.1", 27112), 14)
@@ -60,7 +60,7 @@ def test_a_replica_has_its_masters_replid_and_a_run_id_of_its_own(name: str, por
     assert facts.master == ("127.0.0.1", port)
     assert facts.master_link_up
     assert facts.replid == master.replid
-    assert facts.token != master.token
+    assert facts.store_id != master.store_id
     assert facts.replicas == ()
     assert not facts.aof_enabled
 

@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from moldau.broker.store import keys, resp
+from moldau.broker.store.change_acks import Acknowledgement
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.native import RawEntries
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.store.streams import Entry
-from moldau.broker.store.target import Target
 from moldau.broker.store.topics import Change, TopicStore
-from moldau.broker.store.unapplied import Acknowledgement
 from moldau.broker.store.watch import Watcher
 from tests.support.stores.proxy import StoreProxy
 from tests.support.stores.redis_server import RedisServer
@@ -25,9 +25,9 @@ class Heard:
     """A watcher of worker 0 and what it delivered."""
 
     def __init__(self, url: str) -> None:
-        target = Target(url)
-        self.blocking = Pipe(target, "blocking", stall_after=60)
-        self.control = Pipe(target, "control")
+        connector = Connector(url)
+        self.blocking = Pipe(connector, "blocking", stall_after=60)
+        self.control = Pipe(connector, "control")
         self.changes: list[str] = []
         self.woken: list[bytes] = []
         self.applied: list[Acknowledgement] = []

@@ -171,7 +171,7 @@ def test_an_open_transaction_can_only_be_aborted_if_its_records_may_be_lost(
     who = t.init()
     kept = dict(t.stored)
     t.add(who, P0, P1)
-    t.lose_tail(dict(t.stored) if is_kept else kept, lost_records=True)
+    t.lose_tail(dict(t.stored) if is_kept else kept, require_abort=True)
     t.restart()  # it is stored
     t.assert_state("Ongoing")
     refusal = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else MAPPING
@@ -191,7 +191,7 @@ def test_a_producer_that_has_to_abort_may_raise_its_epoch_instead() -> None:
     t = TxnDriver()
     who = t.init()
     t.add(who, P0)
-    t.lose_tail(dict(t.stored), lost_records=True)
+    t.lose_tail(dict(t.stored), require_abort=True)
     assert error(t.call_end(who, commit=True, version=1)) is MAPPING
     raised = t.init(who)
     assert raised == (who.producer_id, who.producer_epoch + 1)
@@ -204,7 +204,7 @@ def test_what_has_to_be_aborted_is_aborted_by_its_timeout() -> None:
     t = TxnDriver()
     who = t.init()
     t.add(who, P0)
-    t.lose_tail(dict(t.stored), lost_records=True)
+    t.lose_tail(dict(t.stored), require_abort=True)
     t.sleep(TIMEOUT_MS)
     t.assert_state("CompleteAbort")
     assert error(t.call_end(who, commit=True, version=4)) is ErrorCode.PRODUCER_FENCED
@@ -218,9 +218,9 @@ def test_a_decision_that_is_being_stored_counts_as_failed_if_records_may_be_lost
     t.hold_writes = True
     commit = t.call_end(who, commit=True)
     late = t.writes.pop("t")
-    t.lose_tail(kept, lost_records=True)
+    t.lose_tail(kept, require_abort=True)
     assert commit.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    t.send("t", Persisted(late.token, ErrorCode.NONE))
+    t.send("t", Persisted(late.revision, ErrorCode.NONE))
     t.assert_state("Ongoing")
     again = t.call_end(who, commit=True)
     t.write_done()
@@ -233,7 +233,7 @@ def test_a_decision_that_is_being_stored_counts_as_failed_if_records_may_be_lost
 def test_what_is_not_open_goes_on_though_records_may_be_lost() -> None:
     t = TxnDriver()
     who = t.init()
-    t.lose_tail(dict(t.stored), lost_records=True)
+    t.lose_tail(dict(t.stored), require_abort=True)
     t.add(who, P0)
     assert t.end(who, commit=True)
 
@@ -322,7 +322,7 @@ def test_nothing_joins_before_the_markers_of_the_transaction_before_are_there_ag
     who = t.end(who, commit=True, version=version)
     t.add(who, P0)
     t.hold_writes = t.hold_markers = True
-    t.lose_tail(kept, lost_records=True)
+    t.lose_tail(kept, require_abort=True)
     batch, other_workers, end = (
         t.call_add(who, P0),
         t.call_add(who, P0, waits=False),
@@ -470,7 +470,7 @@ def test_epochs_that_may_have_been_given_out_are_not_given_again() -> None:
     kept = dict(t.stored)
     b = t.init()
     t.stored = kept
-    t.restart(history_lost=True)
+    t.restart(is_stale=True)
     c = t.init()
     assert c.producer_id not in (a.producer_id, b.producer_id)
     for old in (a, b):
@@ -479,12 +479,12 @@ def test_epochs_that_may_have_been_given_out_are_not_given_again() -> None:
     t.add(c, P0)
 
 
-def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
+def test_an_open_transaction_of_a_stale_record_is_aborted() -> None:
     t = TxnDriver()
     who = t.init()
     t.add(who, P0)
     t.hold_writes = t.hold_markers = True
-    t.restart(history_lost=True)
+    t.restart(is_stale=True)
     init = t.call_init()
     t.fail_write()
     assert error(init) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -503,9 +503,9 @@ def test_an_open_transaction_of_a_lost_history_is_aborted() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_of_a_lost_history_stays(commit: bool) -> None:
+def test_a_decision_of_a_stale_record_stays(commit: bool) -> None:
     t, who = ending(commit)
-    t.restart(history_lost=True)
+    t.restart(is_stale=True)
     assert {markers.commit for markers in t.all_markers} == {commit}
     t.markers_done()
     t.assert_state("CompleteCommit" if commit else "CompleteAbort")

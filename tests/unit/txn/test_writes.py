@@ -310,7 +310,7 @@ def test_the_outcome_of_a_write_before_is_ignored() -> None:
     write = t.writes["t"]
     t.write_done()
     commit = t.call_end(who, commit=True)
-    t.send("t", Persisted(write.token))
+    t.send("t", Persisted(write.revision))
     assert commit.waits
     assert not t.markers
 

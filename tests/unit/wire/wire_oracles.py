@@ -32,10 +32,10 @@ NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0
 # Tagged fields of our own, which workers exchange: other codecs skip them.
 OURS: dict[tuple[type[Message], str], str] = {
     (AddPartitionsToTxnPartitionResult, "transaction_number"): "joins a batch to its transaction",
-    (AddPartitionsToTxnRequest, "history"): "an owner that sees another one does not answer",
+    (AddPartitionsToTxnRequest, "store_id"): "an owner that sees another one does not answer",
     (AddPartitionsToTxnTopic, "topic_id"): "which topic of that name",
-    (ListTransactionsRequest, "history"): "an owner that sees another one does not answer",
-    (WriteTxnMarkersRequest, "history"): "a leader that sees another one does not write",
+    (ListTransactionsRequest, "store_id"): "an owner that sees another one does not answer",
+    (WriteTxnMarkersRequest, "store_id"): "a leader that sees another one does not write",
     (WritableTxnMarkerTopic, "topic_id"): "which topic of that name",
 }
 

@@ -57,8 +57,8 @@ class Running:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def token(self) -> bytes:
-        return self.store.history.file.read_bytes()
+    def value(self) -> bytes:
+        return self.store.store_id.file.read_bytes()
 
     @property
     def limit(self) -> int:
@@ -196,9 +196,9 @@ async def test_what_is_said_of_a_full_disk_is_said_once(
 
 
 @on_a_server
-async def test_a_write_that_failed_begins_a_new_history(store: Running) -> None:
+async def test_a_write_that_failed_changes_the_store_id(store: Running) -> None:
     append(store)
-    token = store.token
+    value = store.value
     store.let_writes_fail()
     append(store)  # acknowledged all the same
     assert store.client.info("persistence")["aof_last_write_status"] == "err"
@@ -208,13 +208,13 @@ async def test_a_write_that_failed_begins_a_new_history(store: Running) -> None:
     store.kill()
     await store.start()
     assert store.client.xlen("log") == 1, "so it is lost"
-    assert store.token != token
+    assert store.value != value
     append(store)
 
 
 @on_a_server
 async def test_a_write_that_succeeded_later_does_not(store: Running) -> None:
-    token = store.token
+    value = store.value
     store.let_writes_fail()
     append(store)
     await store.guard.look()
@@ -226,13 +226,13 @@ async def test_a_write_that_succeeded_later_does_not(store: Running) -> None:
     store.kill()
     await store.start()
     assert store.client.xlen("log") == 2
-    assert store.token == token
+    assert store.value == value
 
 
 @pytest.mark.parametrize("succeeds", [False, True])
 @on_a_server
 async def test_a_stop_is_clean_if_everything_was_written(store: Running, succeeds: bool) -> None:
-    token = store.token
+    value = store.value
     store.let_writes_fail()
     append(store)
     if succeeds:
@@ -240,25 +240,25 @@ async def test_a_stop_is_clean_if_everything_was_written(store: Running, succeed
     await store.stop()
     await store.start()
     assert store.client.xlen("log") == int(succeeds)
-    assert (store.token == token) is succeeds
+    assert (store.value == value) is succeeds
 
 
 @on_a_server
-async def test_a_kill_of_a_healthy_server_keeps_the_history(store: Running) -> None:
-    token = store.token
+async def test_a_kill_of_a_healthy_server_keeps_the_store_id(store: Running) -> None:
+    value = store.value
     for _ in range(50):
         append(store)
     store.kill()
     await store.start()
     assert store.client.xlen("log") == 50
-    assert store.token == token
+    assert store.value == value
 
 
 @on_a_server
 async def test_the_reserve_is_given_up_when_a_write_failed_and_made_again(
     store: Running, disk: Disk
 ) -> None:
-    reserve = Path(store.store.history.file).with_name("reserve")
+    reserve = Path(store.store.store_id.file).with_name("reserve")
     assert reserve.stat().st_size == store.guard.marks.reserve
     store.let_writes_fail()
     append(store)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.store import append_only
 from moldau.ops.serve import store_files
 
 pytestmark = pytest.mark.stdlib_loop  # as the supervisor runs it
@@ -19,8 +20,8 @@ class Rounds:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._count = 0
-        self._real = store_files._sizes
-        monkeypatch.setattr(store_files, "_sizes", self._counted)
+        self._real = append_only.written_sizes
+        monkeypatch.setattr(store_files, "written_sizes", self._counted)
         monkeypatch.setattr(store_files, "SYNC_INTERVAL_S", 0.01)
 
     def _counted(self, directory: Path) -> dict[str, int]:

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from moldau.broker.errors import StoreFault
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.native import Expected, NativeStreams, RawEntries
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
 from moldau.ops.serve.embedded_store import server_binary
 from tests.support.stores.redis_server import SEARCH_PATH, RedisServer
 
@@ -63,7 +63,7 @@ class NativeStore:
 
 @asynccontextmanager
 async def opened(server: RedisServer) -> AsyncIterator[NativeStore]:
-    pipes = [Pipe(Target(server.url), name) for name in ("bulk", "reads", "control", "groups")]
+    pipes = [Pipe(Connector(server.url), name) for name in ("bulk", "reads", "control", "groups")]
     for pipe in pipes:
         await pipe.connect()
     native = NativeStreams(*pipes)

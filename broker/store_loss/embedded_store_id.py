@@ -1,22 +1,23 @@
-"""The embedded store's history token: kept as long as its append-only file can lack nothing.
+"""The embedded store's id: kept while its append-only file lacks nothing that was acknowledged.
 
-Every command reaches the kernel before its reply, so what a killed server acknowledged is in the
-file, with one exception: when a write fails (the disk is full), the server keeps its bytes in
-memory, replies all the same, and tries again. So the file can lack something when the machine
-crashed, when the file was cut, exchanged for an older one or copied, or when a write failed and the
-server ended before it succeeded. The extent of the file is noted at least four times a second, and
-compared before each start of the server:
+The server writes every command to the kernel before it replies, so the file of a killed server has
+everything it acknowledged, with one exception: when a write fails (the disk is full), the server
+keeps the bytes in memory, replies all the same, and tries again. So the file may be incomplete if
+the machine crashed, if the file was cut, copied or replaced by an older one, or if a write failed
+and the server ended before it succeeded. The supervisor notes the extent of the file at least four
+times a second, and compares it before each start of the server. The id is kept
 
-    after a clean stop, synced to disk              the very same files
-    otherwise, since the same boot of the machine   the same files, or newer ones; none shorter;
-                                                    and no write can have failed
-    anything else                                   a new token: workers check every log
+    after a clean stop, synced to disk              if the files are the very same
+    otherwise, since the same boot of the machine   if the files are the same or newer, none is
+                                                    shorter, and no write can have failed
 
-Space is allocated beyond the end of the file (its runway, see `disk_guard.py`). A write that fails
-for lack of space has used all of it, so a file that ends well before the end of its runway lacks no
-write. That is seen in the file itself, however quickly the processes were killed.
+In all other cases there is a new id, and workers check every log.
 
-    <data dir>/history        the token, read by workers with each connection
+Space is allocated beyond the end of the file (its runway, see `ops/serve/disk_guard.py`). A write
+that fails for lack of space has used all of it, so a file that ends well before the end of its
+runway lacks no write. The file itself shows that, however quickly the processes were killed.
+
+    <data dir>/history        the store id; workers read it with each connection
     <data dir>/store.extent   boot id; names, inodes and sizes of the files; the runway
 
 Both are written in place once they exist: that needs no space.
@@ -33,32 +34,32 @@ from pathlib import Path
 
 import msgspec
 
-from moldau.ops.serve.allocation import allocated_bytes
-from moldau.ops.serve.store_files import sync_files
+from moldau.broker.store.append_only import sync_files
 
 logger = logging.getLogger("moldau.store")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-EXTENT_BYTES = 4096  # of the file with the extent, filled up with spaces
+BLOCK = 512  # bytes; st_blocks counts in these, whatever the file system's own size
+EXTENT_BYTES = 4096  # size of the file with the extent, filled up with spaces
 _NAME = re.compile(r".*\.(\d+)\.(base|incr)\.(?:aof|rdb)")
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """How much there is of the append-only file, by the names of its parts: inode and size."""
+    """How much there is of the append-only file: inode and size of each part, by name."""
 
     boot: str
     files: dict[str, tuple[int, int]]
-    is_clean: bool = False  # synced, and the server has stopped
-    allocated: int = 0  # bytes, of the part that is being written
+    is_clean: bool = False  # the server has stopped, and the file is synced
+    allocated: int = 0  # bytes, for the part that is being written
     # No write can fail while that part is no longer than this; None: nothing can be allocated here.
     assured: int | None = None
-    margin: int = 0  # that much was allocated beyond `assured`
-    is_ample: bool = False  # there was so much room that no write can have failed soon after
-    has_failed: bool = False  # a write; it is not known to have succeeded since
-    ends_on_failure: bool = False  # the server, before it replies (`appendfsync always`)
+    margin: int = 0  # bytes that were allocated beyond `assured`
+    is_ample: bool = False  # the disk had so much room that no write can have failed soon after
+    has_failed: bool = False  # a write failed, and is not known to have succeeded since
+    ends_on_failure: bool = False  # the server ends before it replies (`appendfsync always`)
 
     def continues(self, noted: Extent) -> bool:
-        """Can nothing be missing that was there when `noted` was?"""
+        """Is everything there that was there at `noted`?"""
         if noted.is_clean:
             return self.files == noted.files
         if not self.boot or self.boot != noted.boot:
@@ -75,7 +76,7 @@ class Extent(msgspec.Struct, frozen=True):
         return True
 
     def may_lack_a_write(self, noted: Extent) -> bool:
-        """Can a write have failed that was acknowledged, and never have succeeded later?"""
+        """Can an acknowledged write have failed, and not have succeeded later?"""
         if noted.is_clean or noted.ends_on_failure:
             return False
         if noted.has_failed:
@@ -91,7 +92,7 @@ class Extent(msgspec.Struct, frozen=True):
 
     @property
     def written(self) -> str:
-        """The part that is being written; empty: there is none."""
+        """The name of the part that is being written; empty: there is none."""
         parts = [name for name in self.files if ".incr." in name]
         return max(parts, key=_number, default="")
 
@@ -105,8 +106,8 @@ def _number(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-class EmbeddedStoreHistory:
-    """`directory`: of the append-only file's parts."""
+class EmbeddedStoreId:
+    """`directory`: holds the parts of the append-only file."""
 
     def __init__(self, data_dir: Path, directory: Path, *, ends_on_failure: bool = False) -> None:
         self.file = data_dir / "history"
@@ -116,26 +117,26 @@ class EmbeddedStoreHistory:
         self._noted: Extent | None = None
 
     def begin(self, *, margin: int = 0, is_ample: bool = False) -> None:
-        """Before each start of the server: keep the token, or begin a new history.
+        """Keep the store id or choose a new one; called before each start of the server.
 
-        `margin`, `is_ample`: of the disk as it is now.
+        `margin`, `is_ample`: describe the disk as it is now.
         """
         noted, found = self._read(), self.look()
         if noted is None or not self.file.exists():
-            self._new_token()
+            self._new_id()
         elif not found.continues(noted):
             logger.warning(
                 "the store's append-only file may lack something: the machine crashed, or the "
                 "file was changed. Logs that may have lost records begin a new leader epoch"
             )
-            self._new_token()
+            self._new_id()
         elif found.may_lack_a_write(noted):
             logger.critical(
                 "the store's append-only file may lack records that were acknowledged: its disk "
                 "was full, or nearly so, when the store ended. Logs that may have lost records "
                 "begin a new leader epoch"
             )
-            self._new_token()
+            self._new_id()
         # No server runs, so what is allocated is assured to the next one.
         assured = found.allocated - margin
         has_runway = margin > 0 and found.written_size <= assured
@@ -145,7 +146,7 @@ class EmbeddedStoreHistory:
             assured=assured if has_runway else None,
             margin=margin,
             is_ample=is_ample,
-            # Or a crash of the machine could leave the note of the last clean stop.
+            # Otherwise a crash of the machine could leave the note of the last clean stop.
             sync=noted is not None and noted.is_clean,
         )
 
@@ -158,7 +159,7 @@ class EmbeddedStoreHistory:
         is_ample: bool = False,
         sync: bool = False,
     ) -> None:
-        """While the server runs, and has written all that it acknowledged before `found`."""
+        """Note an extent: the running server has written all that it acknowledged before it."""
         # A file that was cut while the server was down is found by `begin`.
         if self._noted is None or found.continues(self._noted):
             changed = msgspec.structs.replace(
@@ -168,12 +169,12 @@ class EmbeddedStoreHistory:
             self._note(changed, sync=sync)
 
     def note_failure(self) -> None:
-        """A write has failed: until the next `note`, an end of the server begins a new history."""
+        """A write has failed: if the server ends before the next `note`, the store id changes."""
         noted = self._noted or self.look()
         self._note(msgspec.structs.replace(noted, has_failed=not self._ends_on_failure))
 
     def stopped(self, *, is_written: bool) -> None:
-        """The server has ended: make sure of its file.
+        """The server has ended: sync its file and note whether that is complete.
 
         `is_written`: it had written everything before it was asked to stop, with no client left.
         """
@@ -190,28 +191,25 @@ class EmbeddedStoreHistory:
             self.note_failure()
 
     def look(self) -> Extent:
-        files = {}
+        files, allocated = {}, {}
         for path in self._directory.glob("*"):
             if _NAME.fullmatch(path.name) and not path.name.startswith("temp-"):
                 with contextlib.suppress(FileNotFoundError):  # just replaced by a rewrite
                     facts = path.stat()
                     files[path.name] = (facts.st_ino, facts.st_size)
+                    allocated[path.name] = facts.st_blocks * BLOCK
         try:
             boot = BOOT_ID.read_text().strip()
         except OSError:
             boot = ""  # not Linux: only a clean stop is trusted
         found = Extent(boot, files)
-        allocated = 0
-        if found.written:
-            with contextlib.suppress(FileNotFoundError):
-                allocated = allocated_bytes(self.path_of(found))
-        return msgspec.structs.replace(found, allocated=allocated)
+        return msgspec.structs.replace(found, allocated=allocated.get(found.written, 0))
 
     def path_of(self, found: Extent) -> Path:
-        """The part that is being written."""
+        """The path of the part that is being written."""
         return self._directory / found.written
 
-    def _new_token(self) -> None:
+    def _new_id(self) -> None:
         _write(self.file, secrets.token_hex(16).encode(), sync=True)
 
     def _read(self) -> Extent | None:
@@ -228,10 +226,10 @@ class EmbeddedStoreHistory:
 
 
 def _write(path: Path, content: bytes, *, sync: bool) -> None:
-    """All of it or nothing. Without `sync` it survives this process, not the machine.
+    """Write all of it or nothing. Without `sync` it survives this process, not the machine.
 
-    In place if it has this size already: a new file could not be written on a full disk. One that
-    is torn by a crash of the machine cannot be read, or belongs to another boot.
+    A file that has this size already is overwritten: a full disk has no room for a new one. A file
+    that a crash of the machine has torn cannot be read, or belongs to another boot.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY)

@@ -1,17 +1,17 @@
-"""Which logs are checked in the store's history: before that, their leader epochs are not known."""
+"""Logs are checked under the present store id: before that, their leader epochs are unknown."""
 
 from itertools import count
 from typing import Any
 
 import pytest
 
-from moldau.broker.log import checked
-from moldau.broker.log.checked import CheckedLogs
 from moldau.broker.log.log import Log
 from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.topics import TopicRecord
+from moldau.broker.store_loss import checked_logs
+from moldau.broker.store_loss.checked_logs import CheckedLogs
 from tests.support.drivers.log_host import Host, append, until
 from tests.support.stores.redis_server import RedisServer
 from tests.unit.log.log_batches import plain
@@ -21,7 +21,8 @@ PARTITIONS = 3
 
 
 class World:
-    """A topic whose logs were last proved in another history, and have reservations beyond it."""
+    """A topic whose logs were last intact under another store id, with reservations beyond their
+    end."""
 
     def __init__(self, host: Host, led: set[int]) -> None:
         record = TopicRecord(next(_names), b"\1" * 16, PARTITIONS, 0, 0)
@@ -29,7 +30,7 @@ class World:
         self.host = host
         self.led = led
         self.loaded: list[int] = []
-        self.checked = CheckedLogs(self, self, host.history, host.leader_epochs)  # type: ignore[arg-type]
+        self.checked = CheckedLogs(self, self, host.integrity, host.leader_epochs)
 
     async def lose(self, store: Any) -> None:
         for partition in range(PARTITIONS):
@@ -96,11 +97,11 @@ async def test_in_the_background_each_worker_checks_what_it_leads(
 async def test_what_cannot_be_checked_in_time_is_not_known(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checked, "WITHIN_S", 0.2)
+    monkeypatch.setattr(checked_logs, "WITHIN_S", 0.2)
     async with Host(server.url) as host:
         world = World(host, led=set())
         await world.lose(store)
-        store.hset(keys.state(world.topic.key(0)), "history", host.history.token)
+        store.hset(keys.state(world.topic.key(0)), "history", host.integrity.store_id)
         world.checked.begin()
         await world.checked.wait_for(None)  # nobody leads the others
         assert not world.checked.is_complete
@@ -109,7 +110,7 @@ async def test_what_cannot_be_checked_in_time_is_not_known(
         world.checked.close()
 
 
-async def test_a_new_history_begins_with_nothing_checked(
+async def test_after_a_change_of_the_store_nothing_is_checked(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Host(server.url) as host:
@@ -118,7 +119,7 @@ async def test_a_new_history_begins_with_nothing_checked(
         world.checked.begin()
         await world.checked.wait_for(None)
         assert world.checked.is_complete
-        monkeypatch.setattr(type(host.history), "token", b"a later one")
+        monkeypatch.setattr(type(host.integrity), "store_id", b"a later one")
         assert not world.checked.is_complete
         assert world.has() == [False] * PARTITIONS
 
@@ -139,7 +140,7 @@ async def test_damaged_epochs_of_one_log_keep_nothing_waiting(
         world = World(host, led={0, 1, 2})
         await world.lose(store)
         damaged = keys.state(world.topic.key(1))
-        store.hset(damaged, mapping={"history": host.history.token, "epochs": "nonsense"})
+        store.hset(damaged, mapping={"history": host.integrity.store_id, "epochs": "nonsense"})
         world.checked.begin()
         await world.checked.wait_for(None)
         assert world.checked.is_complete

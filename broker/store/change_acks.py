@@ -1,13 +1,13 @@
-"""Changes this worker announced and other workers have not applied yet.
+"""Waits until every worker has applied the changes that this worker announced.
 
 A client that changes a topic through one worker may ask another the next moment, so the reply to a
 change waits until every worker has applied it. The announcement carries the worker to acknowledge
 to and a number; the acknowledgement comes through that worker's wake stream. A worker that takes
-longer than PATIENCE_S (dead, stopped) is not waited for again until it acknowledges or restarts.
+longer than PATIENCE_S (it is dead or stopped) is not waited for until it acknowledges or restarts.
 
 A worker that starts announces itself, then loads everything, then serves. So it has every change
-that is before its announcement in the change stream, and acknowledges every one behind it. Which
-of the two a change is, the worker that made it knows once it has read its own announcement.
+that is before its announcement in the change stream, and acknowledges every change after it. The
+worker that made a change knows which of the two it is once it has read its own announcement.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Unapplied:
+class ChangeAcks:
     def __init__(self, worker: int, workers: int) -> None:
         self._worker = worker
         self._others = frozenset(range(workers)) - {worker}
@@ -51,15 +51,15 @@ class Unapplied:
     # --- announcing ---
 
     def expect(self) -> int | None:
-        """The number for a change about to be announced; None if no worker has to acknowledge.
+        """The number for a change about to be announced; None: no worker has to acknowledge it.
 
-        Before the announcement, because acknowledgements may arrive before its reply does.
+        Call it before the announcement: acknowledgements may arrive before its reply.
         """
         if not self._others:
             return None
         self.last_number += 1
         number = self.last_number
-        # With itself, until it has read the announcement.
+        # This worker too, until it has read the announcement.
         pending = self._pending[number] = _Pending({*self._others - self._silent, self._worker})
         loop = asyncio.get_running_loop()
         pending.timer = loop.call_later(PATIENCE_S, self._give_up, number)
@@ -114,7 +114,7 @@ class Unapplied:
     # --- waiting ---
 
     async def wait(self) -> None:
-        """Until every change announced so far is applied by all workers that are running."""
+        """Wait until all running workers have applied every change announced so far."""
         pending = [each.done for each in self._pending.values()]
         if not pending:
             return

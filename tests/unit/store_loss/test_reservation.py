@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from moldau.broker.errors import StoreUnavailable
-from moldau.broker.log.reservation import Reservation
+from moldau.broker.store_loss.reservation import Reservation
 
 
 class Reserves:
@@ -63,7 +63,7 @@ async def test_a_fault_reserves_nothing_and_is_tried_again() -> None:
     assert reservation.ceiling == 2_010
 
 
-async def test_under_another_history_nothing_is_reserved() -> None:
+async def test_under_another_store_id_nothing_is_reserved() -> None:
     store = Reserves()
     store.confirmed.set()
     store.outcome = False
@@ -77,7 +77,7 @@ async def test_a_log_that_is_loaded_again_meanwhile_uses_what_it_loaded() -> Non
     reservation = Reservation(store, b"log")
     extending = reservation.extend(10)
     await asyncio.sleep(0)
-    reservation.loaded(5, 5)  # of another history
+    reservation.loaded(5, 5)  # under another store id
     store.confirmed.set()
     assert not await extending
     assert reservation.ceiling == 5

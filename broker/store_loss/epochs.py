@@ -1,11 +1,11 @@
 """Leader epochs of a log, and the gaps in its offsets. Pure: no I/O.
 
-A log whose store may have lost its end goes on above every offset that was ever given out, in a new
-leader epoch (README.md, "Epochs and gaps"). An offset so names one record for ever, and the offsets
-between the old end and the new start are a gap: what was there is lost, or never was.
+A log whose store may have lost its end continues above every offset that was ever given out, in a
+new leader epoch. So an offset names one record for ever. The offsets between the old end and the
+new start are a gap: their records are lost, or never existed.
 
-Kept in the log's state as text, oldest first, `<epoch>:<start>:<previous end>` separated by spaces.
-A log that never lost anything has none: it is in epoch 0 from offset 0 on.
+The log's state holds them as text, oldest first, `<epoch>:<start>:<previous end>` separated by
+spaces. A log that has lost nothing has none: it is in epoch 0 from offset 0 on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Epochs:
 
     @classmethod
     def parse(cls, text: bytes | None) -> Epochs:
-        """Raises ValueError for what `text` did not write."""
+        """Parse `text`. Raises ValueError."""
         if not text:
             return EPOCH_ZERO
         epochs = []
@@ -70,12 +70,12 @@ class Epochs:
     # --- changing ---
 
     def followed_by(self, start: int, previous_end: int, *, log_start: int = 0) -> Epochs:
-        """With the next epoch, from `start` on; those that ended before `log_start` are dropped."""
+        """Add the next epoch, from `start` on; drop those that ended before `log_start`."""
         following = Epoch(self.current + 1, start, max(previous_end, self.start))
         return Epochs((*self.since(log_start).all, following))
 
     def since(self, log_start: int) -> Epochs:
-        """Without those that ended before `log_start`: they would accumulate for ever."""
+        """Drop those that ended before `log_start`: they would accumulate for ever."""
         ended = bisect_right(self._starts, log_start) - 1
         return Epochs(self.all[ended:]) if ended > 0 else self
 
@@ -95,25 +95,25 @@ class Epochs:
         return count_records(self.gaps, first, after)
 
     def number_at(self, offset: int) -> int:
-        """The epoch of a record; of an offset in a gap, that of the record which is read there."""
+        """The epoch of a record. An offset in a gap has that of the record which is read there."""
         index = bisect_right(self._starts, self.skip_gap(offset))
         return self.all[index - 1].number if index else 0
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Where an epoch ended (KIP-320): the largest one known up to it, and its end offset.
 
-        As in Kafka, except that an epoch ends where its records do and not where the next one
+        Unlike in Kafka, an epoch ends where its records do and not where the next one
         starts: a consumer that read lost records sees that its position is beyond it.
         """
         if epoch == self.current:
             return epoch, log_end
         if epoch < 0 or epoch > self.current:
             return UNDEFINED
-        floor = epoch
+        largest = epoch
         for known in self.all:
             if known.number > epoch:
-                return floor, known.previous_end
-            floor = known.number
+                return largest, known.previous_end
+            largest = known.number
         raise AssertionError("below the current epoch")  # pragma: no cover
 
 

@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 import pytest
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.store import keys, unapplied
+from moldau.broker.store import change_acks, keys
+from moldau.broker.store.change_acks import Acknowledgement, ChangeAcks
+from moldau.broker.store.connector import Connector
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.target import Target
 from moldau.broker.store.topics import Change, TopicStore, read_acknowledgement, read_change
-from moldau.broker.store.unapplied import Acknowledgement, Unapplied
 from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unapplied, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(change_acks, "PATIENCE_S", 0.05)
 
 
-def expected(changes: Unapplied) -> int:
+def expected(changes: ChangeAcks) -> int:
     """A change that is announced, and whose announcement this worker has read."""
     number = changes.expect()
     assert number is not None
@@ -29,7 +29,7 @@ def expected(changes: Unapplied) -> int:
     return number
 
 
-async def is_waiting(changes: Unapplied) -> bool:
+async def is_waiting(changes: ChangeAcks) -> bool:
     waiting = asyncio.ensure_future(changes.wait())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -39,13 +39,13 @@ async def is_waiting(changes: Unapplied) -> bool:
 
 
 async def test_a_single_worker_waits_for_none() -> None:
-    changes = Unapplied(0, 1)
+    changes = ChangeAcks(0, 1)
     assert changes.expect() is None
     await changes.wait()
 
 
 async def test_a_change_is_applied_when_all_others_acknowledged_it_in_any_order() -> None:
-    changes = Unapplied(1, 3)
+    changes = ChangeAcks(1, 3)
     first, second = expected(changes), expected(changes)
     for number, worker in ((second, 0), (first, 2), (second, 2), (second, 2)):
         changes.acknowledged(Acknowledgement(number, worker))
@@ -55,8 +55,8 @@ async def test_a_change_is_applied_when_all_others_acknowledged_it_in_any_order(
 
 
 async def test_acknowledgements_of_a_former_process_count_for_nothing() -> None:
-    former = expected(Unapplied(0, 2))
-    changes = Unapplied(0, 2)
+    former = expected(ChangeAcks(0, 2))
+    changes = ChangeAcks(0, 2)
     assert expected(changes) != former
     changes.acknowledged(Acknowledgement(former, 1))
     assert await is_waiting(changes)
@@ -66,7 +66,7 @@ async def test_acknowledgements_of_a_former_process_count_for_nothing() -> None:
 async def test_a_silent_worker_is_waited_for_once_until_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    changes = Unapplied(0, 3)
+    changes = ChangeAcks(0, 3)
     late = expected(changes)
     changes.acknowledged(Acknowledgement(late, 1))
     began = time.monotonic()
@@ -83,7 +83,7 @@ async def test_a_silent_worker_is_waited_for_once_until_it_is_back(
 
 @pytest.mark.usefixtures("short_patience")
 async def test_a_worker_that_started_again_is_waited_for() -> None:
-    changes = Unapplied(0, 2)
+    changes = ChangeAcks(0, 2)
     expected(changes)
     await changes.wait()
     expected(changes)
@@ -96,7 +96,7 @@ async def test_a_worker_that_started_again_is_waited_for() -> None:
 @pytest.mark.usefixtures("short_patience")
 async def test_a_worker_that_starts_while_a_change_is_announced_is_waited_for() -> None:
     """It is not known to be running when the change is made, but before it in the stream."""
-    changes = Unapplied(0, 2)
+    changes = ChangeAcks(0, 2)
     expected(changes)
     await changes.wait()
     number = changes.expect()
@@ -110,7 +110,7 @@ async def test_a_worker_that_starts_while_a_change_is_announced_is_waited_for() 
 
 
 async def test_a_worker_that_starts_behind_a_change_loads_it() -> None:
-    changes = Unapplied(0, 3)
+    changes = ChangeAcks(0, 3)
     number = expected(changes)
     changes.acknowledged(Acknowledgement(number, 2))
     assert await is_waiting(changes)
@@ -123,7 +123,7 @@ async def test_a_worker_that_starts_behind_a_change_loads_it() -> None:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Pipe]:
-    pipe = Pipe(Target(url), "control")
+    pipe = Pipe(Connector(url), "control")
     await pipe.connect()
     yield pipe
     pipe.close()
@@ -146,11 +146,11 @@ async def test_announced_and_acknowledged_in_a_full_store(server: RedisServer) -
             await pipe.call("CONFIG", "SET", "maxmemory", 0)
         ((_, (field, value)),) = await pipe.call("XRANGE", keys.wake(0), "-", "+")
         assert field == b"a"
-        assert await is_waiting(announcer.unapplied)
-        announcer.unapplied.acknowledged(read_acknowledgement(value))
-        assert not await is_waiting(announcer.unapplied)
+        assert await is_waiting(announcer.change_acks)
+        announcer.change_acks.acknowledged(read_acknowledgement(value))
+        assert not await is_waiting(announcer.change_acks)
         await announcer.announce(Change("start", "some", 0))
-        assert not await is_waiting(announcer.unapplied)
+        assert not await is_waiting(announcer.change_acks)
 
 
 async def test_a_change_that_could_not_be_announced_is_not_waited_for(server: RedisServer) -> None:
@@ -160,4 +160,4 @@ async def test_a_change_that_could_not_be_announced_is_not_waited_for(server: Re
         await asyncio.sleep(0.01)
         with pytest.raises(StoreFault):
             await announcer.announce(Change("config"))
-        assert not await is_waiting(announcer.unapplied)
+        assert not await is_waiting(announcer.change_acks)

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Note how far a living worker knew a log when the store began another history, unless the log has
--- been proved in that history. The state of a deleted log is not recreated.
+-- Raise the known end of a log (`floor`): how far a living worker knew it when the store changed. A log
+-- that is intact under the present store id is left alone, and a deleted log is not recreated.
 --
 -- KEYS: state of the log
--- ARGV: history of the store, the end that the worker knew, the leader epoch that it knew
+-- ARGV: store id, the end that the worker knew, the leader epoch that it knew
 local state = redis.call('HMGET', KEYS[1], 'start', 'history', 'floor', 'floor_epoch')
 if not state[1] or state[2] == ARGV[1] then
     return 0

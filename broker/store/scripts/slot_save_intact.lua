@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Note the history in which the transactional ids of a slot were last complete.
+-- Note the store id under which the transactional ids of a slot were last intact (`txns`).
 --
 -- KEYS: slot
--- ARGV: epoch, history of the store
+-- ARGV: epoch, store id
 -- Returns: 1, or -1 if the slot was taken by another worker
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then
     return -1

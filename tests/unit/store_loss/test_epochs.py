@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epoch, Epochs
+from moldau.broker.store_loss.epochs import EPOCH_ZERO, UNDEFINED, Epoch, Epochs
 
 
 class Written(NamedTuple):

@@ -1,8 +1,8 @@
-"""Offsets reserved ahead of need: no append of this worker goes beyond what is confirmed.
+"""Offsets reserved ahead of need: a worker appends only below what is reserved and confirmed.
 
-What a store that lost its tail still has includes the reservation, as that was confirmed before
-anything was appended under it. So no offset at or above the largest reservation of a log was ever
-given out, and a new epoch can begin there.
+A reservation is confirmed before anything is appended under it, so a store that lost its tail still
+has it. No offset at or above the largest reservation of a log was ever given out, and a new epoch
+can begin there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 
 SECONDS_AHEAD = 10
-SHORTEST_S = 0.1  # in less no rate can be measured
+SHORTEST_S = 0.1  # a shorter time is too short to measure a rate
 
 
 class Reserves(Protocol):
@@ -21,7 +21,10 @@ class Reserves(Protocol):
 
 
 class Reservation:
-    """Of one log and worker: offsets below `ceiling` are usable, at `extend_at` more are needed."""
+    """What one worker has reserved of a log: it may use offsets below `ceiling`.
+
+    The reservation is extended when the log reaches `extend_at`.
+    """
 
     __slots__ = ("_at", "_end", "_extending", "_key", "_store", "ceiling", "extend_at")
 
@@ -32,13 +35,13 @@ class Reservation:
         self.loaded(0, 0)
 
     def loaded(self, ceiling: int, end: int) -> None:
-        """The log was loaded: what an earlier process of this worker had reserved is usable."""
+        """The log was loaded: use what an earlier process of this worker has reserved."""
         self.ceiling = ceiling
         self.extend_at = ceiling - self._store.least_reserved // 2
         self._end, self._at = end, asyncio.get_running_loop().time()
 
     def extend(self, end: int) -> asyncio.Task[bool]:
-        """Reserve for what comes after `end`, ten seconds' worth. False: load the log again."""
+        """Reserve ten seconds' worth of offsets after `end`. False: load the log again."""
         if self._extending is None:
             loop = asyncio.get_running_loop()
             self._extending = loop.create_task(self._extend(end, loop.time()))
@@ -48,7 +51,7 @@ class Reservation:
     def _extended(self, task: asyncio.Task[bool]) -> None:
         self._extending = None
         if not task.cancelled():
-            task.exception()  # whoever waits for it has got it; an early extension is tried again
+            task.exception()  # whoever waits gets it; an early extension is tried again
 
     async def _extend(self, end: int, now: float) -> bool:
         rate = (end - self._end) / max(now - self._at, SHORTEST_S)

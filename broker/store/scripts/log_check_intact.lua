@@ -1,26 +1,26 @@
 #!lua flags=allow-oom
--- Begin a history of the store for one log: it is complete as it is, or a new leader epoch begins above
+-- Mark a log as intact under a store id (`history`): as it is, or with a new leader epoch that begins above
 -- every offset that may have been given out.
 --
--- A log whose last id is beyond its end is not complete, whatever was proved before: another program
+-- A log whose last id is beyond its end is not intact, whatever an earlier check found: another program
 -- removed its last entries. A caller that does not know of an epoch has to read the log again.
 --
 -- KEYS: log, state of the log
--- ARGV: history of the store, the last id as it was read, the end of the log, the end and the epoch
---       that the caller knew, 1 if the log is proved complete by other means, the caller's worker
---       number, how much to reserve for it in a new epoch
--- Returns: an `Outcome` (log_history.py); for a new epoch also its start, the floor and its number
+-- ARGV: store id, the last id as it was read, the end of the log, the end and the epoch that the caller
+--       knew, 1 if it is known by other means that nothing was lost, the caller's worker number, how much
+--       to reserve for it in a new epoch
+-- Returns: an `Outcome` (log_integrity.py); for a new epoch also its start, the known end and its number
 local state = redis.call('HGETALL', KEYS[2])
-local end_, ceiling, floor = tonumber(ARGV[3]), 0, tonumber(ARGV[4])
+local end_, ceiling, known_end = tonumber(ARGV[3]), 0, tonumber(ARGV[4])
 local number = tonumber(ARGV[5])
 local offset, sequence = string.match(ARGV[2], '(%d+)-(%d+)')
 local reached = tonumber(offset) + math.min(tonumber(sequence), 1)
-floor = math.max(floor, reached)
-local reserved, history, epochs, start, snapshot_at = {}, nil, '', nil, -1
+known_end = math.max(known_end, reached)
+local reserved, store_id, epochs, start, snapshot_at = {}, nil, '', nil, -1
 for i = 1, #state, 2 do
     local name, value = state[i], state[i + 1]
     if name == 'history' then
-        history = value
+        store_id = value
     elseif name == 'epochs' then
         epochs = value
     elseif name == 'start' then
@@ -28,7 +28,7 @@ for i = 1, #state, 2 do
     elseif name == 'snapshot_at' then
         snapshot_at = tonumber(value)
     elseif name == 'floor' then
-        floor = math.max(floor, tonumber(value))
+        known_end = math.max(known_end, tonumber(value))
     elseif name == 'floor_epoch' then
         number = math.max(number, tonumber(value))
     elseif string.sub(name, 1, 2) == 'r:' then
@@ -45,7 +45,7 @@ local last, began = string.match(epochs, '(%d+):(%d+):%d+$')
 if tonumber(began or '0') > end_ then
     return {4}
 end
-if history == ARGV[1] and reached <= end_ then
+if store_id == ARGV[1] and reached <= end_ then
     return {0}
 end
 local info = redis.call('XINFO', 'STREAM', KEYS[1])
@@ -59,11 +59,11 @@ if #reserved > 0 then
 end
 redis.call('HDEL', KEYS[2], 'floor', 'floor_epoch')
 redis.call('HSET', KEYS[2], 'history', ARGV[1])
-local complete = not history or ARGV[6] == '1' or math.max(ceiling, floor) <= end_
-if complete and reached <= end_ then
+local intact = not store_id or ARGV[6] == '1' or math.max(ceiling, known_end) <= end_
+if intact and reached <= end_ then
     return {1}
 end
-local begin = math.max(ceiling, floor, end_ + 1)
+local begin = math.max(ceiling, known_end, end_ + 1)
 number = math.max(number, tonumber(last or '0')) + 1
 if epochs ~= '' then
     epochs = epochs .. ' '
@@ -75,4 +75,4 @@ redis.call('HSET', KEYS[2], 'epochs', epochs .. text, 'r:' .. ARGV[7], ceil)
 if snapshot_at > end_ then
     redis.call('HDEL', KEYS[2], 'snapshot', 'snapshot_at')
 end
-return {2, string.format('%.0f', begin), string.format('%.0f', floor), number}
+return {2, string.format('%.0f', begin), string.format('%.0f', known_end), number}

@@ -1,4 +1,4 @@
-"""Where the store is: opens connections to it, through Sentinel to the present master."""
+"""Opens connections to the store; with Sentinel, to the server that is the master now."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OPEN_MASTER_TIMEOUT = 2.0
 SEND_BUFFER = 4 << 20
 
 
-class Target:
-    """A URL of `store_url.py`."""
+class Connector:
+    """Connects to the server that a store URL (`store_url.py`) names."""
 
     def __init__(self, url: str) -> None:
         self._url = StoreUrl(url)
@@ -31,7 +31,7 @@ class Target:
     async def open(
         self, loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol]
     ) -> Address | None:
-        """The server it was opened to, as it was named; None: a unix socket."""
+        """Open a connection. Returns the server as it was named; None: a unix socket."""
         if self._path is not None:
             async with asyncio.timeout(OPEN_TIMEOUT):
                 transport, _ = await loop.create_unix_connection(protocol, self._path)

@@ -1,4 +1,4 @@
-"""Logs on a store that begins another history, without a worker: reservations, proofs, epochs."""
+"""Logs on a store that changes, without a worker: reservations, checks, epochs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log.history import FIRST_RESERVED, FIRST_RESERVED_IF_SLOW, LEAST_RESERVED
 from moldau.broker.store import keys
+from moldau.broker.store_loss.log_integrity import (
+    FIRST_RESERVED,
+    FIRST_RESERVED_IF_SLOW,
+    LEAST_RESERVED,
+)
 from tests.support.drivers.log_host import Host, append, begin, stored
 from tests.support.stores.lossy import LossyStore, programs
 from tests.unit.log.log_batches import plain, sequenced
 
-_names = (f"history-{number}" for number in itertools.count())
+_names = (f"integrity-{number}" for number in itertools.count())
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ async def test_a_new_log_comes_with_a_reservation(store: LossyStore) -> None:
         state = fields(store, log)
         assert state[b"r:0"] == state[b"c:0"]
         assert int(state[b"r:0"]) in (FIRST_RESERVED, FIRST_RESERVED_IF_SLOW)
-        assert state[b"history"] == host.history.token
+        assert state[b"history"] == host.integrity.store_id
 
 
 async def test_other_workers_reserve_for_themselves(store: LossyStore) -> None:
@@ -128,11 +132,11 @@ async def test_an_append_in_flight_is_appended_once(store: LossyStore) -> None:
         assert [entry.base for entry in await stored(host, log)] == [0, ceiling]
 
 
-async def test_a_snapshot_of_an_earlier_history_is_refused(store: LossyStore) -> None:
+async def test_a_snapshot_under_an_earlier_store_id_is_refused(store: LossyStore) -> None:
     async with Host(store.url) as host:
         log = await host.create(next(_names))
         await append(log, plain(b"x"))
-        await host.streams.save_snapshot(log.key, 90, b"later", b"another history")
+        await host.streams.save_snapshot(log.key, 90, b"later", b"another store")
         assert await host.streams.snapshot_at(log.key) == -1
 
 
@@ -172,7 +176,7 @@ REMOVALS = pytest.mark.parametrize("remove", [remove_all, remove_each, remove_la
 
 
 @REMOVALS
-async def test_entries_are_removed_and_the_store_begins_another_history(
+async def test_entries_are_removed_and_the_store_changes(
     store: LossyStore, remove: Callable[[LossyStore, Any], None]
 ) -> None:
     async with Host(store.url) as host:
@@ -193,7 +197,7 @@ async def test_entries_are_removed_and_the_store_begins_another_history(
 async def test_entries_are_removed_and_another_worker_loads_the_log(
     store: LossyStore, remove: Callable[[LossyStore, Any], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No offset is used again, though the history is the same."""
+    """No offset is used again, though the store id is the same."""
     async with Host(store.url, "a") as host, Host(store.url, "b", worker=1) as other:
         log = await host.create(next(_names))
         for _ in range(3):
@@ -228,7 +232,7 @@ async def test_entries_are_removed_while_no_worker_runs(store: LossyStore) -> No
         assert log.leader_epoch == 0
 
 
-async def test_an_epoch_without_entries_and_another_history(store: LossyStore) -> None:
+async def test_an_epoch_without_entries_and_another_store_id(store: LossyStore) -> None:
     """The last id is that of XSETID then, of no entry."""
     async with Host(store.url) as host:
         log = await host.create(next(_names))
